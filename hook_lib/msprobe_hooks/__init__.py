@@ -1,0 +1,1 @@
+"""The dump as data: names, records and files, as recorded by msprobe and by this project."""

@@ -1,0 +1,233 @@
+"""One record of a dump, as data.
+
+Elements are what a recorded Python value became in JSON. Spellings that differ between versions of msprobe
+(``datapath`` and ``data_name``, ``torch.nn.parameter.Parameter``, extra finite extrema) end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+
+from msprobe_hooks.errors import RecordError
+
+Number: TypeAlias = float | int | bool
+
+TENSOR_TYPES = frozenset(
+    {
+        "torch.Tensor",
+        "torch.nn.parameter.Parameter",
+        "mindspore.Tensor",
+        "numpy.ndarray",
+        "torch.distributed.tensor.DTensor",
+        "torch._subclasses.fake_tensor.FakeTensor",
+        "torch.distributed._functional_collectives.AsyncCollectiveTensor",
+        "torch.nested._internal.nested_tensor.NestedTensor",
+        "torch._C._functorch.BatchedTensor",
+        "torch._C._functorch.GradTrackingTensor",
+        "BatchedTensor",
+        "GradTrackingTensor",
+    }
+)
+
+_MAX_DEPTH = 400
+
+
+class TensorElement(msgspec.Struct, frozen=True):
+    """A recorded tensor: what it was and, where they were taken, its statistics or the file with its values.
+
+    ``dtype`` is spelled as recorded (``torch.float16``, ``Float16``). The statistics are those of the elements;
+    ``finite_max`` and ``finite_min`` leave infinities and NaN out and exist only where those occurred.
+    """
+
+    type: str
+    dtype: str
+    shape: tuple[int, ...]
+    max: Number | None = None
+    min: Number | None = None
+    mean: Number | None = None
+    norm: Number | None = None
+    finite_max: Number | None = None
+    finite_min: Number | None = None
+    requires_grad: bool = False
+    checksum: str | None = None
+    data_name: str | None = None
+
+
+class ValueElement(msgspec.Struct, frozen=True):
+    """A recorded plain value with the name of its type: ``int``, ``slice``, ``torch.dtype``, ``torch.Size`` ..."""
+
+    type: str
+    value: Any
+
+
+class MappingElement(msgspec.Struct, frozen=True):
+    """A recorded dict, namedtuple or dataclass; an empty one may also be a positional dtype or device."""
+
+    items: dict[str, Element]
+
+
+Element: TypeAlias = TensorElement | ValueElement | MappingElement | list["Element"] | None
+
+
+class ForwardRecord(msgspec.Struct, frozen=True):
+    """The forward direction of an API call or of a module call (then with its parameters)."""
+
+    name: str
+    args: list[Element]
+    kwargs: dict[str, Element]
+    output: list[Element]
+    parameters: dict[str, Element]
+    is_recompute: bool = False
+
+
+class BackwardRecord(msgspec.Struct, frozen=True):
+    """The backward direction: gradients that arrived for the outputs, and gradients passed on to the inputs."""
+
+    name: str
+    grad_outputs: list[Element]
+    grad_inputs: list[Element]
+
+
+def walk_tensors(elements: Iterator[Element] | list[Element]) -> Iterator[TensorElement]:
+    """Yield every tensor among the elements, nested ones included, in recorded order."""
+    for element in elements:
+        if isinstance(element, TensorElement):
+            yield element
+        elif isinstance(element, list):
+            yield from walk_tensors(element)
+        elif isinstance(element, MappingElement):
+            yield from walk_tensors(list(element.items.values()))
+
+
+def forward_record(name: str, body: object) -> ForwardRecord:
+    """Build a forward record from its decoded JSON.
+
+    Raises RecordError with the JSON path of whatever does not fit.
+    """
+    path = record_path(name)
+    fields = _object(body, path)
+    return ForwardRecord(
+        name=name,
+        args=_array_field(fields, "input_args", path),
+        kwargs=_object_field(fields, "input_kwargs", path),
+        output=_array_field(fields, "output", path),
+        parameters=_object_field(fields, "parameters", path),
+        is_recompute=bool(fields.get("is_recompute", False)),
+    )
+
+
+def backward_record(name: str, body: object) -> BackwardRecord:
+    """Build a backward record from its decoded JSON.
+
+    Raises RecordError with the JSON path of whatever does not fit.
+    """
+    path = record_path(name)
+    fields = _object(body, path)
+    return BackwardRecord(
+        name=name,
+        grad_outputs=_array_field(fields, "input", path),
+        grad_inputs=_array_field(fields, "output", path),
+    )
+
+
+def record_path(name: str) -> str:
+    """Return where a record is in its file, as a JSON path."""
+    return f'$.data["{name}"]'
+
+
+def _array_field(fields: Mapping[str, object], key: str, path: str) -> list[Element]:
+    value = fields.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        _refuse(f"{path}.{key}", "an array", value)
+    return [_element(item, f"{path}.{key}[{i}]", 1) for i, item in enumerate(value)]
+
+
+def _object_field(fields: Mapping[str, object], key: str, path: str) -> dict[str, Element]:
+    value = fields.get(key)
+    if value is None:
+        return {}
+    return {name: _element(item, f"{path}.{key}.{name}", 1) for name, item in _object(value, f"{path}.{key}").items()}
+
+
+def _element(value: object, path: str, depth: int) -> Element:
+    if depth > _MAX_DEPTH:
+        raise RecordError(path, f"nested deeper than {_MAX_DEPTH} levels")
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_element(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    fields = _object(value, path)
+    kind = fields.get("type")
+    if not isinstance(kind, str):
+        return MappingElement({key: _member(item, f"{path}.{key}", depth) for key, item in fields.items()})
+    if kind in TENSOR_TYPES:
+        return _tensor(kind, fields, path)
+    return ValueElement(kind, _value(kind, fields))
+
+
+def _member(value: object, path: str, depth: int) -> Element:
+    # P2POp and its like write bare strings and numbers beside their elements.
+    if isinstance(value, (str, int, float)):
+        return ValueElement(type(value).__name__, value)
+    return _element(value, path, depth + 1)
+
+
+def _value(kind: str, fields: Mapping[str, object]) -> object:
+    value = fields.get("format") if kind == "torch.memory_format" else fields.get("value")
+    if kind == "float" and isinstance(value, str):
+        return float(value)
+    return value if "value" in fields or value is not None else dict(fields)
+
+
+def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement:
+    dtype, shape = fields.get("dtype"), fields.get("shape")
+    if not isinstance(dtype, str):
+        _refuse(f"{path}.dtype", "a dtype's name", dtype)
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        _refuse(f"{path}.shape", "an array of sizes", shape)
+    data_name = fields.get("datapath", fields.get("data_name"))
+    checksum = fields.get("md5")
+    return TensorElement(
+        type=kind,
+        dtype=dtype,
+        shape=tuple(shape),
+        max=_statistic(fields, "Max", path),
+        min=_statistic(fields, "Min", path),
+        mean=_statistic(fields, "Mean", path),
+        norm=_statistic(fields, "Norm", path),
+        finite_max=_statistic(fields, "Max_except_inf_nan", path),
+        finite_min=_statistic(fields, "Min_except_inf_nan", path),
+        requires_grad=fields.get("requires_grad") is True,
+        checksum=checksum if isinstance(checksum, str) else None,
+        data_name=data_name if isinstance(data_name, str) else None,
+    )
+
+
+_NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
+    value = fields.get(key)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str) and value in _NON_FINITE:
+        return _NON_FINITE[value]
+    return _refuse(f"{path}.{key}", "a number", value)
+
+
+def _object(value: object, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        _refuse(path, "an object", value)
+    return value
+
+
+_JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "nothing"}
+
+
+def _refuse(path: str, wanted: str, found: object) -> NoReturn:
+    raise RecordError(path, f"expected {wanted}, found {_JSON_NAMES.get(type(found), 'a number')}")
