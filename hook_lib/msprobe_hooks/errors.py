@@ -1,7 +1,9 @@
-"""What can be wrong with a dump.
+"""What can be wrong with a dump or with recording one.
 
 DumpError            the file as a whole cannot be used
 └── RecordError      one record of a usable file is malformed
+RecordingError       the dump cannot be written
+ConfigError          a setting of a recording is wrong
 """
 
 from __future__ import annotations
@@ -18,3 +20,17 @@ class RecordError(DumpError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class RecordingError(Exception):
+    """A dump cannot be written; the text names the file, what is wrong and what to do."""
+
+
+class ConfigError(ValueError):
+    """A setting of a recording is wrong; the text names the key, the value and what is allowed."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"{key} is {value!r}; allowed: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed

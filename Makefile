@@ -1,0 +1,35 @@
+# Needs Python 3.11 and make. Everything is installed into .venv.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_REPORT := demo-report
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed
+	@mkdir -p $(DEMO_REPORT)
+	$(BIN)/pytest --rootdir=examples -c examples/pytest.ini \
+	    --msprobe-dump examples/llama/dump.json -n 2 --junitxml=$(DEMO_REPORT)/report.xml
+	@echo "JUnit report: $(DEMO_REPORT)/report.xml"
+
+test: $(VENV)/installed
+	$(BIN)/pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks.run_all
+
+# pip before 25.1 knows no dependency groups, so it is brought up to date first.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,77 @@
+"""A pytest plugin that writes what each item came to, how long it took, and how much of that the APIs themselves took.
+
+    pytest -p item_log --item-log FILE --msprobe-device timed-cpu ...
+
+The device ``timed-cpu`` is the CPU with a clock around each call; the golden calls get the same clock.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceRegistry
+
+
+class ItemLog:
+    """Times the items of a run and keeps what the plugin attached to their reports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.api_seconds = 0.0
+        self.items: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Time an item, its set-up, its reports and every hook of other plugins included."""
+        self.api_seconds = 0.0
+        start = time.perf_counter()
+        result = yield
+        times = {"seconds": time.perf_counter() - start, "api_seconds": self.api_seconds}
+        self.items.setdefault(item.nodeid, {}).update(times)
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome and what the plugin attached."""
+        if report.when == "call":
+            checked = getattr(report, "msprobe", None)
+            self.items.setdefault(report.nodeid, {}).update(outcome=report.outcome, checked=checked)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write everything."""
+        self.path.write_text(json.dumps(self.items))
+
+    def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call and add the time that it takes to the running item's."""
+        start = time.perf_counter()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.api_seconds += time.perf_counter() - start
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_msprobe_register_devices(self, registry: DeviceRegistry) -> None:
+        """Add the timed CPU and put the clock around the golden calls."""
+        from pytest_msprobe.devices.cpu import CpuDevice
+        from pytest_msprobe.replay import golden
+
+        device = CpuDevice()
+        device.name = "timed-cpu"
+        device.call = self.call  # type: ignore[method-assign]
+        registry.add(device)
+        golden.plain_call = self.call
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--item-log", required=True, type=Path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ItemLog(config.getoption("item_log")))

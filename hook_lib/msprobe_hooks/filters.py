@@ -1,0 +1,88 @@
+"""Which records are wanted: ``scope``, ``list`` and ``data_mode``, and what each of them removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DataMode:
+    """Which directions and sides of a call are recorded."""
+
+    forward: bool = True
+    backward: bool = True
+    input: bool = True
+    output: bool = True
+
+    @classmethod
+    def of(cls, modes: tuple[str, ...]) -> DataMode:
+        """Complete what is named: a direction alone means both sides, a side alone both directions."""
+        if not modes or "all" in modes:
+            return cls()
+        directions = {"forward", "backward"} & set(modes) or {"forward", "backward"}
+        sides = {"input", "output"} & set(modes) or {"input", "output"}
+        return cls("forward" in directions, "backward" in directions, "input" in sides, "output" in sides)
+
+
+class NameFilter:
+    """Follows the order of records: ``scope`` is open from its first name to its second, both included.
+
+    ``list`` keeps names that contain one of its entries. A module whose name does opens a window: everything called inside
+    it is kept until it ends. ``removed`` counts by filter what was not kept.
+    """
+
+    def __init__(self, scope: tuple[str, ...], entries: tuple[str, ...]) -> None:
+        self._scope = scope
+        self._entries = entries
+        self._is_open = not scope
+        self._windows = 0
+        self.removed: Counter[str] = Counter()
+        self.is_trivial = not scope and not entries
+
+    def admits(self, name: str) -> bool:
+        """Tell whether a record is wanted, and move the scope on."""
+        if self.is_trivial:
+            return True
+        if self._scope and name == self._scope[0]:
+            self._is_open = True
+        inside = self._is_open
+        if self._scope and name == self._scope[1]:
+            self._is_open = False
+        return self._count(inside, name)
+
+    def enter_module(self, name: str) -> bool:
+        """Tell whether a module's record is wanted; its range lasts until ``leave_module``."""
+        if self.is_trivial:
+            return True
+        if self._scope and name == self._scope[0]:
+            self._is_open = True
+        if self._entries and self._matches(name):
+            self._windows += 1
+        return self._count(self._is_open, name)
+
+    def leave_module(self, name: str) -> None:
+        """End a module's range and window."""
+        if self.is_trivial:
+            return
+        if self._scope and name == self._scope[1]:
+            self._is_open = False
+        if self._entries and self._matches(name):
+            self._windows -= 1
+
+    def restart(self) -> None:
+        """Begin a new step."""
+        self._is_open = not self._scope
+        self._windows = 0
+
+    def _matches(self, name: str) -> bool:
+        return any(entry in name for entry in self._entries)
+
+    def _count(self, inside: bool, name: str) -> bool:
+        if not inside:
+            self.removed["scope"] += 1
+            return False
+        if self._entries and not self._windows and not self._matches(name):
+            self.removed["list"] += 1
+            return False
+        return True

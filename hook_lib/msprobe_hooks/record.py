@@ -1,0 +1,34 @@
+"""Recording as a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_hooks.config import settings
+
+if TYPE_CHECKING:
+    from msprobe_hooks.torch.session import Session
+
+
+@contextmanager
+def record(path: str | Path, level: str = "L1", **options: Any) -> Iterator[Session]:
+    """Record what runs inside into ``path/step0/rank``.
+
+    Options are named as the keys of ``config.json``. The context's value has ``step()`` to begin the next step, ``stop()`` and
+    ``start()`` to pause, ``folder``, and after the end ``summary``.
+
+    Raises ConfigError for a wrong option, RecordingError where the dump cannot be written.
+    """
+    from msprobe_hooks.torch.session import Session
+
+    session = Session(settings(path, level=level, **options))
+    session.start()
+    try:
+        yield session
+    finally:
+        session.close()
+    if session.recorder.failure is not None:
+        raise session.recorder.failure

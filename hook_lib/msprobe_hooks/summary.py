@@ -1,0 +1,72 @@
+"""What a recording amounted to, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts of one recording. ``seconds`` are those between start and stop, ``bytes`` what was written."""
+
+    calls: int = 0
+    backwards: int = 0
+    modules: int = 0
+    saves: int = 0
+    raised: int = 0
+    repeated: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    started: bool = False
+    folders: list[Path] = field(default_factory=list)
+    removed: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def records(self) -> int:
+        """How many records were written."""
+        return self.calls + self.backwards + self.modules + self.saves
+
+    def __str__(self) -> str:
+        if self.records == 0:
+            return f"nothing was recorded: {self.why_empty()}"
+        parts = [
+            f"{self.calls} calls",
+            f"{self.backwards} backward records",
+            f"{self.modules} module records",
+            f"{self.saves} saved variables",
+        ]
+        counts = ", ".join(part for part in parts if not part.startswith("0 "))
+        where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
+        lines = [f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"]
+        if self.raised:
+            lines.append(f"{self.raised} calls raised; their records say so")
+        if self.repeated:
+            lines.append(f"{self.repeated} further backward passes through the same calls were not recorded again")
+        lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
+        lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
+        return "; ".join(lines)
+
+    def why_empty(self) -> str:
+        """Return which filter removed what, or what did not happen."""
+        if self.errors:
+            return "; ".join(f"{text} ({count} times)" for text, count in self.errors.items())
+        if not self.started:
+            return "recording was never started in a step and rank that the configuration names" + _listed(self.removed)
+        if self.removed:
+            return "everything was removed" + _listed(self.removed)
+        return "no supported call ran while recording was on"
+
+
+def _listed(removed: Counter[str]) -> str:
+    return "".join(f", {count} by {name}" for name, count in removed.items())
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,103 @@
+"""From the function that PyTorch reports to the name under which its call is recorded."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from msprobe_hooks.torch import api_lists
+
+_OPERATORS = {
+    "add": {"+": "__add__"},
+    "sub": {"-": "__sub__"},
+    "mul": {"*": "__mul__"},
+    "div": {"/": "__truediv__"},
+    "remainder": {"%": "__mod__"},
+    "pow": {"**": "__pow__"},
+    "matmul": {"@": "__matmul__"},
+    "gt": {">": "__gt__"},
+    "ge": {">=": "__ge__"},
+    "lt": {"<": "__lt__"},
+    "le": {"<=": "__le__"},
+    "ne": {"!=": "__ne__"},
+    "eq": {"==": "__eq__"},
+    "add_": {"+=": "__iadd__"},
+    "sub_": {"-=": "__isub__"},
+    "mul_": {"*=": "__imul__"},
+    "div_": {"/=": "__itruediv__"},
+    "remainder_": {"%=": "__imod__"},
+    "pow_": {"**=": "__ipow__"},
+    "floor_divide_": {"//=": "__ifloordiv__"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What is recorded of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
+
+    ``operators`` maps an operator's symbol to the name that its use is recorded under.
+    """
+
+    qualified: str
+    is_python: bool = False
+    operators: dict[str, str] = field(default_factory=dict)
+
+
+ApiTable = dict[Callable[..., Any], Api]
+
+
+def api_table(risk_level: str = "ALL") -> ApiTable:
+    """Map every function of the running torch that is to be recorded to its name.
+
+    Some functions are reachable under several names (``F.conv2d is torch.conv2d``); the functional one wins, and for
+    ``lstm`` the one of ``torch._VF``, which is how modules call them.
+    """
+    table: ApiTable = {}
+    for type_, namespace, names in (
+        ("Torch", torch, api_lists.TORCH),
+        ("Tensor", torch.Tensor, api_lists.TENSOR),
+        ("VF", torch._VF, api_lists.VF),
+        ("Functional", F, api_lists.FUNCTIONAL),
+        ("NPU", _npu(), api_lists.NPU),
+    ):
+        for name in sorted(names):
+            if _is_kept(name, risk_level):
+                _enter(table, type_, name, namespace)
+    return table
+
+
+def _enter(table: ApiTable, type_: str, name: str, namespace: Any) -> None:
+    try:
+        function = operator.attrgetter(name)(namespace)
+    except AttributeError:
+        return
+    if not callable(function):
+        return
+    operators = _OPERATORS.get(name, {}) if type_ == "Tensor" else {}
+    known = table.get(function)
+    # ``__iadd__`` and ``add_`` are one method in some versions of torch; the plain name carries the operators.
+    if known is not None and known.operators and not operators:
+        return
+    table[function] = Api(
+        f"{type_}.{name}",
+        isinstance(function, FunctionType),
+        {symbol: f"{type_}.{dunder}" for symbol, dunder in operators.items()},
+    )
+
+
+def _npu() -> Any:
+    # A script that uses the backend has imported it; attribute lookups on None find nothing.
+    return sys.modules.get("torch_npu")
+
+
+def _is_kept(name: str, risk_level: str) -> bool:
+    if risk_level == "CORE":
+        return name in api_lists.CORE
+    return risk_level == "ALL" or name not in api_lists.LOW_RISK

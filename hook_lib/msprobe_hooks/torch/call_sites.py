@@ -1,0 +1,141 @@
+"""How a call was written, read from the caller's bytecode.
+
+PyTorch reports ``x + y`` and ``x.add(y)`` as the same method, and functions of ``torch.nn.functional`` report every
+default they filled in. The instruction that made the call still knows the operator, and which arguments were given
+by position and which by name. Each instruction is decoded once.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+_OLD_OPERATORS = {
+    "ADD": "+",
+    "SUBTRACT": "-",
+    "MULTIPLY": "*",
+    "TRUE_DIVIDE": "/",
+    "FLOOR_DIVIDE": "//",
+    "MODULO": "%",
+    "POWER": "**",
+    "MATRIX_MULTIPLY": "@",
+    "LSHIFT": "<<",
+    "RSHIFT": ">>",
+    "AND": "&",
+    "OR": "|",
+    "XOR": "^",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """``operator`` is ``+``, ``+=``, ``>`` ... or empty; the counts are known where a plain call was written."""
+
+    operator: str = ""
+    positional: int | None = None
+    keywords: tuple[str, ...] = ()
+
+
+_sites: dict[tuple[int, int], tuple[CodeType, CallSite]] = {}
+
+
+def call_site(frame: FrameType) -> CallSite:
+    """Return what the instruction that a frame is executing says about the call it makes."""
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)
+    known = _sites.get(key)
+    if known is None:
+        # The code is kept so that its id is not given to another one.
+        known = _sites[key] = (code, _decode(code, frame.f_lasti))
+    return known[1]
+
+
+def _decode(code: CodeType, offset: int) -> CallSite:
+    before = [step for step in dis.get_instructions(code) if step.offset <= offset]
+    step = before[-1]
+    if step.opname == "BINARY_OP" or step.opname == "COMPARE_OP":
+        return CallSite(operator=_comparison(step.argrepr))
+    family, _, operation = step.opname.partition("_")
+    if family in ("BINARY", "INPLACE") and operation in _OLD_OPERATORS:
+        return CallSite(operator=_OLD_OPERATORS[operation] + ("=" if family == "INPLACE" else ""))
+    count = step.arg or 0
+    if step.opname == "CALL":
+        keywords = next((_constant(code, past) for past in reversed(before[-4:-1]) if past.opname == "KW_NAMES"), ())
+        return CallSite(positional=count - len(keywords), keywords=keywords)
+    if step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
+        keywords = _constant(code, before[-2])
+        return CallSite(positional=count - len(keywords), keywords=keywords)
+    if step.opname in ("CALL_FUNCTION", "CALL_METHOD"):
+        return CallSite(positional=count)
+    return CallSite()
+
+
+def _comparison(text: str) -> str:
+    # Python 3.13 writes "bool(>)" where the result goes straight into a branch.
+    return text.removeprefix("bool(").removesuffix(")")
+
+
+def _constant(code: CodeType, step: dis.Instruction) -> tuple[str, ...]:
+    value = code.co_consts[step.arg] if step.arg is not None and step.arg < len(code.co_consts) else ()
+    return value if isinstance(value, tuple) else ()
+
+
+_WRAPPERS = frozenset({"fn", "wrapped", "wrapper", "inner"})
+
+
+def as_written(
+    func: Callable[..., Any], frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give a Python function's arguments back the form in which its caller wrote them.
+
+    ``frame`` is that of ``handle_torch_function``; its caller is the function's body. Where the caller unpacked
+    containers (``f(*args)``) the arguments stay as reported.
+    """
+    body = frame.f_back
+    caller = body.f_back if body is not None else None
+    if body is None or caller is None:
+        return args, kwargs
+    if caller.f_code.co_name in _WRAPPERS and "torch" in caller.f_code.co_filename and caller.f_back is not None:
+        caller = caller.f_back
+    site = call_site(caller)
+    if site.positional is None or body.f_code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return args, kwargs
+    names, defaults = _parameters(func, body)
+    bound = dict(zip(names, args, strict=False)) | kwargs
+    # The count leaves out the object of a method call, which the bytecode does not tell from a module's function.
+    for count in (site.positional, site.positional + 1):
+        written = names[:count]
+        given = {*written, *site.keywords}
+        if bound.keys() >= given and all(name in given or _is(bound[name], defaults, name) for name in bound):
+            return tuple(bound[name] for name in written), {name: bound[name] for name in site.keywords}
+    return args, kwargs
+
+
+def _is(value: Any, defaults: dict[str, Any], name: str) -> bool:
+    if name not in defaults:
+        return False
+    default = defaults[name]
+    return value is default or (isinstance(default, (int, float, str)) and bool(value == default))
+
+
+def _parameters(func: Callable[..., Any], body: FrameType) -> tuple[tuple[str, ...], dict[str, Any]]:
+    code = body.f_code
+    known = _defaults.get(id(code))
+    if known is None:
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        defaults: dict[str, Any] = {}
+        for function in (inspect.unwrap(func), body.f_globals.get(code.co_name)):
+            if getattr(function, "__code__", None) is code:
+                ends = function.__defaults__ or ()
+                first = code.co_argcount - len(ends)
+                defaults = dict(zip(names[first : code.co_argcount], ends, strict=True))
+                defaults |= function.__kwdefaults__ or {}
+        known = _defaults[id(code)] = (code, names, defaults)
+    return known[1], known[2]
+
+
+_defaults: dict[int, tuple[CodeType, tuple[str, ...], dict[str, Any]]] = {}

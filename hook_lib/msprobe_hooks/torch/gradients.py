@@ -1,0 +1,225 @@
+"""The backward half of a call: the gradients of all its outputs and of all its inputs.
+
+Nothing is put between the tensors. When a call returns, the part of the autograd graph that it made is walked from its
+outputs to the edges that lead to its inputs; hooks on those nodes see each gradient on its way in and out. A tensor that
+is also used elsewhere thus shows what *this* call contributes, as a full backward hook of a module would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from msprobe_hooks.torch.quiet import Quiet
+
+Edge: TypeAlias = tuple[Node, int]
+
+# A single API makes a handful of nodes; a module as large as a whole model some ten thousands.
+_MAX_NODES = 200_000
+
+Emit: TypeAlias = Callable[[list[Any], list[Any]], None]
+
+
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested lists, tuples and mappings, depth first."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from tensors_in(value)
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            yield from tensors_in(value)
+
+
+class Inputs:
+    """Where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
+
+    Only the inputs that require a gradient count; each has its slot in the record, in their order.
+    """
+
+    __slots__ = ("count", "edges", "leaves")
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self.edges: dict[Edge, list[int]] = {}
+        self.leaves: dict[int, list[int]] = {}
+        self.count = 0
+        for tensor in tensors:
+            if tensor.requires_grad:
+                node = tensor.grad_fn
+                if node is None:
+                    self.leaves.setdefault(id(tensor), []).append(self.count)
+                else:
+                    self.edges.setdefault((node, tensor.output_nr), []).append(self.count)
+                self.count += 1
+
+    def slots(self, node: Node, number: int) -> list[int] | None:
+        """Return the inputs that an edge leads to, or None where it leads to none of them."""
+        found = self.edges.get((node, number))
+        if found is None and self.leaves:
+            variable = getattr(node, "variable", None)
+            if variable is not None:
+                return self.leaves.get(id(variable))
+        return found
+
+
+class Backward:
+    """Collects the gradients of one call as they come by, and emits them once."""
+
+    __slots__ = ("_arriving", "_emit", "_expected", "_leaving")
+
+    def __init__(self, outputs: int, inputs: int, emit: Emit) -> None:
+        self._arriving: list[Tensor | None] = [None] * outputs
+        self._leaving: list[Tensor | None] = [None] * inputs
+        self._expected = 0
+        self._emit: Emit | None = emit
+
+    def expect(self) -> None:
+        """Count one more hook that will fire if the whole graph of the call is used."""
+        self._expected += 1
+
+    def arrive(self, slots: Iterable[tuple[int, int]], gradients: tuple[Tensor | None, ...], *, counts: bool) -> None:
+        """Take the gradients of outputs: pairs of output and its number on the node that fires."""
+        if self._emit is not None:
+            for slot, number in slots:
+                self._arriving[slot] = gradients[number]
+            if counts:
+                self._note_one()
+
+    def leave(self, places: Iterable[tuple[int, list[int]]], gradients: tuple[Tensor | None, ...]) -> None:
+        """Take the gradients that a node passes on: pairs of place and the inputs it leads to."""
+        if self._emit is not None:
+            for place, slots in places:
+                gradient = gradients[place]
+                if gradient is not None:
+                    self._add(slots[0], gradient)
+                    for slot in slots[1:]:
+                        self._leaving[slot] = self._leaving[slots[0]]
+            self._note_one()
+
+    def finish(self) -> None:
+        """Emit what came, as when part of the graph was not used; a second time does nothing."""
+        emit, self._emit = self._emit, None
+        if emit is not None:
+            arriving, leaving = self._arriving, self._leaving
+            self._arriving, self._leaving = [], []
+            emit(arriving, leaving)
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether the record was emitted."""
+        return self._emit is None
+
+    def _add(self, slot: int, gradient: Tensor) -> None:
+        known = self._leaving[slot]
+        if known is None:
+            self._leaving[slot] = gradient
+        else:
+            with Quiet():
+                self._leaving[slot] = known + gradient
+
+    def _note_one(self) -> None:
+        self._expected -= 1
+        if self._expected == 0:
+            self.finish()
+
+
+def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, begun: Callable[[Backward], None]) -> None:
+    """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
+
+    ``outputs`` are those that require a gradient. ``begun`` is told at the first gradient of a call whose graph has several
+    nodes, so that it can be finished at the end of a backward pass that uses only part of it.
+    """
+    arriving: dict[Node, list[tuple[int, int]]] = {}
+    for slot, tensor in enumerate(outputs):
+        node = tensor.grad_fn
+        # An output that is one of the inputs was not computed here, so nothing flows back through this call.
+        if node is not None and (node, tensor.output_nr) not in inputs.edges:
+            arriving.setdefault(node, []).append((slot, tensor.output_nr))
+    if not arriving:
+        return
+    leaving = _boundary(arriving, inputs)
+    backward = Backward(len(outputs), inputs.count, emit)
+    if len(arriving) == 1 and leaving.keys() <= arriving.keys():
+        _watch_one_node(backward, *arriving.popitem(), next(iter(leaving.values()), []))
+        return
+    for node, slots in arriving.items():
+        # Some outputs may go unused; once all gradients have left, no more can have been on their way.
+        if not leaving:
+            backward.expect()
+        node.register_prehook(_Arriving(backward, slots, begun, counts=not leaving))
+    for node, places in leaving.items():
+        backward.expect()
+        node.register_hook(_Leaving(backward, places, begun))
+
+
+def _watch_one_node(
+    backward: Backward, node: Node, slots: list[tuple[int, int]], places: list[tuple[int, list[int]]]
+) -> None:
+    backward.expect()
+
+    def fire(grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
+        backward.arrive(slots, grad_outputs, counts=False)
+        backward.leave(places, grad_inputs)
+
+    node.register_hook(fire)  # type: ignore[arg-type]
+
+
+class _Arriving:
+    __slots__ = ("_backward", "_begun", "_counts", "_slots")
+
+    def __init__(
+        self, backward: Backward, slots: list[tuple[int, int]], begun: Callable[[Backward], None], *, counts: bool
+    ) -> None:
+        self._counts = counts
+        self._backward = backward
+        self._slots = slots
+        self._begun = begun
+
+    def __call__(self, grad_outputs: tuple[Tensor | None, ...]) -> None:
+        self._begun(self._backward)
+        self._backward.arrive(self._slots, grad_outputs, counts=self._counts)
+
+
+class _Leaving:
+    __slots__ = ("_backward", "_begun", "_places")
+
+    def __init__(
+        self, backward: Backward, places: list[tuple[int, list[int]]], begun: Callable[[Backward], None]
+    ) -> None:
+        self._backward = backward
+        self._places = places
+        self._begun = begun
+
+    def __call__(self, grad_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> None:
+        self._begun(self._backward)
+        self._backward.leave(self._places, grad_inputs)
+
+
+def _boundary(start: Iterable[Node], inputs: Inputs) -> dict[Node, list[tuple[int, list[int]]]]:
+    leaving: dict[Node, list[tuple[int, list[int]]]] = {}
+    if inputs.count == 0:
+        return leaving
+    seen = set(start)
+    waiting = list(seen)
+    while waiting and len(seen) < _MAX_NODES:
+        node = waiting.pop()
+        for place, (following, number) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            slots = inputs.slots(following, number)
+            if slots is not None:
+                leaving.setdefault(node, []).append((place, slots))
+            elif following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return leaving
+
+
+def is_in_backward() -> bool:
+    """Tell whether this thread is running a backward pass."""
+    return torch._C._current_graph_task_id() != -1

@@ -1,0 +1,269 @@
+"""Max, Min, Mean and Norm of a tensor, exact for its dtype and taken once while the tensor does not change.
+
+What is computed, and in which precision:
+
+* floating point: extrema in the tensor's own dtype; sum and 2-norm accumulated in float32 for types narrower than that, so
+  that a norm does not overflow in half precision; float64 stays float64
+* integers: exact extrema as integers; mean and norm in float64
+* bool: any and all; complex: extrema and mean of the absolute value
+* float8 and the like are widened to float32 first, which is exact
+* one value: that value four times; no values, or none that can be read (meta, fake): nothing
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Number: TypeAlias = float | int | bool
+
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+_SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
+
+# Above this many elements two vectorized passes are faster than the one of aminmax.
+_AMINMAX_LIMIT = 1 << 14
+
+
+@dataclass(slots=True)
+class Statistics:
+    """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite."""
+
+    max: Number | None = None
+    min: Number | None = None
+    mean: Number | None = None
+    norm: Number | None = None
+    finite_max: float | None = None
+    finite_min: float | None = None
+    checksum: str | None = None
+
+
+Reduced: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+class Deferred(Statistics):
+    """Statistics whose numbers are still on a device; ``reduced`` holds max, min, sum (or mean) and norm."""
+
+    __slots__ = ("count", "is_waiting", "reduced", "rounds")
+
+    def __init__(self, reduced: Reduced, count: int, rounds: bool) -> None:
+        super().__init__()
+        self.reduced = reduced
+        self.count = count
+        self.rounds = rounds
+        self.is_waiting = True
+
+    def fill(self, numbers: Sequence[Number | None]) -> None:
+        """Take the fetched numbers."""
+        self.max, self.min, total, self.norm = numbers
+        self.mean = _mean(total, self.count, self.rounds)
+        self.reduced = (None, None, None, None)
+        self.is_waiting = False
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Tell whether a tensor has values that can be looked at: not meta, fake, batched, sparse or quantized."""
+    return not (
+        tensor.is_meta
+        or tensor.layout is not torch.strided
+        or tensor.is_quantized
+        or tensor.is_nested
+        or (type(tensor) is not Tensor and _is_symbolic(tensor))
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _is_symbolic(tensor: Tensor) -> bool:
+    return any(base.__name__ in ("FakeTensor", "FunctionalTensor") for base in type(tensor).__mro__)
+
+
+def measure(tensor: Tensor) -> Statistics:
+    """Compute the statistics of a tensor. The caller has turned gradients and overrides off.
+
+    On a CPU the numbers are there at once; on a device they are a Deferred, to be fetched with others.
+    """
+    if not is_readable(tensor):
+        return Statistics()
+    count = tensor.numel()
+    if count == 0:
+        return Statistics()
+    if tensor.is_cpu:
+        return _measure_cpu(tensor, count)
+    reduced, rounds = _reduce(tensor, count)
+    return Deferred(reduced, count, rounds)
+
+
+def fetch(waiting: list[Deferred]) -> None:
+    """Bring the numbers of many tensors to the host, with one transfer per device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Number | None], int, Tensor]]] = {}
+    numbers: list[list[Number | None]] = []
+    for one in waiting:
+        row: list[Number | None] = [None] * 4
+        numbers.append(row)
+        for place, value in enumerate(one.reduced):
+            if value is not None:
+                groups.setdefault((value.device, value.dtype), []).append((row, place, value))
+    for group in groups.values():
+        for (row, place, _), number in zip(group, torch.stack([value for *_, value in group]).tolist(), strict=True):
+            row[place] = number
+    for one, row in zip(waiting, numbers, strict=True):
+        one.fill(row)
+
+
+def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
+    dtype = tensor.dtype
+    if dtype is torch.float32 and count > 1:
+        if count <= _AMINMAX_LIMIT:
+            low, high = torch.aminmax(tensor)
+        else:
+            low, high = torch.amin(tensor), torch.amax(tensor)
+        least, most = low.item(), high.item()
+        result = Statistics(
+            most,
+            least,
+            _mean(torch.sum(tensor).item(), count, rounds=True),
+            torch.linalg.vector_norm(tensor).item(),
+        )
+        if most - least != most - least:  # inf or NaN on either end
+            _add_finite_extrema(tensor, result)
+        return result
+    (most_, least_, total, norm), rounds = _reduce(tensor, count)
+    values = [None if value is None else value.item() for value in (most_, least_, total, norm)]
+    result = Statistics(values[0], values[1], _mean(values[2], count, rounds), values[3])
+    if not (_is_finite(result.max) and _is_finite(result.min)):
+        _add_finite_extrema(tensor, result)
+    return result
+
+
+def _reduce(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
+    dtype = tensor.dtype
+    if dtype.is_complex:
+        tensor = tensor.abs()
+        reduced, rounds = _reduce(tensor, count)
+        return (reduced[0], reduced[1], reduced[2], None), rounds
+    if dtype is torch.bool:
+        return (tensor.any(), tensor.all(), None, None), False
+    if dtype not in _NATIVE and dtype not in _SIGNED:
+        return _reduce_widened(tensor, count)
+    if count == 1:
+        value = tensor.reshape(()).clone()
+        norm = value if tensor.dim() == 0 else value.abs()
+        return (value, value, value, norm), False
+    most, least = _extrema(tensor, count)
+    if dtype in _SIGNED:
+        return (most, least, torch.sum(tensor, dtype=torch.float64), _norm(tensor.double(), torch.float64)), False
+    wide = torch.float32 if dtype in _HALF else dtype
+    return (most, least, torch.sum(tensor, dtype=wide), _norm(tensor, wide)), wide is torch.float32
+
+
+def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    if count <= _AMINMAX_LIMIT:
+        low, high = torch.aminmax(tensor)
+        return high, low
+    return torch.amax(tensor), torch.amin(tensor)
+
+
+def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.linalg.vector_norm(tensor, dtype=dtype)
+
+
+def _reduce_widened(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
+    dtype = tensor.dtype
+    if dtype is torch.uint64:
+        # No wider integer exists: shifting by 2**63 keeps the order, and the extrema are shifted back as uint64.
+        shifted = tensor.view(torch.int64) ^ torch.iinfo(torch.int64).min
+        most, least = ((value ^ torch.iinfo(torch.int64).min).view(torch.uint64) for value in _extrema(shifted, count))
+        wide = tensor.double()
+        return (most, least, wide.sum(), _norm(wide, torch.float64)), False
+    if dtype in (torch.uint16, torch.uint32):
+        return _reduce(tensor.to(torch.int64), count)
+    if dtype.is_floating_point and dtype.itemsize == 1 and "x2" not in str(dtype):
+        return _reduce(tensor.to(torch.float32), count)
+    return (None, None, None, None), False
+
+
+def _mean(total: Number | None, count: int, rounds: bool) -> Number | None:
+    if total is None:
+        return None
+    if type(total) is int:
+        return total
+    mean = total / count
+    # A float32 tensor's mean is a float32 number; dividing in double and rounding once gives exactly that one.
+    return _as_float32(mean) if rounds else mean
+
+
+_FLOAT32 = struct.Struct("f")
+
+
+def _as_float32(value: float) -> float:
+    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
+    return rounded
+
+
+def _is_finite(value: Number | None) -> bool:
+    return value is None or isinstance(value, int) or math.isfinite(value)
+
+
+def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
+    """As version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    values = tensor.float() if tensor.dtype.itemsize == 1 else tensor
+    kept = values[torch.isfinite(values)]
+    if kept.numel() == 0:
+        kept = values[~torch.isnan(values)]
+    if not _is_finite(result.max):
+        result.finite_max = kept.max().item() if kept.numel() else math.nan
+    if not _is_finite(result.min):
+        result.finite_min = kept.min().item() if kept.numel() else math.nan
+
+
+class Measured:
+    """Remembers what was measured of a tensor, for as long as that tensor exists unchanged.
+
+    A tensor is unchanged while it is the same object with the same version counter. Memory that was handed out past the
+    counter (``x.data``, ``x.numpy()``, ``x.data_ptr()``) is measured each time from then on.
+    """
+
+    def __init__(self, measure: Callable[[Tensor], Statistics]) -> None:
+        self._measure = measure
+        self._known: dict[int, tuple[weakref.ref[Tensor], int, Statistics]] = {}
+        self._exposed: dict[int, weakref.ref[Tensor]] = {}
+
+    def __call__(self, tensor: Tensor) -> Statistics:
+        key = id(tensor)
+        known = self._known.get(key)
+        if known is not None and known[0]() is tensor and known[1] == tensor._version:
+            return known[2]
+        result = self._measure(tensor)
+        if tensor.is_inference() or (self._exposed and key in self._exposed):
+            return result
+        if len(self._known) >= _REMEMBERED:
+            self._drop_the_dead()
+        self._known[key] = (weakref.ref(tensor), tensor._version, result)
+        return result
+
+    def expose(self, tensor: Tensor) -> None:
+        """Note that a tensor's memory may from now on change without its version counter moving."""
+        key = id(tensor)
+        self._known.pop(key, None)
+        self._exposed[key] = weakref.ref(tensor, lambda _: self._exposed.pop(key, None))
+
+    def forget(self) -> None:
+        """Measure everything anew, as after a step."""
+        self._known.clear()
+
+    def _drop_the_dead(self) -> None:
+        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+        if len(self._known) >= _REMEMBERED // 2:
+            self._known.clear()
+
+
+_REMEMBERED = 1 << 14

@@ -1,0 +1,146 @@
+"""Writing a dump as it is recorded: each file is valid JSON after every append, and nothing is written twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from msprobe_hooks.errors import RecordingError
+
+_FOLDER_MODE = 0o750
+_FILE_MODE = 0o640
+
+_encode = msgspec.json.Encoder().encode
+
+NON_FINITE = {"nan": msgspec.Raw(b"NaN"), "inf": msgspec.Raw(b"Infinity"), "-inf": msgspec.Raw(b"-Infinity")}
+
+
+def json_number(value: Any) -> Any:
+    """Return a number as the encoder should see it: NaN and infinities as the bare tokens that Python's json writes."""
+    if isinstance(value, float) and value - value != 0.0:
+        return NON_FINITE[str(value)]
+    return value
+
+
+class JsonStream:
+    """An object in a JSON file that grows by members. After each ``append`` the file on disk is complete."""
+
+    def __init__(self, path: Path, head: bytes, tail: bytes) -> None:
+        """Create the file. Raises RecordingError where it exists or cannot be written."""
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        except FileExistsError:
+            raise RecordingError(
+                f"{path}: there is a dump already, and nothing is overwritten; name another folder or remove this one"
+            ) from None
+        except OSError as error:
+            raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
+        self.path = path
+        self._tail = tail
+        self._end = 0
+        self._is_empty = True
+        self._write(head)
+
+    @property
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return self._end + len(self._tail)
+
+    def append(self, members: Iterable[tuple[str, Any]]) -> None:
+        """Add members, in order, in one write. Raises RecordingError where the disk refuses; the file stays complete."""
+        text = b",\n".join(b"%s: %s" % (_encode(name), _encode(value)) for name, value in members)
+        if not text:
+            return
+        if not self._is_empty:
+            text = b",\n" + text
+        self._write(text)
+        self._is_empty = False
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def abandon(self) -> None:
+        """Let the descriptor go without touching the file, as a forked child must."""
+        self.close()
+
+    def _write(self, text: bytes) -> None:
+        # Text and tail go out together, so that only a kill inside this one system call can leave a torn file.
+        view = memoryview(text + self._tail)
+        place = self._end
+        try:
+            while view:
+                done = os.pwrite(self._file, view, place)
+                view, place = view[done:], place + done
+        except OSError as error:
+            self._restore()
+            raise RecordingError(f"{self.path}: cannot be written: {error.strerror}") from None
+        self._end += len(text)
+
+    def _restore(self) -> None:
+        # The bytes of the old tail were allocated before, so this works on a full disk.
+        os.pwrite(self._file, self._tail, self._end)
+        os.ftruncate(self._file, self._end + len(self._tail))
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents. Raises RecordingError where that is not possible."""
+    try:
+        path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
+
+
+class DumpWriter:
+    """The files of one step and rank: ``dump.json``, ``stack.json``, ``construct.json``."""
+
+    def __init__(self, folder: Path, *, task: str, level: str, keeps_tensors: bool, extra_info: bool = True) -> None:
+        """Create the files. Raises RecordingError where they exist or cannot be written."""
+        make_folder(folder)
+        self.folder = folder
+        self.tensor_folder = folder / "dump_tensor_data"
+        if keeps_tensors:
+            make_folder(self.tensor_folder)
+        head = {
+            "task": task,
+            "level": level,
+            "framework": "pytorch",
+            "dump_data_dir": str(self.tensor_folder.absolute()) if keeps_tensors else None,
+        }
+        name = "debug.json" if level == "debug" else "dump.json"
+        self._records = JsonStream(folder / name, _encode(head)[:-1] + b',\n"data": {\n', b"\n}}\n")
+        self._stacks = JsonStream(folder / "stack.json", b"{\n", b"\n}\n") if extra_info else None
+        self._parents = JsonStream(folder / "construct.json", b"{\n", b"\n}\n") if extra_info else None
+
+    @property
+    def size(self) -> int:
+        """The bytes written to the JSON files."""
+        return sum(stream.size for stream in self._streams())
+
+    def records(self, records: Iterable[tuple[str, Any]]) -> None:
+        """Append records to ``dump.json``."""
+        self._records.append(records)
+
+    def parents(self, parents: Iterable[tuple[str, str | None]]) -> None:
+        """Append to ``construct.json``."""
+        if self._parents is not None:
+            self._parents.append(parents)
+
+    def stacks(self, stacks: Iterable[tuple[str, tuple[list[str], list[str]]]]) -> None:
+        """Append groups of records that share a stack to ``stack.json``."""
+        if self._stacks is not None:
+            self._stacks.append(stacks)
+
+    def close(self) -> None:
+        """Close the files; a second time does nothing."""
+        for stream in self._streams():
+            stream.close()
+
+    def _streams(self) -> list[JsonStream]:
+        return [stream for stream in (self._records, self._stacks, self._parents) if stream is not None]

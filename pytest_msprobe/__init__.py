@@ -1,0 +1,22 @@
+"""Precision checks as pytest test cases."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_msprobe.fixtures import precision_standard
+    from pytest_msprobe.replay.check import check_call
+    from pytest_msprobe.results import CallResult
+
+_HOMES = {"CallResult": "results", "check_call": "replay.check", "precision_standard": "fixtures"}
+
+__all__ = ["CallResult", "check_call", "precision_standard"]
+
+
+def __getattr__(name: str) -> Any:
+    # The engine needs torch; pytest imports this package at every start and must not pay for that.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

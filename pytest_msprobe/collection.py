@@ -1,0 +1,136 @@
+"""A dump becomes a collector, each of its API records an item."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.reader import Dump, find_dumps, read_dump
+from pytest_msprobe.item import RecordItem
+from pytest_msprobe.options import Options
+
+dumps_key = pytest.StashKey[dict[Path, Dump]]()
+
+
+def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
+    """Put the dumps of ``--msprobe-dump`` among pytest's arguments and read every dump that is an argument.
+
+    Raises pytest.UsageError for the first file that cannot be used.
+    """
+    try:
+        wanted = [dump for path in options.dumps for dump in _files(_absolute(config, path))]
+        if wanted:
+            named = config.args_source is pytest.Config.ArgsSource.ARGS
+            config.args = [*(config.args if named else ()), *map(str, wanted)]
+        arguments = [_absolute(config, argument.partition("::")[0]) for argument in config.args]
+        paths = dict.fromkeys([*wanted, *(path for path in arguments if path.suffix == ".json")])
+        return {path: read_dump(path) for path in paths}
+    except DumpError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _absolute(config: pytest.Config, path: str | Path) -> Path:
+    # As pytest makes its arguments absolute: symbolic links stay.
+    return Path(os.path.abspath(config.invocation_params.dir / path))  # noqa: PTH100
+
+
+def _files(path: Path) -> list[Path]:
+    return find_dumps(path) if path.is_dir() else [path]
+
+
+def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
+    """Return a collector for a file that is one of the opened dumps."""
+    dumps = parent.config.stash.get(dumps_key, {})
+    if file_path not in dumps:
+        return None
+    return DumpFile.from_parent(parent, path=file_path)
+
+
+class DumpFile(pytest.File):
+    """One ``dump.json``. Its items are the API records; a call's backward item follows its forward item."""
+
+    def collect(self) -> Iterator[RecordItem]:
+        """Yield the items in recorded order."""
+        dump = self.config.stash[dumps_key][self.path]
+        records = dump.records
+        for name in dump.api_names:
+            head, _, direction = name.rpartition(".")
+            if direction == "backward" and f"{head}.forward" in records:
+                continue
+            yield RecordItem.from_parent(self, name=name, dump=dump)
+            if direction == "forward" and f"{head}.backward" in records:
+                yield RecordItem.from_parent(self, name=f"{head}.backward", dump=dump)
+
+
+def select_items(config: pytest.Config, options: Options, items: list[pytest.Item]) -> None:
+    """Deselect what ``--msprobe-only``, ``--msprobe-skip`` and ``--msprobe-unique`` leave out."""
+    if not (options.only or options.skip or options.unique):
+        return
+    kept, deselected = list[pytest.Item](), list[pytest.Item]()
+    seen: set[tuple[Any, ...]] = set()
+    folded: set[tuple[Path, str]] = set()
+    for item in items:
+        wanted = not isinstance(item, RecordItem) or _is_listed(item.name, options)
+        if wanted and options.unique and isinstance(item, RecordItem):
+            wanted = not _is_repeated(item, seen, folded)
+        (kept if wanted else deselected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+
+
+def _is_listed(name: str, options: Options) -> bool:
+    try:
+        parsed = parse_api_name(name)
+    except ValueError:
+        return True
+    spellings = (parsed.api, parsed.qualified_api)
+    return (not options.only or _matches(spellings, options.only)) and not _matches(spellings, options.skip)
+
+
+def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
+
+
+def _is_repeated(item: RecordItem, seen: set[tuple[Any, ...]], folded: set[tuple[Path, str]]) -> bool:
+    """Tell whether an earlier call was the same but for its tensors' values; a backward item follows its forward."""
+    head, _, direction = item.name.rpartition(".")
+    if direction == "backward":
+        return (item.path, head) in folded
+    try:
+        body = msgspec.json.decode(item.dump.records[item.name])
+        api = parse_api_name(item.name).qualified_api
+        inputs = [body.get("input_args"), body.get("input_kwargs"), f"{head}.backward" in item.dump.records]
+    except (msgspec.DecodeError, ValueError, AttributeError):
+        return False
+    signature = (api, msgspec.json.encode(_without_values(inputs)))
+    if signature in seen:
+        folded.add((item.path, head))
+        return True
+    seen.add(signature)
+    return False
+
+
+_TENSOR_VALUES = re.compile(r"Max|Min|Mean|Norm|(Max|Min)_except_inf_nan|md5|data_name|datapath")
+
+
+def _without_values(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_without_values(item) for item in tree]
+    if isinstance(tree, dict):
+        is_tensor = "shape" in tree and "dtype" in tree
+        return {
+            key: _without_values(value)
+            for key, value in tree.items()
+            if not (is_tensor and _TENSOR_VALUES.fullmatch(key))
+        }
+    return tree

@@ -1,0 +1,1 @@
+"""An item that hangs, crashes or takes all memory costs that item alone."""

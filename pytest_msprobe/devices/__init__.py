@@ -1,0 +1,1 @@
+"""The only code that touches a target: one module per kind of device behind one protocol."""

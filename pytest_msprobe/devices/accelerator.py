@@ -1,0 +1,70 @@
+"""What torch's accelerators have in common: a module ``torch.<name>`` and tensors that move."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe.devices.device import DeviceError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Accelerator(ABC):
+    """A device that torch reaches through ``torch.<name>``; a subclass says how to load it."""
+
+    name: str
+    index = 0
+
+    @abstractmethod
+    def runtime(self) -> Any:
+        """Return the module ``torch.<name>``. Raises DeviceError that names what is missing."""
+
+    def count(self) -> int:
+        """Return the number of cards that the caller's visible-device variable leaves."""
+        return int(self.runtime().device_count())
+
+    def activate(self, index: int) -> None:
+        """Make the card current for this process and start its context.
+
+        Raises DeviceError with the driver's own words where the card cannot be started.
+        """
+        runtime = self.runtime()
+        try:
+            runtime.set_device(index)
+            runtime.synchronize()
+        except RuntimeError as error:
+            raise DeviceError(f"device {self.name}:{index} cannot be started: {error}") from error
+        self.index = index
+
+    def location(self) -> torch.device:
+        """Return torch's device for the active card."""
+        import torch
+
+        return torch.device(self.name, self.index)
+
+    def describe(self) -> str:
+        """Return the card's name and torch's version."""
+        import torch
+
+        return f"{self.name}:{self.index} {self.runtime().get_device_name(self.index)}, torch {torch.__version__}"
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a CPU tensor to the active card."""
+        return tensor.detach().to(self.location())
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a result to the CPU."""
+        return tensor.detach().cpu()
+
+    def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call the function and wait for it, so that an asynchronous error is raised for the call that made it."""
+        result = func(*args, **kwargs)
+        self.synchronize()
+        return result
+
+    def synchronize(self) -> None:
+        """Wait for the active card."""
+        self.runtime().synchronize()

@@ -1,0 +1,43 @@
+"""What the engine asks of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DeviceError(Exception):
+    """A device cannot be used; the text names the missing piece and what to do."""
+
+
+class Device(Protocol):
+    """A kind of target with one or more cards, of which one is active in a process."""
+
+    name: str
+
+    def count(self) -> int:
+        """Return how many cards the caller can see; 0 where the kind is absent. Raises DeviceError if it is broken."""
+
+    def activate(self, index: int) -> None:
+        """Make one card the target of all that follows. Raises DeviceError where that fails."""
+
+    def location(self) -> torch.device:
+        """Return the torch device that a recorded ``device=`` argument becomes on the active card."""
+
+    def describe(self) -> str:
+        """Return the active card in words, with the version of what drives it."""
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a CPU tensor on the active card, in the same dtype, shape and strides."""
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a result as a detached CPU tensor of the same dtype; on the CPU it may share memory."""
+
+    def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Run ``func`` on the active card and return what it returns; ``record`` is the name of the record."""
+
+    def synchronize(self) -> None:
+        """Wait until all that was started on the active card is done."""

@@ -1,0 +1,105 @@
+"""The devices that ``--msprobe-device`` can name, and choosing one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.cuda import CudaDevice
+from pytest_msprobe.devices.device import Device, DeviceError
+from pytest_msprobe.devices.npu import NpuDevice
+from pytest_msprobe.devices.sim import SimDevice
+
+AUTO = "auto"
+
+_BEST_FIRST = ("npu", "cuda", "cpu")
+
+
+class DeviceRegistry:
+    """Devices by name; plugins add theirs in ``pytest_msprobe_register_devices``."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, Device] = {}
+        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice()):
+            self.add(device)
+
+    def add(self, device: Device) -> None:
+        """Make a device known under its name, in place of a former one of that name."""
+        self._devices[device.name] = device
+
+    def names(self) -> list[str]:
+        """Return the known names, best first."""
+        return list(self._devices)
+
+    def get(self, name: str) -> Device:
+        """Return the device of that name; ``auto`` is the best one that has a card.
+
+        Raises DeviceError that lists the known names where there is no such device.
+        """
+        if name == AUTO:
+            return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
+        if name not in self._devices:
+            raise DeviceError(f"unknown device {name!r}; known are {', '.join([AUTO, *self._devices])}")
+        return self._devices[name]
+
+
+def _has_card(device: Device) -> bool:
+    try:
+        return device.count() > 0
+    except DeviceError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """What ``--msprobe-device NAME[:indices]`` says; no indices mean every visible card."""
+
+    name: str
+    indices: tuple[int, ...] = ()
+
+    def index_for(self, slot: int, count: int) -> int:
+        """Return the card for a worker's slot: slots take the chosen cards in turn."""
+        indices = self.indices or tuple(range(count))
+        return indices[slot % len(indices)]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{','.join(map(str, self.indices))}" if self.indices else self.name
+
+
+def parse_device(text: str) -> DeviceChoice:
+    """Read ``NAME`` or ``NAME:0,2,4-7``.
+
+    Raises DeviceError where the indices are not numbers or ranges of numbers.
+    """
+    name, colon, spans = text.partition(":")
+    if not colon:
+        return DeviceChoice(name)
+    try:
+        indices = tuple(index for span in spans.split(",") for index in _span(span))
+    except ValueError:
+        raise DeviceError(f"device {text!r}: indices are numbers and ranges such as {name}:0,2,4-7") from None
+    return DeviceChoice(name, tuple(dict.fromkeys(indices)))
+
+
+def _span(text: str) -> range:
+    first, dash, last = text.strip().partition("-")
+    span = range(int(first), int(last if dash else first) + 1)
+    if not span:
+        raise ValueError(text)
+    return span
+
+
+def activate(device: Device, choice: DeviceChoice, slot: int) -> int:
+    """Activate the card that belongs to a worker's slot and return its index.
+
+    Raises DeviceError where the kind has no card or a chosen index does not exist.
+    """
+    count = device.count()
+    if count == 0:
+        raise DeviceError(f"device {device.name!r}: no card is visible to this process")
+    missing = [index for index in choice.indices if index >= count]
+    if missing:
+        raise DeviceError(f"device {choice}: index {missing[0]} does not exist; {count} visible, counted from 0")
+    index = choice.index_for(slot, count)
+    device.activate(index)
+    return index

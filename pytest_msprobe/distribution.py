@@ -1,0 +1,92 @@
+"""Spreading a run: which worker has which card, how many workers there are, and what they send back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.registry import AUTO
+from pytest_msprobe.devices.slots import Slots
+from pytest_msprobe.item import RecordItem
+from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.reporting import summary_key
+from pytest_msprobe.worker import worker_key
+
+_slots_key = pytest.StashKey[Slots]()
+
+
+def start_device(session: pytest.Session) -> None:
+    """Activate this process's card if it is going to run items.
+
+    Raises pytest.UsageError where the device cannot be used. An xdist worker keeps the error for its items: its
+    controller would only see a worker that died.
+    """
+    config = session.config
+    here = any(isinstance(item, RecordItem) for item in session.items)
+    if not here or config.option.collectonly:
+        return
+    worker = config.stash[worker_key]
+    try:
+        worker.setup  # noqa: B018 - starts the device
+    except DeviceError as error:
+        if not worker.is_replaceable:
+            raise pytest.UsageError(str(error)) from None
+
+
+def finish(config: pytest.Config) -> None:
+    """Describe the device of this process, for the summary."""
+    worker = config.stash.get(worker_key, None)
+    if worker is None or not worker.has_started:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["msprobe_device"] = worker.describe()
+    elif summary_key in config.stash:
+        config.stash[summary_key].devices.add(worker.describe())
+
+
+def give_slot(node: Any) -> None:
+    """Put the lowest free slot into what a new worker is told."""
+    slots = node.config.stash.setdefault(_slots_key, Slots())
+    node.workerinput["msprobe_slot"] = slots.take(node.gateway.id)
+
+
+def take_back(node: Any) -> None:
+    """Free the slot of a worker that ended, so that a replacement takes over its card."""
+    node.config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
+    described = getattr(node, "workeroutput", {}).get("msprobe_device")
+    if described and summary_key in node.config.stash:
+        node.config.stash[summary_key].devices.add(described)
+
+
+def worker_count(config: pytest.Config) -> int | None:
+    """Return the number of chosen cards for ``-n auto``; None leaves it to xdist, as on the CPU.
+
+    The cards are counted in a process of its own: the controller never loads torch.
+    """
+    choice = config.stash[options_key].device
+    if not config.stash[dumps_key] or choice.name == "cpu":
+        return None
+    if choice.indices:
+        return len(choice.indices)
+    if choice.name == "sim":
+        return config.stash[devices_key].get("sim").count()
+    return _count_elsewhere(choice.name)
+
+
+def _count_elsewhere(name: str) -> int | None:
+    code = (
+        "import json, sys; from pytest_msprobe.devices.registry import DeviceRegistry\n"
+        "device = DeviceRegistry().get(sys.argv[1]); print(json.dumps([device.name, device.count()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=False)
+    if done.returncode:
+        problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise pytest.UsageError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
+    found, count = json.loads(done.stdout.splitlines()[-1])
+    return None if name == AUTO and found == "cpu" else int(count)

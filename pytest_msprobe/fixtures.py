@@ -1,0 +1,97 @@
+"""The ``precision`` fixture and the ``precision_standard`` marker: precision checks of the user's own functions."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_msprobe.item import PrecisionError, PrecisionWarning
+from pytest_msprobe.options import options_key
+from pytest_msprobe.worker import worker_key
+
+if TYPE_CHECKING:
+    from msprobe_standards import Standard
+    from pytest_msprobe.results import DirectionResult
+
+
+def precision_standard(name: str, **limits: float) -> pytest.MarkDecorator:
+    """Let a test's ``precision.check`` judge by this standard, as in ``@precision_standard("ulp", max_ulp=2)``."""
+    return pytest.mark.precision_standard(name, **limits)
+
+
+@pytest.fixture
+def precision(request: pytest.FixtureRequest) -> Precision:
+    """Check functions of your own against a golden definition, on the device of ``--msprobe-device``."""
+    return Precision(request.node, request.config)
+
+
+class Precision:
+    """Checks made by one test."""
+
+    def __init__(self, item: pytest.Item, config: pytest.Config) -> None:
+        self._item = item
+        self._config = config
+
+    def check(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        golden: Callable[..., Any] | None = None,
+        backward: bool = False,
+        **kwargs: Any,
+    ) -> list[DirectionResult]:
+        """Run a function on the device and compare it with its golden definition in raised precision on the CPU.
+
+        ``function`` is a function, an autograd function's ``apply`` or an ``nn.Module`` (whose parameters count as
+        inputs). ``args`` and ``kwargs`` hold CPU tensors in the dtypes under test. ``golden`` defaults to
+        ``function`` itself. ``backward`` also compares the gradients of every tensor that requires grad, for random
+        gradients of the outputs. Returns what came of forward and backward.
+
+        Raises PrecisionError, an AssertionError, where a result is wrong.
+        """
+        __tracebackhide__ = True
+        from pytest_msprobe.replay.user_check import check_function
+
+        setup = self._config.stash[worker_key].setup
+        results = check_function(
+            function,
+            args,
+            kwargs,
+            name=self._item.name,
+            setup=setup,
+            golden=golden,
+            backward=backward,
+            standard=self._standard(),
+        )
+        for result in results:
+            self._report(result)
+        return results
+
+    def _standard(self) -> Standard | None:
+        from msprobe_standards import standard
+
+        marker = self._item.get_closest_marker("precision_standard")
+        if marker is None:
+            return None
+        try:
+            return standard(*marker.args, **marker.kwargs)
+        except (TypeError, ValueError) as error:
+            raise pytest.UsageError(f"{self._item.nodeid}: precision_standard: {error}") from None
+
+    def _report(self, result: DirectionResult) -> None:
+        __tracebackhide__ = True
+        verdict = result.verdict
+        if verdict.outcome == "skip":
+            pytest.skip(verdict.reason)
+        if verdict.outcome == "fail":
+            raise PrecisionError(result, self._rerun(), self._config.get_verbosity())
+        if verdict.outcome == "warn":
+            warnings.warn(PrecisionWarning(f"{result.record}: {verdict.reason}"), stacklevel=3)
+
+    def _rerun(self) -> str:
+        device = str(self._config.stash[options_key].device)
+        return shlex.join(["pytest", self._item.nodeid, "--msprobe-device", device])

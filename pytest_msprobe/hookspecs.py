@@ -1,0 +1,32 @@
+"""Hooks with which plugins and ``conftest.py`` extend the checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceRegistry
+    from pytest_msprobe.replay.references.registry import ReferenceRegistry
+
+
+def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
+    """Add devices with ``registry.add(device)``.
+
+    Called in every process, the xdist controller included, before options are checked. A device is known by its
+    ``name``, which ``--msprobe-device`` then accepts; its methods are first called where items run.
+    """
+
+
+def pytest_msprobe_register_standards(registry: Any) -> None:
+    """Add standards with ``registry.add(name, factory)``.
+
+    Called where items run, once, before the first verdict. Markers and policy files then accept the name.
+    """
+
+
+def pytest_msprobe_register_references(registry: ReferenceRegistry) -> None:
+    """Add golden definitions, for APIs that the CPU lacks, with ``registry.add("NPU.my_op", function)``.
+
+    Called where items run, once. A reference takes the API's own arguments, in raised precision on the CPU, and is
+    differentiated by autograd.
+    """

@@ -1,0 +1,126 @@
+"""One API record as a test item."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.schema import record_path
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
+from pytest_msprobe.options import options_key
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.worker import worker_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.reader import Dump
+
+_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
+
+
+class PrecisionWarning(UserWarning):
+    """A result is worse than it should be, but within what its standard fails for."""
+
+
+class PrecisionError(AssertionError):
+    """A result is wrong; its text is the whole story, ``result`` what came of the check."""
+
+    def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0) -> None:
+        super().__init__(failure_text(result, rerun, verbosity))
+        self.result = result
+
+
+class RecordItem(pytest.Item):
+    """The check of one record; its name is the record's."""
+
+    def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dump = dump
+        self.result: DirectionResult | None = None
+
+    def runtest(self) -> None:
+        """Replay the record and judge it. Raises PrecisionError where the result is wrong."""
+        options = self.config.stash[options_key]
+        worker = self.config.stash[worker_key]
+        try:
+            with deadline(options.timeout, ends_process=worker.is_replaceable):
+                self.result = result = worker.check(self.dump, self.name)
+        except (DumpError, ValueError) as error:
+            raise self._error(self._malformed(error)) from None
+        except DeadlineExceededError as error:
+            worker.forget()
+            self.result = _failure(self.name, "timeout", str(error))
+            raise self._error(self.result) from None
+        verdict = result.verdict
+        self.user_properties += [
+            ("msprobe.verdict", verdict.outcome),
+            ("msprobe.standard", verdict.standard),
+            ("msprobe.margin", f"{verdict.margin:.6g}"),
+            ("msprobe.device", worker.device_name),
+            ("msprobe.seed", str(options.seed)),
+        ]
+        if verdict.outcome == "skip":
+            pytest.skip(verdict.reason)
+        if verdict.outcome == "fail":
+            raise self._error(result)
+        if verdict.outcome == "warn":
+            warnings.warn(PrecisionWarning(f"{self.name}: {verdict.reason}"), stacklevel=1)
+
+    def _malformed(self, error: Exception) -> DirectionResult:
+        text = str(error)
+        where = "" if text.startswith("$") else f"{record_path(self.name)}: "
+        self.result = _failure(self.name, "record", f"{where}{text}")
+        return self.result
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
+        if isinstance(excinfo.value, PrecisionError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, None, str]:
+        """Return the dump and the record's name."""
+        return self.path, None, self.name
+
+    def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
+        """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
+        if not self.own_markers:
+            self.own_markers = [getattr(pytest.mark, mark).mark for mark in self._mark_names()]
+        return super().iter_markers_with_node(name)
+
+    def _mark_names(self) -> list[str]:
+        try:
+            name = parse_api_name(self.name)
+        except ValueError:
+            return [self.dump.framework]
+        raw = bytes(self.dump.records[self.name])
+        dtypes = dict.fromkeys(match.decode() for match in _DTYPE.findall(raw))
+        marks = [self.dump.framework, name.type, name.direction, *dtypes]
+        return [mark for mark in marks if mark.isidentifier() and not mark.startswith("_")]
+
+    def _error(self, result: DirectionResult) -> PrecisionError:
+        return PrecisionError(result, self._rerun(), self.config.get_verbosity())
+
+    def _rerun(self) -> str:
+        options = self.config.stash[options_key]
+        words = ["pytest", f"{self.path}::{self.name}", "--msprobe-device", str(options.device)]
+        for flag, value, default in (
+            ("--msprobe-policy", options.policy, "default"),
+            ("--msprobe-level", options.level, None),
+            ("--msprobe-seed", options.seed, 0),
+            ("--msprobe-real-data", options.real_data, "auto"),
+        ):
+            words += [flag, str(value)] if value != default else []
+        return shlex.join(words)
+
+
+def _failure(record: str, standard: str, reason: str) -> DirectionResult:
+    return DirectionResult(record, Verdict("fail", standard, reason, margin=float("inf")))

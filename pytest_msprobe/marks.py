@@ -1,0 +1,32 @@
+"""The marks that items carry, for ``-m``."""
+
+from __future__ import annotations
+
+import pytest
+
+_MARKS = {
+    "the framework of a record's dump": "pytorch mindspore mindtorch",
+    "the type of a record's API": """Functional Tensor Torch NPU Aten VF Distributed MindSpeed Triton
+        Mint MintFunctional MintDistributed Primitive Jit""",
+    "the direction of a record": "forward backward",
+    "a dtype among a record's tensors": """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
+        float32 float64 complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
+        float8_e8m0fnu float4_e2m1fn_x2 HiFloat8Tensor""",
+}
+
+
+def register(config: pytest.Config) -> None:
+    """Describe every mark, so that ``pytest --markers`` lists them and ``--strict-markers`` knows them."""
+    config.addinivalue_line(
+        "markers",
+        "precision_standard(name, **limits): judge precision.check() in this test by this standard, "
+        'as in precision_standard("ulp", max_ulp=2)',
+    )
+    for meaning, names in _MARKS.items():
+        for name in names.split():
+            config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def known() -> frozenset[str]:
+    """Return the names of the marks that records carry."""
+    return frozenset(name for names in _MARKS.values() for name in names.split())

@@ -1,0 +1,173 @@
+"""Command-line options and their ini twins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pytest
+
+import msprobe_standards
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+
+RealData = Literal["auto", "never"]
+Level = Literal["L0", "L1", "L2"]
+
+# Help texts start with a small letter, are one sentence without a full stop, and name the default.
+_INI_TWINS = {
+    "device": f"device to check, see --msprobe-device (default: {AUTO})",
+    "policy": "which standard judges what, see --msprobe-policy (default: default)",
+    "level": "strictness of policy msprobe-26, see --msprobe-level",
+    "seed": "seed of the random inputs, see --msprobe-seed (default: 0)",
+    "real_data": "whether recorded tensors are used, see --msprobe-real-data (default: auto)",
+    "timeout": "seconds that one item may take, see --msprobe-timeout (default: no limit)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for."""
+
+    dumps: tuple[Path, ...]
+    device: DeviceChoice
+    policy: str
+    level: Level | None
+    seed: int
+    real_data: RealData
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+    unique: bool
+    csv: Path | None
+    timeout: float | None
+
+
+options_key = pytest.StashKey[Options]()
+devices_key = pytest.StashKey[DeviceRegistry]()
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option group and the ini settings."""
+    group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
+    add = group.addoption
+    add("--msprobe-dump", metavar="PATH", action="append", default=[], help="dump.json, or a folder of them, to check")
+    add(
+        "--msprobe-device",
+        metavar="NAME[:INDICES]",
+        help=f"what to check: npu, cuda, cpu, sim or a registered device, as in npu:0-3 (default: {AUTO}, the best)",
+    )
+    add(
+        "--msprobe-policy",
+        metavar="NAME|FILE",
+        help="which standard judges what: default, msprobe-1.2, msprobe-26 or a YAML file (default: default)",
+    )
+    add("--msprobe-level", metavar="LEVEL", help="strictness of policy msprobe-26: L0, L1 or L2 (default: by API)")
+    add("--msprobe-seed", metavar="N", help="seed of the random inputs (default: 0)")
+    add(
+        "--msprobe-real-data",
+        metavar="auto|never",
+        help="use the recorded tensors where the dump has them, or always random ones (default: auto)",
+    )
+    add(
+        "--msprobe-only",
+        metavar="APIS",
+        action="append",
+        default=[],
+        help="check only these APIs: names or patterns such as conv2d,Torch.linalg.*",
+    )
+    add("--msprobe-skip", metavar="APIS", action="append", default=[], help="leave these APIs out, as --msprobe-only")
+    add(
+        "--msprobe-unique",
+        action="store_true",
+        help="check calls that are the same but for the values of their tensors once",
+    )
+    add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
+    add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    for name, text in _INI_TWINS.items():
+        parser.addini(f"msprobe_{name}", text, default=None)
+
+
+def read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
+    """Read and check the options. Raises pytest.UsageError that says what is allowed."""
+    return Options(
+        dumps=tuple(Path(path) for path in config.getoption("msprobe_dump")),
+        device=_device(_text(config, "device", AUTO), devices),
+        policy=_policy(_text(config, "policy", "default"), config.invocation_params.dir),
+        level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
+        seed=int(_number(config, "seed", int, "a whole number", lambda seed: True) or 0),
+        real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
+        only=_patterns(config.getoption("msprobe_only")),
+        skip=_patterns(config.getoption("msprobe_skip")),
+        unique=bool(config.getoption("msprobe_unique")),
+        csv=_folder(config),
+        timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
+    )
+
+
+def _text(config: pytest.Config, name: str, default: str) -> str:
+    return config.getoption(f"msprobe_{name}") or config.getini(f"msprobe_{name}") or default
+
+
+def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str | None) -> str | None:
+    value = _text(config, name, default or "")
+    if value and value not in allowed:
+        raise pytest.UsageError(f"{_flag(name)} {value!r}: allowed are {', '.join(allowed)}")
+    return value or None
+
+
+def _number(
+    config: pytest.Config, name: str, kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool]
+) -> float | None:
+    text = _text(config, name, "")
+    if not text:
+        return None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not valid(value):
+        raise pytest.UsageError(f"{_flag(name)} {text!r}: wants {wanted}")
+    return value
+
+
+def _flag(name: str) -> str:
+    return f"--msprobe-{name.replace('_', '-')}"
+
+
+def _device(text: str, devices: DeviceRegistry) -> DeviceChoice:
+    try:
+        choice = parse_device(text)
+        if choice.name != AUTO:
+            devices.get(choice.name)
+    except DeviceError as error:
+        raise pytest.UsageError(f"--msprobe-device: {error}") from None
+    return choice
+
+
+def _policy(text: str, folder: Path) -> str:
+    known = sorted(path.stem for path in (Path(msprobe_standards.__file__).parent / "policies").glob("*.yaml"))
+    if text in known:
+        return text
+    path = folder / text
+    if not path.is_file():
+        raise pytest.UsageError(
+            f"--msprobe-policy {text!r}: neither a file nor a known policy; known are {', '.join(known)}"
+        )
+    return str(path)
+
+
+def _folder(config: pytest.Config) -> Path | None:
+    text: Any = config.getoption("msprobe_csv")
+    if not text:
+        return None
+    path: Path = config.invocation_params.dir / text
+    if path.exists() and not path.is_dir():
+        raise pytest.UsageError(f"--msprobe-csv {text!r}: is a file; wants a folder")
+    return path
+
+
+def _patterns(texts: list[str]) -> tuple[str, ...]:
+    return tuple(pattern for text in texts for pattern in re.split(r"[,\s]+", text) if pattern)

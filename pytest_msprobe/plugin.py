@@ -1,0 +1,93 @@
+"""pytest's hooks; each calls the function that does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_msprobe import collection, distribution, marks, options, reporting
+from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.fixtures import precision
+from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.worker import Worker, worker_key
+
+__all__ = ["precision"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our option group and ini settings."""
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare our own hooks."""
+    from pytest_msprobe import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options and read the dumps, before any worker starts."""
+    marks.register(config)
+    config.stash[devices_key] = devices = DeviceRegistry()
+    config.hook.pytest_msprobe_register_devices(registry=devices)
+    config.stash[options_key] = chosen = options.read_options(config, devices)
+    config.stash[dumps_key] = collection.open_dumps(config, chosen)
+    config.stash[worker_key] = Worker(config, chosen, devices)
+    reporting.register(config)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
+    """Collect the dumps that were named."""
+    return collection.collect_file(file_path, parent)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the user does not want checked."""
+    collection.select_items(config, config.stash[options_key], items)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is checked, how and on what."""
+    return reporting.header(config)
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Start the device before the first item, so that an unusable one is one error and not one per item."""
+    distribution.start_device(session)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Attach what came of a check to the report that crosses to the controller."""
+    report = yield
+    reporting.attach_result(item, call, report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the controller what only this process knows."""
+    distribution.finish(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a new xdist worker its slot."""
+    distribution.give_slot(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take an xdist worker's slot back, and what it reports at its end."""
+    distribution.take_back(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Make ``-n auto`` one worker per chosen card."""
+    return distribution.worker_count(config)

@@ -1,0 +1,149 @@
+"""Recorded elements become Python arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from msprobe_hooks.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
+from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.constraints import constrain
+from pytest_msprobe.replay.dtypes import dtype_named
+from pytest_msprobe.replay.random_inputs import random_tensor, stream_seed
+from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.replay.tensor_files import load_tensor
+
+TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
+
+_INDEXING = ("__getitem__", "__setitem__")
+_DTYPE_OR_DEVICE_FIRST = ("to", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArgument:
+    """Stands for a recorded device; each side of the check puts its own device there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A call's arguments as CPU values in the recorded dtypes.
+
+    ``differentiable`` holds the paths of the tensors whose gradients were wanted: ``args.0``, ``kwargs.weight``.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiable: frozenset[str]
+
+
+def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:
+    """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
+
+    Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
+    """
+    record = call.forward
+    if not (record.args or record.kwargs) and record.output == []:
+        raise Skip(SkipReason.NO_ARGUMENTS)
+    source = tensor_source(call, seed=seed, real_data=real_data)
+    args = tuple(_positional(call, source))
+    kwargs = {key: _argument(element, f"kwargs.{key}", source) for key, element in record.kwargs.items()}
+    drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(record.args))
+    if drawn:
+        args, kwargs = constrain(call.name.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    return Arguments(args, kwargs, _differentiable(record))
+
+
+def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
+    """Return the function that makes the tensor for an element at a path of this call."""
+
+    def make(element: TensorElement, path: str) -> torch.Tensor:
+        if real_data and element.data_name:
+            return load_tensor(element, call.tensor_folder)
+        return random_tensor(element, stream_seed(seed, call.name.key, path))
+
+    return make
+
+
+def _positional(call: Call, source: TensorSource) -> list[Any]:
+    args = [
+        _lost_argument(call) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        for i, element in enumerate(call.forward.args)
+    ]
+    if call.name.api in _INDEXING and len(args) > 1 and isinstance(args[1], list):
+        # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
+        args[1] = tuple(args[1])
+    return args
+
+
+def _lost_argument(call: Call) -> Any:
+    """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
+    record = call.forward
+    outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))
+    if call.name.api in _DTYPE_OR_DEVICE_FIRST and outputs and inputs:
+        return DeviceArgument() if outputs[0].dtype == inputs[0].dtype else dtype_named(outputs[0].dtype)
+    raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
+
+
+def _argument(element: Element, path: str, source: TensorSource) -> Any:
+    if element is None:
+        return None
+    if isinstance(element, TensorElement):
+        tensor = source(element, path)
+        return tensor.numpy() if element.type == "numpy.ndarray" else tensor
+    if isinstance(element, list):
+        return [_argument(item, f"{path}.{i}", source) for i, item in enumerate(element)]
+    if isinstance(element, MappingElement):
+        return {key: _argument(item, f"{path}.{key}", source) for key, item in element.items.items()}
+    return _value(element, path)
+
+
+def _value(element: ValueElement, path: str) -> Any:
+    value = element.value
+    if element.type == "slice":
+        return slice(*value)
+    if element.type == "ellipsis":
+        return ...
+    if element.type == "torch.Size":
+        return torch.Size(value)
+    if element.type == "torch.dtype":
+        return dtype_named(value)
+    if element.type == "torch.device":
+        return DeviceArgument()
+    if element.type == "torch.memory_format":
+        return _torch_constant(value, torch.memory_format, path)
+    if element.type == "torch.layout":
+        return _torch_constant(value, torch.layout, path)
+    if element.type == "complex":
+        return complex(*value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}")
+
+
+def _torch_constant(name: object, kind: type, path: str) -> Any:
+    constant = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(constant, kind):
+        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is no {kind.__name__}")
+    return constant
+
+
+def _differentiable(record: ForwardRecord) -> frozenset[str]:
+    if "out" in record.kwargs:
+        # torch refuses to differentiate through out=.
+        return frozenset()
+    places: dict[str, Element] = {f"args.{i}": element for i, element in enumerate(record.args)}
+    places |= {f"kwargs.{key}": element for key, element in record.kwargs.items()}
+    return frozenset(path for place, element in places.items() for path in _wanted_gradients(element, place))
+
+
+def _wanted_gradients(element: Element, path: str) -> list[str]:
+    if isinstance(element, TensorElement):
+        return [path] if element.requires_grad else []
+    if isinstance(element, list):
+        return [found for i, item in enumerate(element) for found in _wanted_gradients(item, f"{path}.{i}")]
+    if isinstance(element, MappingElement):
+        return [found for key, item in element.items.items() for found in _wanted_gradients(item, f"{path}.{key}")]
+    return []

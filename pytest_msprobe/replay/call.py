@@ -1,0 +1,35 @@
+"""One recorded API call: its forward record and, where there is one, its backward record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from msprobe_hooks.names import ApiName, parse_api_name
+from msprobe_hooks.reader import Dump
+from msprobe_hooks.schema import BackwardRecord, ForwardRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as recorded; ``tensor_folder`` is where its real data would be."""
+
+    name: ApiName
+    forward: ForwardRecord
+    backward: BackwardRecord | None
+    tensor_folder: Path
+
+
+def read_call(dump: Dump, forward_name: str) -> Call:
+    """Decode a call from a dump by the name of its forward record.
+
+    Raises RecordError where a record is malformed, ValueError where the name is.
+    """
+    name = parse_api_name(forward_name)
+    backward_name = f"{name.key}.backward"
+    return Call(
+        name=name,
+        forward=dump.forward(forward_name),
+        backward=dump.backward(backward_name) if backward_name in dump.records else None,
+        tensor_folder=dump.tensor_folder,
+    )

@@ -1,0 +1,115 @@
+"""The whole check of one recorded call, without pytest."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from msprobe_hooks.names import Direction
+from msprobe_hooks.schema import walk_tensors
+from msprobe_standards import Policy, Standard, Verdict, worst
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.replay.arguments import build_arguments, tensor_source
+from pytest_msprobe.replay.autocast import recorded_autocast
+from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.gradients import grad_outputs
+from pytest_msprobe.replay.judging import judge_backward, judge_forward
+from pytest_msprobe.replay.memory import free_bytes, needed_bytes
+from pytest_msprobe.replay.resolve import resolve
+from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.replay.tree import tensors_with_paths
+from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.results import CallResult, DirectionResult, OutputResult
+
+
+def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
+    """Check both directions of a call on an active device.
+
+    ``options`` are the other fields of Setup. Raises DumpError where a tensor file of the dump is unusable.
+    """
+    chosen = Policy.load(policy) if isinstance(policy, str) else policy
+    replay = Replay(call, Setup(device, chosen, **options))
+    return CallResult(replay.forward(), replay.backward() if call.backward else None)
+
+
+class Replay:
+    """One call being checked. What both directions need is computed once and kept until the replay is dropped."""
+
+    def __init__(self, call: Call, setup: Setup) -> None:
+        self.call = call
+        self._setup = setup
+
+    def forward(self) -> DirectionResult:
+        """Check the forward record."""
+        return settle(f"{self.call.name.key}.forward", lambda: judge_forward(self._trial, self._select, **self._extent))
+
+    def backward(self) -> DirectionResult:
+        """Check the backward record, running the forward call first where that has not been done."""
+        return settle(
+            f"{self.call.name.key}.backward", lambda: judge_backward(self._trial, self._select, **self._extent)
+        )
+
+    @property
+    def _extent(self) -> dict[str, bool]:
+        return {"measure_all": self._setup.measure_all}
+
+    def _select(self, direction: Direction, leaf: Any) -> Standard:
+        return self._setup.policy.select(
+            self.call.name.api,
+            output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
+            input_dtypes=self._input_dtypes,
+            backward=direction == "backward",
+        )
+
+    @functools.cached_property
+    def _input_dtypes(self) -> frozenset[torch.dtype]:
+        arguments = self._trial.subject.arguments
+        return frozenset(tensor.dtype for _, tensor in tensors_with_paths([arguments.args, arguments.kwargs]))
+
+    @functools.cached_property
+    def _trial(self) -> Trial:
+        call, setup = self.call, self._setup
+        golden = resolve(call.name, setup.references)
+        on_npu = setup.device.name == "npu"
+        target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
+        needed, free = needed_bytes(call), free_bytes() * setup.memory_share
+        if needed > free:
+            raise Skip(SkipReason.MEMORY, f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free")
+        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
+        source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        backward = call.backward
+        subject = Subject(
+            key=call.name.key,
+            api=call.name.api,
+            target=target,
+            golden=golden,
+            arguments=arguments,
+            grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
+            autocast=recorded_autocast(
+                call.forward, (tensor.dtype for _, tensor in tensors_with_paths([arguments.args, arguments.kwargs]))
+            ),
+            output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
+        )
+        return Trial(subject, setup.device)
+
+
+def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
+    """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
+    started = time.perf_counter()
+    try:
+        outputs = judged()
+    except Skip as skip:
+        return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+    except TargetError as error:
+        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        return DirectionResult(record, Verdict("fail", "run", reason, margin=math.inf))
+    decided = worst(output.verdict for output in outputs)
+    if decided is None or decided.outcome == "skip":
+        reason = decided.reason if decided else SkipReason.UNSPECIFIED.value
+        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
+    return DirectionResult(record, decided, tuple(outputs), None, time.perf_counter() - started)

@@ -1,0 +1,132 @@
+"""From the runs of a trial to the verdicts on what came out of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from msprobe_hooks.names import Direction
+from msprobe_standards import Standard, Verdict, judge_tree, measure
+from pytest_msprobe.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.replay.selections import accept_equal_selections
+from pytest_msprobe.replay.side import Run
+from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.replay.tree import map_tensors, tensors_with_paths
+from pytest_msprobe.replay.trial import Trial
+from pytest_msprobe.results import OutputResult
+
+SelectStandard = Callable[[Direction, Any], Standard]
+
+
+def judge_forward(trial: Trial, select: SelectStandard, *, measure_all: bool = False) -> list[OutputResult]:
+    """Judge what a call returned and what it changed. Raises Skip and TargetError as the trial's runs do."""
+    randomness = _randomness(trial)
+    if randomness is not None:
+        output = map_tensors(trial.device.get, trial.target.output)
+        return [_output_result("output", randomness.check_forward(output), output, None)]
+    # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
+    golden = _all_of(trial.golden, _detached)
+    target = _all_of(trial.target, trial.device.get)
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    target["output"] = accept_equal_selections(trial.subject.api, arguments, target["output"], golden["output"])
+
+    def baseline() -> Any:
+        return trial.baseline and _all_of(trial.baseline, _detached)
+
+    results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all)
+    return [*results, *_wrong_dtypes(trial, target["output"])]
+
+
+def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = False) -> list[OutputResult]:
+    """Judge the gradients of a call's inputs. Raises Skip and TargetError as the trial's runs do."""
+    randomness = _randomness(trial)
+    if randomness is not None:
+        return [_judge_random_gradients(trial, randomness)]
+    golden = {"grad": _present(trial.golden_gradients, _detached)}
+    target = {"grad": _present(trial.target_gradients, trial.device.get)}
+
+    def baseline() -> Any:
+        gradients = trial.baseline_gradients
+        return gradients and {"grad": _present(gradients, _detached)}
+
+    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all)
+
+
+def _judge(
+    target: Any, golden: Any, baseline: Callable[[], Any], select: Callable[[Any], Standard], measure_all: bool
+) -> list[OutputResult]:
+    verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline)
+    targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
+    return [
+        _output_result(path, verdict, targets.get(path), goldens.get(path), measure_all) for path, verdict in verdicts
+    ]
+
+
+def _all_of(run: Run, get: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    """Return all that a forward run produced, as CPU tensors: what it returned and what it changed."""
+    several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
+    produced: dict[str, Any] = {"output": run.output if several else [run.output]}
+    if run.changed:
+        produced["changed"] = run.changed
+    return map_tensors(get, produced)  # type: ignore[no-any-return]
+
+
+def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
+    """Yield a failure for each output whose dtype is neither the recorded one nor the CPU's."""
+    recorded = trial.subject.output_dtypes
+    found = list(tensors_with_paths(output, "output"))
+    if len(recorded) != len(found) or recorded == tuple(str(tensor.dtype) for _, tensor in found):
+        return
+    baseline = dict(tensors_with_paths(trial.baseline and _all_of(trial.baseline, _detached)))
+    for (path, tensor), name in zip(found, recorded, strict=True):
+        normal = baseline[path].dtype if path in baseline else tensor.dtype
+        if tensor.dtype != normal and str(tensor.dtype) != name:
+            reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"
+            yield _output_result(path, Verdict("fail", "dtype", reason, margin=math.inf), tensor, None)
+
+
+def _randomness(trial: Trial) -> RandomProperty | None:
+    arguments = trial.subject.arguments
+    return random_property(trial.subject.api, arguments.args, arguments.kwargs)
+
+
+def _judge_random_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
+    output = map_tensors(trial.device.get, trial.target.output)
+    gradients = _present(trial.target_gradients, trial.device.get)
+    verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
+    if verdict is None:
+        raise Skip(SkipReason.UNSPECIFIED, "no property of this random gradient is known")
+    return _output_result("grad", verdict, gradients, None)
+
+
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach()
+
+
+def _present(
+    gradients: Mapping[str, torch.Tensor | None], get: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    return {path: get(gradient) for path, gradient in gradients.items() if gradient is not None}
+
+
+def _output_result(
+    path: str, verdict: Verdict, target: Any, golden: torch.Tensor | None, measure_all: bool = False
+) -> OutputResult:
+    tensor = next((tensor for _, tensor in tensors_with_paths(target)), None)
+    return OutputResult(
+        path,
+        verdict,
+        target_dtype="" if tensor is None else str(tensor.dtype),
+        golden_dtype="" if golden is None else str(golden.dtype),
+        shape=() if tensor is None else tuple(tensor.shape),
+        measured=_measured(tensor, golden) if measure_all else {},
+    )
+
+
+def _measured(target: torch.Tensor | None, golden: torch.Tensor | None) -> dict[str, float]:
+    if target is None or golden is None or target.shape != golden.shape:
+        return {}
+    return dict(measure(target, golden))

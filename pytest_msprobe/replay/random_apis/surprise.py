@@ -1,0 +1,118 @@
+"""How improbable a finding is in a healthy generator, as a number with a proven bound, and the verdict on it.
+
+A surprise of s nats means: a healthy generator shows this, or worse, with a probability of at most 2 exp(-s).
+"""
+
+from __future__ import annotations
+
+import math
+
+from msprobe_standards.verdict import Verdict, worst
+
+# No check makes more than 50 tests, so a healthy generator fails one with a probability below 1e-9.
+_ALARM_PER_TEST = 2e-11
+LIMIT = math.log(2 / _ALARM_PER_TEST)
+
+
+def held(reason: str = "") -> Verdict:
+    """Return the verdict on something that is exactly as it must be."""
+    return Verdict("pass", "random", reason)
+
+
+def broken(reason: str, **metrics: float) -> Verdict:
+    """Return the verdict on something that a healthy generator never shows."""
+    return Verdict("fail", "random", reason, metrics, dict.fromkeys(metrics, 0.0), math.inf)
+
+
+def unjudged(reason: str) -> Verdict:
+    """Return the verdict on something of which nothing can be said."""
+    return Verdict("skip", "random", reason)
+
+
+def weighed(surprise: float, what: str, found: float, expected: float) -> Verdict:
+    """Return the verdict on a number that may differ from what is expected, but not with such a surprise."""
+    metrics, limits = {what: found, "surprise": surprise}, {what: expected, "surprise": LIMIT}
+    margin = surprise / LIMIT
+    if surprise <= LIMIT:
+        return Verdict("pass", "random", "", metrics, limits, margin)
+    reason = f"the {what} is {found:.6g}, but {expected:.6g} is expected"
+    return Verdict("fail", "random", reason, metrics, limits, margin)
+
+
+def decided(verdicts: list[Verdict]) -> Verdict:
+    """Return the worst verdict; without any, there were no elements to be wrong."""
+    return worst(verdicts) or held("no elements")
+
+
+def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.0) -> Verdict:
+    """Judge how many of ``n`` independent events happened, each with a probability of ``p`` on average.
+
+    The true count lies in the closed interval ``count``, where rounding hides it, and the probability within
+    ``slack`` of ``p``. Chernoff's bound (n times the Kullback-Leibler divergence), which holds for events of
+    different probabilities too (Hoeffding, 1956).
+    """
+    if n == 0:
+        return held("no elements")
+    low, high = count[0] / n, count[1] / n
+    lowest, highest = max(0.0, p - slack), min(1.0, p + slack)
+    if low > highest:
+        surprise = n * _divergence(low, highest)
+    elif high < lowest:
+        surprise = n * _divergence(high, lowest)
+    else:
+        surprise = 0.0
+    return weighed(surprise, what, (low + high) / 2, p)
+
+
+def _divergence(q: float, p: float) -> float:
+    return _divergence_term(q, p) + _divergence_term(1 - q, 1 - p)
+
+
+def _divergence_term(q: float, p: float) -> float:
+    if q <= 0:
+        return 0.0
+    return math.inf if p <= 0 else q * math.log(q / p)
+
+
+def bounded_mean(
+    what: str, found: float, n: int, expected: float, variance: float, reach: float, slack: float
+) -> Verdict:
+    """Judge a mean of ``n`` independent values that are never further than ``reach`` from ``expected``.
+
+    Bernstein's inequality with the known ``variance`` of one value; the found mean may be off by ``slack``.
+    """
+    off = max(0.0, abs(found - expected) - slack)
+    return weighed(n * off * off / (2 * variance + 2 * reach * off / 3), what, found, expected)
+
+
+def normal_mean(found: float, n: int, slack: float) -> Verdict:
+    """Judge the mean of ``n`` standard normal values (Gaussian tail bound)."""
+    off = max(0.0, abs(found) - slack)
+    return weighed(n * off * off / 2, "mean in standard deviations", found, 0.0)
+
+
+def normal_variance(found: float, n: int, slack: float) -> Verdict:
+    """Judge the mean square of ``n`` standard normal values (chi-square bounds of Laurent and Massart, 2000)."""
+    above, below = n * (found - 1 - slack), n * (1 - found - slack)
+    if above > 0:
+        root = (math.sqrt(n + 2 * above) - math.sqrt(n)) / 2
+        surprise = root * root
+    else:
+        surprise = max(0.0, below) ** 2 / (4 * n)
+    return weighed(surprise, "variance over the expected one", found, 1.0)
+
+
+def poisson_sum(found: float, expected: float, slack: float) -> Verdict:
+    """Judge the sum of independent Poisson values (Chernoff); it may be off by the share ``slack``."""
+    nearest = min(max(expected, found * (1 - slack)), found * (1 + slack))
+    surprise = _divergence_term(nearest, expected) - nearest + expected
+    return weighed(surprise, "sum", found, expected)
+
+
+def repeated(n: int, largest_share: float) -> Verdict:
+    """Judge that all of ``n`` values are equal, where no value has a probability above ``largest_share``."""
+    surprise = -(n - 1) * math.log(min(1.0, largest_share)) if largest_share > 0 else math.inf
+    verdict = weighed(surprise, "number of different values", 1.0, float(n))
+    if verdict.outcome == "pass":
+        return verdict
+    return Verdict("fail", "random", f"all {n} values are the same", verdict.metrics, verdict.limits, verdict.margin)

@@ -1,0 +1,67 @@
+"""Activations: fast GELU, GELU, GEGLU, Mish, SiLU, SwiGLU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_FAST_GELU_SLOPE = 1.702
+
+
+def npu_fast_gelu(self: Tensor) -> Tensor:
+    """X * sigmoid(1.702 x), the sigmoid approximation of GELU (Hendrycks and Gimpel, 2016)."""
+    return self * torch.sigmoid(_FAST_GELU_SLOPE * self)
+
+
+fast_gelu = npu_fast_gelu
+
+
+def npu_fast_gelu_backward(grad: Tensor, self: Tensor) -> Tensor:
+    """Gradient of :func:`npu_fast_gelu`: grad * (s + 1.702 x s (1 - s)) with s = sigmoid(1.702 x)."""
+    s = torch.sigmoid(_FAST_GELU_SLOPE * self)
+    return grad * (s + _FAST_GELU_SLOPE * self * s * (1 - s))
+
+
+def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
+    """GELU; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
+    return F.gelu(self, approximate=approximate)
+
+
+def npu_geglu(self: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[Tensor, Tensor]:
+    """Return (a * gelu(b), gelu(b)) for the halves a, b of ``self`` along ``dim``.
+
+    ``approximate`` is 0 for erf, 1 for tanh; ``activate_left`` puts the GELU on the first half instead.
+    """
+    left, right = self.chunk(2, dim)
+    linear, activated = (right, left) if activate_left else (left, right)
+    gelu = F.gelu(activated, approximate="tanh" if approximate == 1 else "none")
+    return linear * gelu, gelu.detach()
+
+
+def npu_mish(self: Tensor) -> Tensor:
+    """X * tanh(softplus(x)) (Misra, 2019)."""
+    return F.mish(self)
+
+
+def npu_silu(self: Tensor) -> Tensor:
+    """X * sigmoid(x)."""
+    return F.silu(self)
+
+
+def npu_silu_(self: Tensor) -> Tensor:
+    """X * sigmoid(x), written into x."""
+    return F.silu(self, inplace=True)
+
+
+def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
+    """silu(a) * b for the halves a, b of ``self`` along ``dim`` (Shazeer, 2020)."""
+    a, b = self.chunk(2, dim)
+    return F.silu(a) * b
+
+
+def npu_swiglu_backward(grad: Tensor, self: Tensor, dim: int = -1) -> Tensor:
+    """Gradient of :func:`npu_swiglu`, shaped as ``self``: (grad b s (1 + a (1 - s)), grad a s), s = sigmoid(a)."""
+    a, b = self.chunk(2, dim)
+    s = torch.sigmoid(a)
+    return torch.cat((grad * b * s * (1 + a * (1 - s)), grad * a * s), dim)

@@ -1,0 +1,49 @@
+"""Convolutions with every parameter spelled out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def npu_convolution(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolution over as many dimensions as ``weight`` has after its first two."""
+    no_output_padding = [0] * len(stride)
+    return torch.convolution(
+        input, weight, bias, list(stride), list(padding), list(dilation), False, no_output_padding, groups
+    )
+
+
+npu_conv2d = npu_convolution
+npu_conv3d = npu_convolution
+
+
+def npu_conv_transpose2d(
+    input: Tensor,  # noqa: A002
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Two-dimensional transposed convolution; note the order of the arguments."""
+    return F.conv_transpose2d(
+        input, weight, bias, list(stride), list(padding), list(output_padding), groups, list(dilation)
+    )

@@ -1,0 +1,103 @@
+"""Operators that move, cast, pick or order elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def npu_confusion_transpose(self: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool) -> Tensor:
+    """Permute by ``perm`` and reshape to ``shape``, or, without ``transpose_first``, the other way round."""
+    if transpose_first:
+        return self.permute(*perm).reshape(*shape)
+    return self.reshape(*shape).permute(*perm)
+
+
+def npu_confusion_transpose_backward(
+    grad: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool
+) -> Tensor:
+    """Gradient of :func:`npu_confusion_transpose`, shaped ``shape``, the shape of the forward's input.
+
+    ``perm`` is the forward's. ``transpose_first`` is the order in *this* call, so the opposite of the
+    forward's: undoing "reshape, then permute" begins with the permutation.
+    """
+    inverse = [list(perm).index(dim) for dim in range(len(perm))]
+    if transpose_first:
+        return grad.permute(*inverse).reshape(*shape)
+    return grad.reshape([shape[dim] for dim in perm]).permute(*inverse)
+
+
+def npu_transpose(self: Tensor, perm: Sequence[int], require_contiguous: bool = True) -> Tensor:
+    """Permute the dimensions by ``perm``; ``require_contiguous`` is about memory, not about values."""
+    return self.permute(*perm).contiguous()
+
+
+def npu_reshape(self: Tensor, shape: Sequence[int], can_refresh: bool = False) -> Tensor:
+    """Reshape to ``shape``; ``can_refresh`` has no influence on values."""
+    return self.reshape(*shape)
+
+
+def npu_broadcast(self: Tensor, size: Sequence[int]) -> Tensor:
+    """Broadcast to ``size``."""
+    return self.broadcast_to(list(size)).contiguous()
+
+
+def npu_slice(self: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
+    """Cut out ``size`` elements from ``offsets`` on, along every dimension."""
+    return self[tuple(slice(start, start + length) for start, length in zip(offsets, size, strict=True))]
+
+
+def npu_dtype_cast(self: Tensor, dtype: torch.dtype) -> Tensor:
+    """Cast to ``dtype``."""
+    return self.to(dtype)
+
+
+def npu_format_cast(self: Tensor, acl_format: int) -> Tensor:
+    """Change the device's memory format: the values stay."""
+    return self.clone()
+
+
+def npu_format_cast_(self: Tensor, acl_format: int) -> Tensor:
+    """Change the device's memory format in place: the values stay."""
+    return self
+
+
+def one_(self: Tensor) -> Tensor:
+    """Fill with ones in place."""
+    return self.fill_(1)
+
+
+def npu_one_hot(
+    self: Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0
+) -> Tensor:
+    """``on_value`` where an index equals the position along a new dimension of size ``depth`` (float32).
+
+    ``num_classes`` is the place of the new dimension, whatever its name says. Indices outside of
+    [0, depth) give ``off_value`` everywhere.
+    """
+    hit = self.unsqueeze(-1) == torch.arange(depth, device=self.device)
+    return torch.where(hit, float(on_value), float(off_value)).float().movedim(-1, num_classes)
+
+
+def npu_sort_v2(self: Tensor, dim: int = -1, descending: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Return the values sorted along ``dim``, without their indices; written into ``out`` where given."""
+    values = self.sort(dim, descending=descending).values
+    return values if out is None else out.copy_(values)
+
+
+def npu_max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Return (maximum along ``dim``, its index as int32)."""
+    values, indices = self.max(dim, keepdim)
+    return values, indices.int()
+
+
+def npu_min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Return (minimum along ``dim``, its index as int32)."""
+    values, indices = self.min(dim, keepdim)
+    return values, indices.int()

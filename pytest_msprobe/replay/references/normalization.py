@@ -1,0 +1,81 @@
+"""Normalizations: RMS, layer, deep and group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def _last_dims(count: int) -> list[int]:
+    return list(range(-count, 0))
+
+
+def npu_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return (x * rstd * gamma, rstd), rstd = 1 / sqrt(mean(x^2) + epsilon) over the last gamma.dim() dimensions.
+
+    rstd keeps those dimensions as ones (Zhang and Sennrich, 2019).
+    """
+    rstd = torch.rsqrt(self.square().mean(_last_dims(gamma.dim()), keepdim=True) + epsilon)
+    return self * rstd * gamma, rstd.detach()
+
+
+def npu_rms_norm_backward(dy: Tensor, self: Tensor, gamma: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of :func:`npu_rms_norm` for x and gamma; gamma's is summed over all rows, shaped as gamma."""
+    normalized = self * rstd
+    scaled = dy * gamma
+    along = (scaled * normalized).mean(_last_dims(gamma.dim()), keepdim=True)
+    return rstd * (scaled - normalized * along), (dy * normalized).sum_to_size(gamma.shape)
+
+
+def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, rstd, x) with x = x1 + x2 and (y, rstd) its :func:`npu_rms_norm`."""
+    x = x1 + x2
+    y, rstd = npu_rms_norm(x, gamma, epsilon)
+    return y, rstd, x
+
+
+def npu_layer_norm_eval(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Layer normalization over the last dimensions, ``normalized_shape``."""
+    return F.layer_norm(input, list(normalized_shape), weight, bias, eps)
+
+
+def npu_deep_norm(
+    x: Tensor, gx: Tensor, beta: Tensor, gamma: Tensor, alpha: float = 0.3, epsilon: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (mean, rstd, y): layer normalization of alpha * x + gx over the last gamma.dim() dimensions.
+
+    mean and rstd keep those dimensions as ones (Wang et al., DeepNet, 2022).
+    """
+    dims = _last_dims(gamma.dim())
+    z = alpha * x + gx
+    mean = z.mean(dims, keepdim=True)
+    centred = z - mean
+    rstd = torch.rsqrt(centred.square().mean(dims, keepdim=True) + epsilon)
+    return mean.detach(), rstd.detach(), centred * rstd * gamma + beta
+
+
+def npu_group_norm_silu(
+    input: Tensor,  # noqa: A002
+    weight: Tensor | None,
+    bias: Tensor | None,
+    group: int,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (silu(group_norm(input)), mean, rstd); input is (N, C, ...), mean and rstd are (N, group)."""
+    grouped = input.reshape(input.shape[0], group, -1)
+    mean = grouped.mean(-1)
+    rstd = torch.rsqrt(grouped.var(-1, unbiased=False) + eps)
+    return F.silu(F.group_norm(input, group, weight, bias, eps)), mean.detach(), rstd.detach()

@@ -1,0 +1,103 @@
+"""Which golden definition stands for which API; nothing here imports torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+# module -> the functions it defines, by the API type under which a dump records them
+_BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
+    "activation": {
+        "NPU": (
+            "fast_gelu", "npu_fast_gelu", "npu_geglu", "npu_gelu", "npu_mish", "npu_silu", "npu_silu_",
+            "npu_swiglu",
+        ),
+        "Aten": ("npu_fast_gelu_backward", "npu_swiglu_backward"),
+    },
+    "attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
+    "convolution": {"NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution")},
+    "layout": {
+        "NPU": (
+            "npu_broadcast", "npu_confusion_transpose", "npu_dtype_cast", "npu_format_cast",
+            "npu_format_cast_", "npu_max", "npu_min", "npu_one_hot", "npu_reshape", "npu_slice",
+            "npu_sort_v2", "npu_transpose", "one_",
+        ),
+        "Aten": ("npu_confusion_transpose_backward",),
+    },
+    "linear": {"NPU": ("npu_linear",), "Aten": ("matmul_backward", "npu_linear_backward")},
+    "loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
+    "moe": {"NPU": ("npu_moe_gating_top_k_softmax",)},
+    "normalization": {
+        "NPU": (
+            "npu_add_rms_norm", "npu_deep_norm", "npu_group_norm_silu", "npu_layer_norm_eval",
+            "npu_rms_norm",
+        ),
+        "Aten": ("npu_rms_norm_backward",),
+    },
+    "optimizer": {"NPU": ("npu_apply_adam", "npu_apply_adam_w")},
+    "rotary": {"NPU": ("npu_rotary_mul",), "Aten": ("npu_rotary_mul_backward",)},
+    "softmax": {"NPU": ("npu_scaled_masked_softmax",), "Aten": ("npu_scaled_masked_softmax_backward",)},
+}  # fmt: skip
+
+
+class ReferenceRegistry:
+    """Golden definitions by API name, ``{Type}.{api}`` such as ``NPU.npu_rms_norm``.
+
+    A new registry holds the built-in definitions; each is imported, and torch with it, when first asked for.
+    """
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._built_in = {
+            f"{type_}.{api}": module
+            for module, types in _BUILT_IN.items()
+            for type_, apis in types.items()
+            for api in apis
+        }
+
+    def add(self, name: str, function: Callable[..., Any]) -> None:
+        """Let ``function`` be the golden definition of the API ``name``.
+
+        ``function`` takes the API's own arguments, its tensors on the CPU and in raised precision, and returns
+        what the API returns. Differentiable torch code also serves the backward call.
+
+        Raises ValueError when ``name`` is not of the form ``{Type}.{api}`` or already has a definition, and
+        TypeError when ``function`` cannot be called.
+        """
+        type_, dot, api = name.partition(".")
+        if not (type_ and dot and api):
+            raise ValueError(f"{name!r} is not an API name; write {{Type}}.{{api}}, as in NPU.npu_rms_norm")
+        if not callable(function):
+            raise TypeError(f"the golden definition of {name} must be callable, not {type(function).__name__}")
+        if name in self._built_in or name in self._functions:
+            raise ValueError(
+                f"{name} has two golden definitions: {self._origin(name)} and {_origin_of(function)}; "
+                "register one of them only"
+            )
+        self._functions[name] = function
+
+    def get(self, name: str) -> Callable[..., Any] | None:
+        """Return the golden definition of the API ``name``, or None where there is none."""
+        if name in self._built_in and name not in self._functions:
+            module = import_module(f"{_PACKAGE}.{self._built_in[name]}")
+            self._functions[name] = getattr(module, name.partition(".")[2])
+        return self._functions.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all APIs that have a golden definition, sorted."""
+        return tuple(sorted(self._built_in.keys() | self._functions.keys()))
+
+    def _origin(self, name: str) -> str:
+        if name in self._built_in:
+            return f"{_PACKAGE}.{self._built_in[name]}.{name.partition('.')[2]}"
+        return _origin_of(self._functions[name])
+
+
+def _origin_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", repr(function))
+    return f"{getattr(function, '__module__', '?')}.{name}"

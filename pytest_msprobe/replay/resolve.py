@@ -1,0 +1,144 @@
+"""From a record's name to the function that it names.
+
+Only operations on tensors are resolved: a dump is data from others and must not reach ``torch.load`` and its like.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.overrides import get_overridable_functions
+
+from msprobe_hooks.names import ApiName
+from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+_FACTORIES = frozenset(
+    """arange as_tensor asarray bartlett_window blackman_window complex empty empty_permuted empty_strided eye full
+    hamming_window hann_window kaiser_window linspace logspace normal ones polar rand randint randn randperm range
+    scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
+)
+
+_NOT_OPERATIONS = frozenset(
+    """__deepcopy__ __reduce_ex__ __setstate__ __dlpack__ __repr__ __format__ __dir__ __array__ backward data_ptr
+    numpy pin_memory register_hook register_post_accumulate_grad_hook requires_grad_ share_memory_ storage
+    storage_type untyped_storage module_load to_dlpack""".split()
+)
+
+_UNSAFE_ATEN = frozenset({"from_file", "save", "_print", "warn"})
+
+_COLLECTIVE_TYPES = frozenset({"Distributed", "NPUDistributed", "MintDistributed"})
+
+_SUBMODULES: dict[str, tuple[str, ...]] = {
+    # msprobe 26.x writes only the last part of a dotted name: Torch.norm for torch.linalg.norm.
+    "Torch": ("", "linalg", "fft", "special"),
+}
+
+
+def resolve(name: ApiName, references: ReferenceRegistry, *, on_npu: bool = False) -> Callable[..., Any]:
+    """Return the function to run for a record.
+
+    ``on_npu`` asks for the device's own implementation of an NPU API instead of its reference. Raises Skip, with the
+    reason, where there is nothing to run.
+    """
+    if name.type in _COLLECTIVE_TYPES:
+        raise Skip(SkipReason.COLLECTIVE, name.qualified_api)
+    if name.type == "NPU" and on_npu:
+        return _npu_function(name)
+    reference = references.get(name.qualified_api)
+    if reference is not None:
+        return reference
+    if name.type == "NPU":
+        raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
+    if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:
+        raise Skip(SkipReason.NOT_AN_OPERATION, name.qualified_api)
+    function = _FINDERS.get(name.type, _nothing)(name)
+    if function is None:
+        raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
+    return function
+
+
+def _nothing(name: ApiName) -> None:
+    return None
+
+
+def _torch_function(name: ApiName) -> Callable[..., Any] | None:
+    for submodule in _SUBMODULES["Torch"]:
+        function = _attribute(torch, f"{submodule}.{name.api}" if submodule else name.api)
+        if function is not None and (_is_operation(function) or name.api.rsplit(".", 1)[-1] in _FACTORIES):
+            return function
+    return None
+
+
+def _functional(name: ApiName) -> Callable[..., Any] | None:
+    function = _attribute(torch.nn.functional, name.api)
+    return function if function is not None and _is_operation(function) else None
+
+
+def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
+    method = getattr(torch.Tensor, name.api, None)
+    if callable(method):
+        return method if _is_operation(method) else None
+    return operator.attrgetter(name.api) if _is_operation(method) else None
+
+
+def _aten(name: ApiName) -> Callable[..., Any] | None:
+    operation, _, overload = name.api.partition(".")
+    if operation.startswith("__") or operation in _UNSAFE_ATEN:
+        return None
+    packet = getattr(torch.ops.aten, operation, None)
+    if packet is None or not overload:
+        return packet
+    return getattr(packet, overload) if overload in packet.overloads() else None
+
+
+def _vf(name: ApiName) -> Callable[..., Any] | None:
+    function = getattr(torch._C._VariableFunctions, name.api, None)
+    return function if function is not None and _is_operation(function) else None
+
+
+_FINDERS: dict[str, Callable[[ApiName], Callable[..., Any] | None]] = {
+    "Torch": _torch_function,
+    "Functional": _functional,
+    "Tensor": _tensor_method,
+    "Aten": _aten,
+    "VF": _vf,
+}
+
+
+def _npu_function(name: ApiName) -> Callable[..., Any]:
+    function = getattr(torch.ops.npu, name.api, None)
+    if function is None:
+        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.npu.{name.api}")
+    return function  # type: ignore[no-any-return]
+
+
+def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
+    found: Any = module
+    for part in dotted.split("."):
+        if not isinstance(found, ModuleType) or part.startswith("__"):
+            return None
+        found = getattr(found, part, None)
+    return found if callable(found) and not isinstance(found, type) else None
+
+
+def _is_operation(function: object) -> bool:
+    try:
+        return function in _operations()
+    except TypeError:
+        return False
+
+
+@cache
+def _operations() -> frozenset[Any]:
+    """Return every function of torch that works on tensors: those that a tensor-like class could override."""
+    from_variable_functions = (
+        getattr(torch._C._VariableFunctions, name) for name in dir(torch._C._VariableFunctions) if name != "from_file"
+    )
+    overridable = (function for group in get_overridable_functions().values() for function in group)
+    return frozenset(from_variable_functions) | frozenset(overridable)

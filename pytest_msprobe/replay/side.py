@@ -1,0 +1,154 @@
+"""Running one side of a check: arguments put in place, the call, its gradients, and what the call changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.replay.tree import map_with_paths, tensors_with_paths
+
+
+class Invoke(Protocol):
+    """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
+
+    def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call ``func`` for the record of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where and how one side computes.
+
+    ``place`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
+    used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
+    """
+
+    place: Callable[[torch.Tensor], torch.Tensor]
+    dtype: Callable[[torch.dtype], torch.dtype]
+    location: torch.device
+    invoke: Invoke
+    autocast: torch.dtype | None = None
+    default_dtype: torch.dtype = torch.float32
+
+
+@dataclass(slots=True)
+class Run:
+    """A call that has been run on one side.
+
+    ``output`` is what the function returned, ``changed`` holds the argument tensors that it modified, by path, and
+    ``leaves`` those that gradients are taken of.
+    """
+
+    output: Any
+    changed: dict[str, torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+
+
+@dataclass(slots=True)
+class _Placed:
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+# Running statistics: torch's schema does not mark these arguments as changed, so their version stays.
+_UNMARKED_CHANGES = {
+    "batch_norm": ("args.1", "args.2", "kwargs.running_mean", "kwargs.running_var"),
+    "instance_norm": ("args.1", "args.2", "kwargs.running_mean", "kwargs.running_var"),
+    "native_batch_norm": ("args.3", "args.4", "kwargs.running_mean", "kwargs.running_var"),
+    "cudnn_batch_norm": ("args.3", "args.4"),
+}
+
+
+def run_forward(
+    function: Callable[..., Any], arguments: Arguments, side: Side, *, api: str, record: str, differentiate: bool
+) -> Run:
+    """Run a call on one side. Whatever the function raises passes through."""
+    wanted = arguments.differentiable if differentiate else frozenset()
+    placed = _place(arguments, side, wanted, copy_leaves=_may_work_in_place(api, arguments))
+    versions = {path: tensor._version for path, tensor in placed.tensors.items()}
+    with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
+        output = side.invoke(function, placed.args, placed.kwargs, record=record)
+    returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
+    changed = {
+        path: tensor
+        for path, tensor in placed.tensors.items()
+        if (tensor._version != versions[path] or path in _UNMARKED_CHANGES.get(api, ())) and id(tensor) not in returned
+    }
+    return Run(output, changed, placed.leaves)
+
+
+def run_backward(
+    run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str
+) -> dict[str, torch.Tensor | None]:
+    """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
+
+    A leaf that no output depends on has None. The run's graph is used up.
+    """
+    outputs = dict(tensors_with_paths(run.output))
+    gradients = [side.place(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
+    with _numeric_context(side):
+        found = side.invoke(
+            torch.autograd.grad,
+            ([outputs[path] for path in grad_outputs], list(run.leaves.values()), gradients),
+            {"allow_unused": True},
+            record=record,
+        )
+    return dict(zip(run.leaves, found, strict=True))
+
+
+def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Placed:
+    placed = _Placed((), {})
+
+    def place(path: str, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return _place_tensor(path, leaf)
+        if isinstance(leaf, torch.dtype):
+            return side.dtype(leaf)
+        return side.location if isinstance(leaf, DeviceArgument) else leaf
+
+    def _place_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
+        tensor = side.place(leaf)
+        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+            placed.leaves[path] = tensor.requires_grad_()
+            # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
+            tensor = tensor.clone() if copy_leaves else tensor
+        placed.tensors[path] = tensor
+        return tensor
+
+    placed.args = map_with_paths(place, arguments.args, "args")
+    placed.kwargs = map_with_paths(place, arguments.kwargs, "kwargs")
+    return placed
+
+
+_INPLACE_OPERATORS = frozenset(
+    """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
+    __ilshift__ __irshift__ __setitem__""".split()
+)
+
+
+def _may_work_in_place(api: str, arguments: Arguments) -> bool:
+    name = api.split(".", 1)[0]
+    # inplace=True has another position in each API that takes it.
+    switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    return switched_on or name in _INPLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
+
+
+@contextlib.contextmanager
+def _numeric_context(side: Side) -> Any:
+    former = torch.get_default_dtype()
+    torch.set_default_dtype(side.default_dtype)
+    try:
+        if side.autocast is None:
+            yield
+        else:
+            with torch.autocast(side.location.type, side.autocast, cache_enabled=False):
+                yield
+    finally:
+        torch.set_default_dtype(former)

@@ -1,0 +1,35 @@
+"""Why a record gets no verdict: a fixed list, so that a run's summary can count reasons."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class SkipReason(Enum):
+    """The reasons for which an item skips; the value is what the user reads."""
+
+    COLLECTIVE = "collective communication needs its other ranks"
+    UNKNOWN_API = "this torch has no such API"
+    NOT_AN_OPERATION = "not an operation with a result to judge"
+    NO_REFERENCE = "no golden definition for this NPU API"
+    NO_ARGUMENTS = "the dump holds no arguments for this record"
+    LOST_ARGUMENT = "the recording lost an argument's value"
+    UNKNOWN_DTYPE = "this torch has no such dtype"
+    MISSING_TENSOR_FILE = "the recorded tensor file is missing"
+    REJECTED_INPUTS = "the API rejects the rebuilt inputs on the CPU too"
+    UNSUPPORTED = "the device does not implement this API for these dtypes"
+    NO_GOLDEN = "the CPU cannot compute a golden result"
+    NO_FORWARD = "the dump holds no forward record for this backward record"
+    FORWARD_SKIPPED = "the forward call could not be run"
+    NO_GRADIENT = "nothing to differentiate"
+    UNSPECIFIED = "the API promises no values that could be judged"
+    MEMORY = "too large for the free memory"
+
+
+class Skip(Exception):  # noqa: N818 - an outcome, not an error
+    """Raised where a record cannot be judged; ``detail`` says what was met."""
+
+    def __init__(self, reason: SkipReason, detail: str = "") -> None:
+        super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
+        self.reason = reason
+        self.detail = detail

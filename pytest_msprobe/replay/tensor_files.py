@@ -1,0 +1,63 @@
+"""Real data: the tensors that a recording stored beside ``dump.json``."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.schema import TensorElement
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+
+def load_tensor(element: TensorElement, folder: Path) -> torch.Tensor:
+    """Load the recorded values of a tensor as a CPU tensor.
+
+    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. Raises Skip
+    where the file is missing; DumpError where its name leaves the folder, its content is not a plain tensor, or shape
+    and dtype are not the recorded ones.
+    """
+    path = _inside(folder, element.data_name or "")
+    tensor = _read(path)
+    if tuple(tensor.shape) != element.shape or str(tensor.dtype) != element.dtype:
+        raise DumpError(
+            f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
+            "the file belongs to another dump"
+        )
+    return tensor.contiguous()
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
+    if path.suffix not in (".pt", ".npy"):
+        raise DumpError(f"{name!r}: tensor files end in .pt or .npy")
+    if not path.is_file():
+        raise Skip(SkipReason.MISSING_TENSOR_FILE, str(path))
+    return path
+
+
+def _read(path: Path) -> torch.Tensor:
+    try:
+        if path.suffix == ".npy":
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        RuntimeError,
+        ValueError,
+        OSError,
+        EOFError,
+        TypeError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ) as error:
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DumpError(f"{path}: not a readable tensor file, copy or record it again: {first_line}") from None
+    if not isinstance(loaded, torch.Tensor):
+        raise DumpError(f"{path}: holds a {type(loaded).__name__}, not a tensor")
+    return loaded.detach()

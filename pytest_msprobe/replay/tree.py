@@ -1,0 +1,50 @@
+"""Nested arguments and results: lists, tuples, dicts and what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return the same nesting with ``function`` applied to everything that is not a container."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {key: map_leaves(function, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_leaves(function, value) for value in tree))
+    if type(tree) in (list, tuple):
+        return type(tree)(map_leaves(function, value) for value in tree)
+    # torch.return_types.* are tuples that want one sequence, and stay as plain tuples once mapped.
+    if isinstance(tree, tuple) and not isinstance(tree, torch.Size):
+        return tuple(map_leaves(function, value) for value in tree)
+    return function(tree)
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """Return the same nesting with ``function`` applied to each tensor."""
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def tensors_with_paths(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor with its path, such as ``0``, ``0.1`` or ``kwargs.bias``."""
+    if isinstance(tree, torch.Tensor):
+        yield path, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from tensors_with_paths(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for index, value in enumerate(tree):
+            yield from tensors_with_paths(value, f"{path}.{index}" if path else str(index))
+
+
+def map_with_paths(function: Callable[[str, Any], Any], tree: Any, path: str) -> Any:
+    """Return the same nesting of recorded containers with ``function`` applied to each leaf and its path."""
+    if isinstance(tree, dict):
+        return {key: map_with_paths(function, value, f"{path}.{key}") for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(map_with_paths(function, value, f"{path}.{i}") for i, value in enumerate(tree))
+    return function(path, tree)

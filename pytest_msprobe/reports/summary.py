@@ -1,0 +1,60 @@
+"""The closing section on the terminal: verdicts, skips by reason, the worst APIs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import pytest
+
+from pytest_msprobe.results import DirectionResult, from_plain
+
+_WORST_SHOWN = 5
+
+_OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
+
+
+class Summary:
+    """Counts what comes of records as their reports arrive."""
+
+    def __init__(self, module_records: int) -> None:
+        self.devices: set[str] = set()
+        self._module_records = module_records
+        self._outcomes: Counter[str] = Counter()
+        self._skips: Counter[str] = Counter()
+        self._worst: list[tuple[float, str, DirectionResult]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count one record."""
+        plain = getattr(report, "msprobe", None)
+        if plain is None:
+            return
+        result = from_plain(plain)
+        self._outcomes[result.verdict.outcome] += 1
+        if result.skip is not None:
+            self._skips[result.skip.value] += 1
+        elif result.verdict.margin > 0:
+            entry = (result.verdict.margin, result.record, result)
+            (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the section."""
+        if not self._outcomes:
+            return
+        terminalreporter.section("msprobe")
+        for line in self.lines():
+            terminalreporter.line(line)
+
+    def lines(self) -> list[str]:
+        """Return the section's lines."""
+        counts = ", ".join(f"{self._outcomes[key]} {word}" for key, word in _OUTCOMES.items() if self._outcomes[key])
+        lines = [f"{sum(self._outcomes.values())} API records: {counts}"]
+        lines += [f"on {device}" for device in sorted(self.devices)]
+        if self._module_records:
+            lines.append(f"{self._module_records} module records are no API calls and were not checked")
+        lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        worst = sorted(self._worst, reverse=True)
+        if worst:
+            lines.append("largest share of what is allowed (over 1 is wrong):")
+        lines += [f"  {margin:9.3g}  {record}  ({result.verdict.standard})" for margin, record, result in worst]
+        return lines

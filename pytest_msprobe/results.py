@@ -1,0 +1,57 @@
+"""What came of a check, as data that crosses processes and is read without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.replay.skips import SkipReason
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResult:
+    """The verdict on one output or gradient; dtypes and shape are empty for values that are no tensors.
+
+    ``measured`` holds every metric where a report asked for all of them.
+    """
+
+    path: str
+    verdict: Verdict
+    target_dtype: str = ""
+    golden_dtype: str = ""
+    shape: tuple[int, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionResult:
+    """What came of one record: the deciding verdict, that of each output, and why if there is none."""
+
+    record: str
+    verdict: Verdict
+    outputs: tuple[OutputResult, ...] = ()
+    skip: SkipReason | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What came of one call; ``backward`` is None where none was recorded."""
+
+    forward: DirectionResult
+    backward: DirectionResult | None
+
+
+def to_plain(result: DirectionResult) -> dict[str, Any]:
+    """Return a result as dicts, lists, strings and numbers."""
+    plain: dict[str, Any] = msgspec.to_builtins(result)
+    return plain
+
+
+def from_plain(plain: dict[str, Any]) -> DirectionResult:
+    """Return the result that ``to_plain`` took apart."""
+    return msgspec.convert(plain, DirectionResult)

@@ -1,0 +1,135 @@
+"""What a process that runs items holds: its active device, its policy and the call that it last replayed."""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.names import parse_api_name
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.registry import DeviceRegistry, activate
+from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.results import DirectionResult
+
+if TYPE_CHECKING:
+    from msprobe_hooks.reader import Dump
+    from pytest_msprobe.options import Options
+    from pytest_msprobe.replay.check import Replay
+    from pytest_msprobe.replay.trial import Setup
+
+
+class Worker:
+    """Runs checks in this process. Nothing heavy is loaded before the first of them."""
+
+    def __init__(self, config: pytest.Config, options: Options, devices: DeviceRegistry) -> None:
+        workerinput = getattr(config, "workerinput", {})
+        self._config = config
+        self._options = options
+        self._devices = devices
+        self._slot = int(workerinput.get("msprobe_slot", 0))
+        self._processes = int(workerinput.get("workercount", 1))
+        self._last: tuple[Dump, str, Replay] | None = None
+        self.is_replaceable = bool(workerinput)
+
+    def check(self, dump: Dump, record: str) -> DirectionResult:
+        """Check one record; the other direction of the same call is remembered where it came just before.
+
+        Raises DumpError or ValueError where the record is malformed.
+        """
+        name = parse_api_name(record)
+        forward = f"{name.key}.forward"
+        if forward not in dump.records:
+            reason = SkipReason.NO_FORWARD
+            return DirectionResult(record, Verdict("skip", "", reason.value), skip=reason)
+        replay = self._replay(dump, forward)
+        if name.direction == "backward":
+            self.forget()
+            return replay.backward()
+        return replay.forward()
+
+    def forget(self) -> None:
+        """Drop the remembered call and its tensors."""
+        self._last = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the device has been activated."""
+        return "setup" in vars(self)
+
+    @property
+    def device_name(self) -> str:
+        """The active card, such as ``npu:3``."""
+        return f"{self.setup.device.name}:{self._index}"
+
+    def describe(self) -> str:
+        """Return the active card and the math modes in words."""
+        from pytest_msprobe.devices.math_modes import math_modes
+
+        modes = "".join(f", {mode}" for mode in math_modes())
+        return f"{self.setup.device.describe()}{modes}"
+
+    @functools.cached_property
+    def setup(self) -> Setup:
+        """The active device, the policy and the references.
+
+        Raises DeviceError where the device or torch itself cannot be used.
+        """
+        torch = _import_torch()
+        if self._processes > 1:
+            torch.set_num_threads(max(1, _cpu_count() // self._processes))
+
+        from msprobe_standards import Policy, register_standard
+        from pytest_msprobe.replay.trial import Setup
+        from pytest_msprobe.replay.references.registry import ReferenceRegistry
+
+        options, hook = self._options, self._config.hook
+        references = ReferenceRegistry()
+        hook.pytest_msprobe_register_references(registry=references)
+        hook.pytest_msprobe_register_standards(registry=SimpleNamespace(add=register_standard))
+        device = self._devices.get(options.device.name)
+        self._index = activate(device, options.device, self._slot)
+        return Setup(
+            device=device,
+            policy=Policy.load(options.policy, level=options.level),
+            references=references,
+            seed=options.seed,
+            real_data=options.real_data == "auto",
+            memory_share=0.9 / self._processes,
+            measure_all=options.csv is not None,
+        )
+
+    def _replay(self, dump: Dump, forward: str) -> Replay:
+        if self._last is not None and self._last[0] is dump and self._last[1] == forward:
+            return self._last[2]
+        self.forget()
+        setup = self.setup
+        from pytest_msprobe.replay.call import read_call
+        from pytest_msprobe.replay.check import Replay
+
+        replay = Replay(read_call(dump, forward), setup)
+        if replay.call.backward is not None:
+            self._last = (dump, forward, replay)
+        return replay
+
+
+worker_key = pytest.StashKey[Worker]()
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+    except (ImportError, OSError, RuntimeError) as error:
+        raise DeviceError(
+            f"torch cannot be imported: {error}; install torch, or, where a device extension is at fault, "
+            "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        ) from error
+    return torch
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

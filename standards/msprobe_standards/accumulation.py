@@ -1,0 +1,312 @@
+"""The walk of `measure` over a floating-point output: sums, counts and maxima, chunk by chunk.
+
+The chunks stay in the processor's cache and every array of a chunk is a reused buffer, so a pass over it costs
+a fraction of a pass over memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from msprobe_standards.dtypes import Bounds, float_format, real_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+CHUNK = 16384
+_BLAS_SINGLE_THREAD = 8192
+_EXPONENT_BITS = np.int64(0x7FF << 52)
+_TINY = float(np.finfo(np.float64).tiny)
+_SQUARED_TWICE_SAFELY = (1e-70, 1e70)
+_CARRIERS = {torch.float16: torch.float16, torch.float64: torch.float64}
+_HELD_BY = {
+    torch.float16: frozenset({torch.float16, torch.float32, torch.float64}),
+    torch.bfloat16: frozenset({torch.bfloat16, torch.float32, torch.float64}),
+    torch.float32: frozenset({torch.float32, torch.float64}),
+    torch.float64: frozenset({torch.float64}),
+}
+
+
+class Walk:
+    """Accumulates what the metrics of one output are made of.
+
+    ``groups`` are the groups of metrics that are wanted. The attributes hold the sums over the finite elements
+    and the counts of the others once `over` has run.
+    """
+
+    def __init__(self, dtype: torch.dtype, groups: frozenset[str], bounds: Bounds) -> None:
+        self.dtype = real_dtype(dtype)
+        # Elements that overflow here count as infinite; a bfloat16 is carried, and so judged, as a float32.
+        self.carrier = _CARRIERS.get(self.dtype, torch.float32)
+        self.overflow = float_format(self.carrier).overflow
+        self.format = float_format(self.dtype)
+        self.groups = groups
+        self.bounds = bounds
+        self.factor = 1.0
+        self.scale = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.count = self.mismatched = self.finite = 0
+        self.unequal = self.cast_unequal = self.above = self.below = 0
+        self.max_abs = self.max_target = self.max_golden = 0.0
+        self.tt = self.tg = self.gg = 0.0
+        self.within = [0, 0, 0]
+        self.special = self.special_bad = 0
+        self.small = self.small_over_atol = self.small_over_small_atol = 0
+        self.normal = self.normal_over_rtol = 0
+        self.normal_squares = self.normal_rel_sum = self.normal_rel_max = 0.0
+        self.ulp_sum = self.ulp_max = 0.0
+        self.over_ulp = 0
+        self.scaled_squares = self.scaled_max = 0.0
+        self.dg = self.dg_squares = 0.0
+        self.over_tail = 0
+        self.where: dict[str, int] = {}
+
+    def over(self, target: torch.Tensor, golden: torch.Tensor) -> None:
+        """Walk over two tensors of the same shape and family, float or complex."""
+        width = 2 if target.is_complex() else 1
+        length = min(CHUNK, target.numel()) * width
+        self._buffers = [torch.empty(length, dtype=torch.float64) for _ in range(3)]
+        self._scratch = np.empty((4, length))
+        self._flags = np.empty((2, length), dtype=np.bool_)
+        if "scaled" in self.groups or self.bounds.ulp_floor:
+            self.scale = self._mean_magnitude(golden)
+        self._walk(target, golden)
+        peak = max(self.max_target, self.max_golden)
+        if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
+            self.factor = math.ldexp(1.0, -math.frexp(peak)[1])
+            self._reset()
+            self._walk(target, golden)
+
+    def _walk(self, target: torch.Tensor, golden: torch.Tensor) -> None:
+        with np.errstate(all="ignore"):
+            for offset, ours, theirs in paired_chunks(target, golden):
+                self._add(offset, ours, theirs)
+
+    def _mean_magnitude(self, golden: torch.Tensor) -> float:
+        """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
+        total, count = 0.0, 0
+        for _, part, _ in paired_chunks(golden, golden):
+            values = self._load(part, 0)
+            magnitude = np.abs(values, out=self._scratch[0, : values.size])
+            part_sum = float(magnitude.sum())
+            if not math.isfinite(part_sum) or part_sum >= self.format.overflow:
+                magnitude = magnitude[magnitude < self.format.overflow]
+                part_sum = float(magnitude.sum())
+            total += part_sum
+            count += magnitude.size
+        return total / count if count else 0.0
+
+    def _load(self, part: torch.Tensor, slot: int) -> Floats:
+        """Return the real numbers of a flat part as float64; only the reader's own buffers may be written to."""
+        if part.is_complex():
+            part = torch.view_as_real(part).reshape(-1)
+        if part.dtype != torch.float64:
+            part = self._buffers[slot][: part.numel()].copy_(part)
+        return part.numpy()
+
+    def _rounded(self, part: torch.Tensor, to: torch.dtype, exact: Floats) -> Floats:
+        """Return the golden part rounded to the real dtype ``to``, as float64."""
+        if to in _HELD_BY.get(real_dtype(part.dtype), ()):
+            return exact
+        if part.is_complex():
+            part = torch.view_as_real(part).reshape(-1)
+        return self._load(part.to(to), 2)
+
+    def _add(self, offset: int, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+        t, g = self._load(ours, 0), self._load(theirs, 1)
+        size = t.size
+        self.count += size
+        if "equality" in self.groups:
+            self.unequal += _unequal(t, g)
+        if "cast" in self.groups:
+            self.cast_unequal += _unequal(t, self._rounded(theirs, self.dtype, g))
+        if "balance" in self.groups:
+            carried = self._rounded(theirs, self.carrier, g)
+            self.above += int(np.count_nonzero(np.greater(t, carried, out=self._flags[0, :size])))
+            self.below += int(np.count_nonzero(np.less(t, carried, out=self._flags[0, :size])))
+        d = np.subtract(t, g, out=self._scratch[0, :size])
+        positions = None
+        if not math.isfinite(squares := dot(d, d)):
+            finite = np.isfinite(t) & np.isfinite(g)
+            if not finite.all():
+                positions = np.flatnonzero(finite)
+                self._add_nonfinite(offset, t, self._rounded(theirs, self.dtype, g), finite)
+        m = np.abs(g, out=self._scratch[2, :size])
+        if ours.is_complex():
+            modulus = np.hypot(g[0::2], g[1::2])
+            m = np.where(np.isfinite(modulus), modulus, 0.0).repeat(2)
+            np.maximum(m, np.abs(g), out=m)
+        if positions is not None:
+            t, g, d, m = t[positions], g[positions], d[positions], m[positions]
+            squares = dot(d, d)
+        if t.size:
+            self._add_finite(t, g, d, m, squares, offset, positions)
+
+    def _add_nonfinite(self, offset: int, t: Floats, cast: Floats, finite: Mask) -> None:
+        at = np.flatnonzero(~finite)
+        t, cast = t[at], cast[at]
+        bad = (t != cast) & ~(np.isnan(t) & np.isnan(cast))
+        self.special += at.size
+        if count := int(np.count_nonzero(bad)):
+            self.mismatched += count
+            self.special_bad += count
+            self.where.setdefault("nonfinite_mismatch", offset + int(at[bad.argmax()]))
+
+    def _add_finite(
+        self,
+        t: Floats,
+        g: Floats,
+        d: Floats,
+        m: Floats,
+        squares: float,
+        offset: int,
+        positions: NDArray[np.intp] | None,
+    ) -> None:
+        size = t.size
+        self.finite += size
+        a = np.abs(d, out=self._scratch[1, :size])
+        ratio = self._scratch[3, :size]
+        self.max_abs = self._greatest("max_abs_err", a, self.max_abs, offset, positions)
+        self.max_golden = max(self.max_golden, float(m.max()))
+        self.max_target = max(self.max_target, self.max_golden + self.max_abs)
+        groups = self.groups
+        if "ulp" in groups:
+            self._add_ulps(a, m, ratio, offset, positions)
+        if "scaled" in groups:
+            floor = max(self.scale, self.format.min_normal)
+            np.divide(a, np.maximum(m, floor, out=ratio), out=ratio)
+            self.scaled_max = self._greatest("max_scaled_error", ratio, self.scaled_max, offset, positions)
+            self.scaled_squares += dot(ratio, ratio)
+        if "relative" in groups or "regions" in groups or "scaled" in groups:
+            np.divide(a, np.maximum(m, _TINY, out=ratio), out=ratio)
+            greatest = float(ratio.max())
+            if "relative" in groups:
+                for i, limit in enumerate((0.01, 0.001, 0.0001)):
+                    self.within[i] += size if greatest < limit else int(np.count_nonzero(ratio < limit))
+            if "scaled" in groups and greatest > self.bounds.tail:
+                far = np.greater(ratio, self.bounds.tail, out=self._flags[0, :size])
+                far &= a > self._noise()
+                self.over_tail += int(np.count_nonzero(far))
+            if "regions" in groups:
+                self._add_regions(a, m, ratio, greatest, squares)
+        if "cosine" in groups or "scaled" in groups:
+            if self.factor != 1.0:
+                t, g, d = t * self.factor, g * self.factor, d * self.factor
+            self.gg += dot(g, g)
+            if "cosine" in groups:
+                self.tt += dot(t, t)
+                self.tg += dot(t, g)
+            if "scaled" in groups:
+                product = np.multiply(d, g, out=ratio)
+                self.dg += float(product.sum())
+                self.dg_squares += dot(product, product)
+
+    def _noise(self) -> float:
+        """Return the absolute error that says nothing of a small element: subnormal rounding, float32 partial sums."""
+        roundoff = self.format.unit_roundoff
+        return max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)
+
+    def _greatest(self, name: str, x: Floats, so_far: float, offset: int, positions: NDArray[np.intp] | None) -> float:
+        greatest = float(x.max())
+        if greatest <= so_far:
+            return so_far
+        index = int(x.argmax())
+        self.where[name] = offset + (index if positions is None else int(positions[index]))
+        return greatest
+
+    def _add_ulps(self, a: Floats, m: Floats, ulps: Floats, offset: int, positions: NDArray[np.intp] | None) -> None:
+        # A float64 with its mantissa bits cleared is the power of two below it: exact, unlike a logarithm.
+        np.bitwise_and(m.view(np.int64), _EXPONENT_BITS, out=ulps.view(np.int64))
+        np.maximum(ulps, max(self.format.min_normal, self.bounds.ulp_floor * self.scale), out=ulps)
+        np.divide(a, ulps, out=ulps)
+        ulps *= 2.0**self.format.mantissa_bits
+        self.ulp_sum += float(ulps.sum())
+        before = self.ulp_max
+        self.ulp_max = self._greatest("max_ulp_error", ulps, before, offset, positions)
+        if self.ulp_max > self.bounds.ulp:
+            self.over_ulp += int(np.count_nonzero(np.greater(ulps, self.bounds.ulp, out=self._flags[0, : ulps.size])))
+
+    def _add_regions(self, a: Floats, m: Floats, rel: Floats, greatest: float, squares: float) -> None:
+        bounds, size = self.bounds, a.size
+        excluded = np.less_equal(m, bounds.small_value, out=self._flags[0, :size])
+        small = int(np.count_nonzero(excluded))
+        if small:
+            over = np.greater(a, bounds.atol, out=self._flags[1, :size])
+            self.small_over_atol += int(np.count_nonzero(np.logical_and(over, excluded, out=over)))
+            over = np.greater(a, bounds.small_atol, out=self._flags[1, :size])
+            self.small_over_small_atol += int(np.count_nonzero(np.logical_and(over, excluded, out=over)))
+        infinite = 0
+        if self.max_golden >= self.overflow:
+            overflowing = m >= self.overflow
+            infinite = int(np.count_nonzero(overflowing))
+            excluded |= overflowing
+        if small or infinite:
+            np.copyto(rel, 0.0, where=excluded)
+            greatest = float(rel.max())
+            squares = self._squares(np.where(excluded, 0.0, a))
+        elif self.factor != 1.0:
+            squares = self._squares(a)
+        self.small += small
+        self.special += infinite
+        self.special_bad += infinite
+        self.normal += size - small - infinite
+        self.normal_squares += squares
+        self.normal_rel_sum += float(rel.sum())
+        self.normal_rel_max = max(self.normal_rel_max, greatest)
+        if greatest > bounds.rtol:
+            self.normal_over_rtol += int(np.count_nonzero(np.greater(rel, bounds.rtol, out=self._flags[1, :size])))
+
+    def _squares(self, a: Floats) -> float:
+        scaled = a * self.factor
+        return dot(scaled, scaled)
+
+
+def _unequal(t: Floats, g: Floats) -> int:
+    different = t != g
+    count = int(np.count_nonzero(different))
+    if count:
+        count -= int(np.count_nonzero(np.isnan(t[different]) & np.isnan(g[different])))
+    return count
+
+
+def dot(x: Floats, y: Floats) -> float:
+    """Return the inner product, in pieces too short for BLAS to start threads on."""
+    if x.size <= _BLAS_SINGLE_THREAD:
+        return float(np.dot(x, y))
+    half = x.size // 2
+    return dot(x[:half], y[:half]) + dot(x[half:], y[half:])
+
+
+def paired_chunks(
+    target: torch.Tensor, golden: torch.Tensor, first: int = 0
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most `CHUNK` long.
+
+    Only non-contiguous tensors are copied, and those part by part.
+    """
+    count = target.numel()
+    if target.is_contiguous() and golden.is_contiguous():
+        target, golden = target.view(-1), golden.view(-1)
+        for start in range(0, count, CHUNK):
+            yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
+    elif count <= CHUNK:
+        yield first, target.reshape(-1), golden.reshape(-1)
+    else:
+        inner = count // target.shape[0]
+        rows = max(1, CHUNK // inner)
+        for row in range(0, target.shape[0], rows):
+            if rows == 1:
+                yield from paired_chunks(target[row], golden[row], first + row * inner)
+            else:
+                yield from paired_chunks(target[row : row + rows], golden[row : row + rows], first + row * inner)

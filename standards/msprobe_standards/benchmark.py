@@ -1,0 +1,86 @@
+"""Benchmark: the target may err about as much as an independent result of the same precision does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from msprobe_standards.dtypes import roundoffs_allowed
+from msprobe_standards.protocol import Standard, bias, within
+
+if TYPE_CHECKING:
+    from msprobe_standards.metrics import Metrics
+    from msprobe_standards.verdict import Verdict
+
+_SMALL_SAMPLE = 8.0
+_TAIL_NOISE = 0.03
+_STANDARD_ERRORS = 7.0
+_UNAIDED_FLOORS = 4.0
+
+
+@dataclass(frozen=True)
+class Benchmark(Standard):
+    """Compares the target's errors with the baseline's, over a floor tied to unit roundoff and output scale.
+
+    Errors are relative to max(|golden|, mean |golden|) and counted in unit roundoffs of the target's dtype. Each limit
+    is a ratio to the baseline's error or to ``floor``, whichever is greater; a ``floor`` of 0 is the dtype's own
+    (`msprobe_standards.dtypes.roundoffs_allowed`).
+
+    * root mean square: ``max_rms_ratio`` times, and (1 + 8 / sqrt(n)) wider for n elements, because the
+      ratio of two small samples of equally good results scatters;
+    * greatest error: ``max_error_ratio`` times;
+    * drift of the magnitudes: ``max_bias`` unit roundoffs (or the floor, if that is one or more) beyond twice the
+      baseline's, where it is statistically certain; truncation makes it about 0.67;
+    * share of small elements that are wrong in all digits (``tail_share``): four times, and 0.03 for chance.
+
+    Where there is no baseline, or its NaN and inf disagree with the golden result, the limits are those of a baseline
+    that errs by four floors, and the reason says so.
+    """
+
+    max_rms_ratio: float = 2.0
+    max_error_ratio: float = 10.0
+    max_bias: float = 0.5
+    floor: float = 0.0
+
+    name: ClassVar[str] = "benchmark"
+    wanted: ClassVar[frozenset[str]] = frozenset(
+        {"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"}
+    )
+    needs_baseline: ClassVar[bool] = True
+
+    def settled(self, metrics: Metrics) -> Verdict | None:
+        """Pass what stays under the floors; whatever does not is for the baseline to explain."""
+        if "rms_scaled_error" not in metrics or metrics["nonfinite_mismatch"]:
+            return self.decide(metrics, None)
+        verdict = self._judge(metrics, rms=0.0, greatest=0.0, drift=0.0, tail=0.0)
+        return verdict if verdict.outcome == "pass" else None
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """Judge root mean square, greatest error, bias and tail against the baseline's."""
+        if "rms_scaled_error" not in metrics:
+            return within(self.name, metrics, {"cast_error_rate": 0.0})
+        if baseline_metrics is not None and not baseline_metrics["nonfinite_mismatch"]:
+            base = baseline_metrics
+            return self._judge(
+                metrics, base["rms_scaled_error"], base["max_scaled_error"], bias(base), base["tail_share"]
+            )
+        floors = _UNAIDED_FLOORS * self._floor(metrics)
+        verdict = self._judge(metrics, rms=floors, greatest=floors, drift=0.0, tail=0.0)
+        why = "no baseline" if baseline_metrics is None else "the baseline itself has wrong NaN or inf elements"
+        note = f"judged without a baseline ({why}): limits are those of one that errs by {floors:.3g} unit roundoffs"
+        return replace(verdict, reason=f"{verdict.reason}; {note}" if verdict.reason else note)
+
+    def _floor(self, metrics: Metrics) -> float:
+        return self.floor or roundoffs_allowed(metrics.dtype)
+
+    def _judge(self, metrics: Metrics, rms: float, greatest: float, drift: float, tail: float) -> Verdict:
+        floor, n = self._floor(metrics), metrics.numel
+        limits = {
+            "rms_scaled_error": self.max_rms_ratio * (1 + _SMALL_SAMPLE / math.sqrt(n)) * max(rms, floor),
+            "max_scaled_error": self.max_error_ratio * max(greatest, floor, 1.0),
+            "gain_error": 2 * drift + (floor if floor >= 1 else self.max_bias),
+            "tail_share": 4 * tail + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + 3 / n,
+        }
+        measured = {name: metrics[name] for name in limits} | {"gain_error": bias(metrics)}
+        return within(self.name, metrics, limits, measured)

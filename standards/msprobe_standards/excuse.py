@@ -1,0 +1,68 @@
+"""No alarm where the CPU, in the target's own dtype, errs as much on the same inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from msprobe_standards.protocol import Standard
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards.dtypes import Bounds
+    from msprobe_standards.metrics import Metrics
+    from msprobe_standards.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class ExcusedByBaseline(Standard):
+    """Judges by ``inner``, and passes a failure that the baseline shows as well.
+
+    Some golden results in raised precision are legitimately out of the target's reach: ``nan_to_num`` replaces inf by
+    another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
+    A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
+    times the baseline's. NaN and inf that the target shares with the baseline, element by element, count as right.
+    """
+
+    inner: Standard
+    ratio: float = 2.0
+
+    needs_baseline: ClassVar[bool] = True
+    adopts_baseline: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The inner standard's name: it is the one that judges."""
+        return self.inner.name
+
+    @property
+    def wanted(self) -> frozenset[str]:  # type: ignore[override]
+        """What the inner standard reads."""
+        return self.inner.wanted
+
+    @property
+    def exact_passes(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.exact_passes
+
+    def bounds(self, dtype: torch.dtype) -> Bounds:
+        """As for the inner standard."""
+        return self.inner.bounds(dtype)
+
+    def settled(self, metrics: Metrics) -> Verdict | None:
+        """Only a failure can depend on the baseline any more."""
+        verdict = self.inner.settled(metrics)
+        return None if verdict is None or verdict.outcome == "fail" else verdict
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """Judge by the inner standard, then weigh a failure against the baseline's errors."""
+        verdict = self.inner.decide(metrics, baseline_metrics)
+        if verdict.outcome != "fail" or baseline_metrics is None or metrics["nonfinite_mismatch"]:
+            return verdict
+        broken = [name for name, limit in verdict.limits.items() if not verdict.metrics[name] <= limit]
+        if any(not abs(metrics[name]) <= self.ratio * abs(baseline_metrics[name]) for name in (*broken, "max_abs_err")):
+            return verdict
+        numbers = ", ".join(f"{name} {baseline_metrics[name]:.4g}" for name in broken)
+        reason = f"excused, the same-dtype CPU result errs as much ({numbers}): {verdict.reason}"
+        return replace(verdict, outcome="pass", reason=reason, margin=1.0)

@@ -1,0 +1,145 @@
+"""One output judged: target against golden by a standard, with a baseline where the outcome depends on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from msprobe_standards.dtypes import family
+from msprobe_standards.metrics import bit_equal, measure
+from msprobe_standards.registry import standard as standard_named
+from msprobe_standards.verdict import Verdict
+
+if TYPE_CHECKING:
+    from msprobe_standards.metrics import Metrics
+    from msprobe_standards.protocol import Standard
+
+Baseline: TypeAlias = "object | Callable[[], object] | None"
+"""The baseline result, a function that computes it (None: it cannot be had), or None."""
+
+
+def judge(
+    target: object,
+    golden: object,
+    *,
+    standard: Standard | str,
+    baseline: Baseline = None,
+    dtype: torch.dtype | None = None,
+) -> Verdict:
+    """Judge one output of a call: a tensor or a plain Python value.
+
+    ``target`` and ``golden`` are CPU tensors of one shape; ``golden`` is computed in raised precision. ``standard`` is
+    a standard or the name of one with its default limits. ``baseline`` is only asked for where the outcome can depend
+    on it. ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
+
+    Differing shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
+    scalars: they come from ``.item()`` and its kin, whose float64 holds a result computed in at most the precision of
+    the tensor it was read from. Any other Python value has to be equal.
+
+    Raises ValueError for an unknown standard.
+    """
+    if isinstance(standard, str):
+        standard = standard_named(standard)
+    if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
+        return _judge_tensor(target, golden, standard, baseline, dtype)
+    return _judge_value(target, golden, standard, baseline)
+
+
+def failure(standard: str, reason: str) -> Verdict:
+    """Return a failing verdict on something that no number describes."""
+    return Verdict("fail", standard, reason, margin=math.inf)
+
+
+def _judge_tensor(
+    target: torch.Tensor,
+    golden: torch.Tensor,
+    standard: Standard,
+    baseline: Baseline,
+    dtype: torch.dtype | None,
+) -> Verdict:
+    dtype = dtype or target.dtype
+    if mismatch := _mismatch(target, golden, dtype):
+        return failure(standard.name, mismatch)
+    if not target.numel():
+        return Verdict("pass", standard.name)
+    target, golden = target.detach(), golden.detach()
+    if standard.exact_passes and bit_equal(target, golden, dtype):
+        return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+    bounds = standard.bounds(dtype)
+
+    def measured(tensor: torch.Tensor) -> Metrics:
+        return measure(tensor, golden, dtype=dtype, only=standard.wanted, bounds=bounds)
+
+    metrics = measured(target)
+    verdict = standard.settled(metrics)
+    if verdict is None:
+        reference = _obtained(baseline)
+        if not isinstance(reference, torch.Tensor) or _mismatch(reference, golden, dtype):
+            verdict = standard.decide(metrics, None)
+        else:
+            reference = reference.detach()
+            if standard.adopts_baseline and metrics["nonfinite_mismatch"]:
+                golden = _adopted(target, golden, reference)
+                metrics = measured(target)
+            verdict = standard.decide(metrics, measured(reference))
+    if verdict.outcome == "pass" or metrics.worst_index is None:
+        return verdict
+    at = metrics.worst_index
+    found = f"target {_shown(target[at])}, golden {_shown(golden[at])}"
+    return replace(verdict, reason=f"{verdict.reason} (there: {found})")
+
+
+def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> str:
+    """Say why two tensors cannot be compared element by element; empty where they can."""
+    if tensor.shape != golden.shape:
+        return f"shape is {tuple(tensor.shape)}, golden has {tuple(golden.shape)}"
+    kind, golden_kind = family(dtype), family(golden.dtype)
+    if kind != golden_kind or (kind == "int" and dtype != golden.dtype):
+        return f"dtype is {dtype}, golden has {golden.dtype}"
+    return ""
+
+
+def _obtained(baseline: Baseline) -> object:
+    return baseline() if callable(baseline) else baseline
+
+
+def _adopted(target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor) -> torch.Tensor:
+    """Return golden with the NaN and inf results that target and baseline share."""
+    ours, theirs = target.to(golden.dtype), baseline.to(golden.dtype)
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return torch.where(same & ~(ours.isfinite() & golden.isfinite()), ours, golden)
+
+
+def _shown(element: torch.Tensor) -> str:
+    value = element.item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _judge_value(target: object, golden: object, standard: Standard, baseline: Baseline) -> Verdict:
+    if type(target) is not type(golden):
+        return failure(standard.name, f"output is {type(target).__name__}, golden is {type(golden).__name__}")
+    if _equal(target, golden):
+        return Verdict("pass", standard.name)
+    if isinstance(target, (float, complex)) and not standard.scalars_exact:
+        reference = _obtained(baseline)
+        wide = torch.float64 if isinstance(target, float) else torch.complex128
+        verdict = _judge_tensor(
+            torch.tensor(target, dtype=wide),
+            torch.tensor(golden, dtype=wide),
+            standard,
+            torch.tensor(reference, dtype=wide) if isinstance(reference, type(target)) else None,
+            torch.float32 if isinstance(target, float) else torch.complex64,
+        )
+        return replace(verdict, reason=f"{verdict.reason} (a Python {type(target).__name__})".strip())
+    return failure(standard.name, f"output is {target!r:.200}, golden is {golden!r:.200}; they must be equal")
+
+
+def _equal(target: object, golden: object) -> bool:
+    """Compare by value; NaN equals NaN."""
+    if isinstance(target, (float, complex)):
+        return target == golden or (target != target and golden != golden)
+    return bool(target == golden)

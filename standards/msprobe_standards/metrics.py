@@ -1,0 +1,263 @@
+"""Every number that a standard may ask for, measured in one walk over target and golden.
+
+Real and complex floating-point outputs are compared in float64, chunk by chunk, so that the extra memory is a few
+chunks whatever the size of the output. A complex number counts as two elements (its parts) that share its modulus
+as magnitude. Integers and bools are compared exactly.
+
+Non-finite elements: NaN against NaN, inf against an inf of the same sign, and inf against a golden value that
+overflows in the target's dtype are *equal*; they count as elements without error. Every other pair with a NaN or inf
+is counted in ``nonfinite_mismatch`` and as an infinite error wherever that is meaningful.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from msprobe_standards.accumulation import Walk
+from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
+
+Numbers = Iterator[tuple[str, float]]
+
+METRICS: Mapping[str, str] = {
+    "max_abs_err": "greatest |target - golden|",
+    "nonfinite_mismatch": "elements whose NaN or inf disagree",
+    "error_rate": "share of elements that differ from the golden value as it is, unrounded",
+    "cast_error_rate": "share of elements that differ from the golden value rounded to the target's dtype",
+    "cosine_sim": "cosine of the angle between target and golden; NaN where it is not defined",
+    "rel_err_hundredth": "share of elements with relative error below 0.01",
+    "rel_err_thousandth": "share of elements with relative error below 0.001",
+    "rel_err_ten_thousandth": "share of elements with relative error below 0.0001",
+    "eb": "error balance, |elements above - elements below| / all",
+    "rmse": "root mean square error of the normal elements",
+    "max_rel_error": "greatest relative error of the normal elements",
+    "mean_rel_error": "mean relative error of the normal elements",
+    "small_value_err_ratio": "share of the small elements with absolute error above small_atol",
+    "abs_err_ratio": "share of the small elements with absolute error above atol",
+    "rel_err_ratio": "share of the normal elements with relative error above rtol",
+    "inf_nan_error_ratio": "share of the NaN, inf and overflowing elements that are wrong",
+    "max_ulp_error": "greatest error in units of the golden value's last place",
+    "mean_ulp_error": "mean error in units of the golden value's last place",
+    "ulp_error_proportion": "share of elements with an ULP error above the ulp bound",
+    "scale": "mean |golden|, the output's own scale",
+    "max_scaled_error": "greatest |target - golden| / max(|golden|, scale), in unit roundoffs",
+    "rms_scaled_error": "root mean square of |target - golden| / max(|golden|, scale), in unit roundoffs",
+    "gain_error": "least-squares gain of target over golden less one, in unit roundoffs; truncation makes it negative",
+    "gain_z": "gain_error in its own standard errors",
+    "tail_share": "share of elements with a relative error above the tail bound",
+}
+"""Name and meaning of every metric, in the order of `Metrics`."""
+
+_GROUPS: Mapping[str, frozenset[str]] = {
+    "base": frozenset({"max_abs_err", "nonfinite_mismatch"}),
+    "equality": frozenset({"error_rate"}),
+    "cast": frozenset({"cast_error_rate"}),
+    "cosine": frozenset({"cosine_sim"}),
+    "relative": frozenset({"rel_err_hundredth", "rel_err_thousandth", "rel_err_ten_thousandth"}),
+    "balance": frozenset({"eb"}),
+    "regions": frozenset(
+        {
+            "rmse",
+            "max_rel_error",
+            "mean_rel_error",
+            "small_value_err_ratio",
+            "abs_err_ratio",
+            "rel_err_ratio",
+            "inf_nan_error_ratio",
+        }
+    ),
+    "ulp": frozenset({"max_ulp_error", "mean_ulp_error", "ulp_error_proportion"}),
+    "scaled": frozenset({"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"}),
+}
+_INTEGER_METRICS = frozenset({"max_abs_err", "nonfinite_mismatch", "error_rate", "cast_error_rate"})
+_ALL_METRICS = frozenset(METRICS)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics(Mapping[str, float]):
+    """The measured numbers of one output, by metric name (`METRICS` explains each).
+
+    ``where`` holds the index of the element that made each greatest error, ``numel`` the number of elements and
+    ``dtype`` the target's dtype. Integers and bools have no relative metrics.
+    """
+
+    values_by_name: Mapping[str, float]
+    dtype: torch.dtype
+    numel: int
+    where: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    @property
+    def worst_index(self) -> tuple[int, ...] | None:
+        """Index of the first NaN or inf that disagrees, else of the greatest error; None where there is no error."""
+        for name in ("nonfinite_mismatch", "max_ulp_error", "max_scaled_error", "max_abs_err"):
+            if name in self.where:
+                return self.where[name]
+        return None
+
+
+def measure(
+    target: torch.Tensor,
+    golden: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    only: Collection[str] | None = None,
+    bounds: Bounds | None = None,
+) -> Metrics:
+    """Measure how far ``target`` is from ``golden``.
+
+    Both are CPU tensors of one shape and one family (bool, int, float, complex); the golden one usually has the wider
+    dtype. ``dtype`` is the target's own dtype where ``target`` merely carries its values in a wider one. ``only`` names
+    the metrics that are needed (default: all of `METRICS` that the dtype has); metrics that come for free may be
+    added. ``bounds`` says where shares are counted (default: `msprobe_bounds` of the dtype).
+
+    Raises ValueError for differing shapes, families or an unknown metric name.
+    """
+    dtype = dtype or target.dtype
+    _check(target, golden, dtype, only)
+    if family(dtype) in ("bool", "int"):
+        return _measure_integers(target, golden, dtype)
+    wanted = _ALL_METRICS if only is None else frozenset(only)
+    groups = frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
+    target, golden = target.detach(), golden.detach()
+    if family(dtype) == "complex":
+        target, golden = target.resolve_conj(), golden.resolve_conj()
+    walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
+    walk.over(target, golden)
+    numbers = {name: value for group in _GROUPS if group in groups for name, value in _RESULTS[group](walk)}
+    width = 2 if target.is_complex() else 1
+    where = {name: _unravel(flat // width, target.shape) for name, flat in walk.where.items()}
+    return Metrics(numbers, dtype, walk.count, where)
+
+
+def bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
+    """Tell quickly whether ``target`` equals ``golden`` rounded to ``dtype``; NaN may give a false "no"."""
+    dtype = dtype or target.dtype
+    if golden.dtype != dtype:
+        golden = golden.to(dtype)
+    if target.dtype != dtype:
+        golden = golden.to(target.dtype)
+    if target.dtype.itemsize == 1 and target.dtype.is_floating_point:
+        return torch.equal(target.view(torch.uint8), golden.view(torch.uint8))
+    if target.dtype == torch.complex32:
+        target, golden = torch.view_as_real(target.resolve_conj()), torch.view_as_real(golden.resolve_conj())
+    return torch.equal(target, golden)
+
+
+def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only: Collection[str] | None) -> None:
+    if target.shape != golden.shape:
+        raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
+    if not family(target.dtype) == family(golden.dtype) == family(dtype):
+        raise ValueError(f"{dtype} target cannot be compared with {golden.dtype} golden: different kinds of number")
+    if only is not None and not _ALL_METRICS.issuperset(only):
+        unknown = ", ".join(sorted(set(only) - _ALL_METRICS))
+        raise ValueError(f"unknown metric: {unknown} (known: {', '.join(METRICS)})")
+
+
+def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:
+    """Compare integers or bools exactly, whatever the widths of the two dtypes."""
+    ours, theirs = target.detach().numpy().reshape(-1), golden.detach().numpy().reshape(-1)
+    different = np.not_equal(ours, theirs)
+    count = int(np.count_nonzero(different))
+    numbers = dict.fromkeys(_INTEGER_METRICS, 0.0)
+    where: dict[str, tuple[int, ...]] = {}
+    if count:
+        # Python integers: the distance of two int64 or uint64 values does not fit either of them.
+        at = np.flatnonzero(different)
+        gaps = np.abs(ours[at].astype(object) - theirs[at].astype(object)) if ours.dtype != np.bool_ else np.ones(count)
+        numbers["max_abs_err"] = float(gaps.max())
+        where["max_abs_err"] = _unravel(int(at[gaps.argmax()]), target.shape)
+        numbers["error_rate"] = numbers["cast_error_rate"] = count / ours.size
+    return Metrics(numbers, dtype, target.numel(), where)
+
+
+def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    return tuple(int(part) for part in np.unravel_index(flat, tuple(shape)))
+
+
+def _base(walk: Walk) -> Numbers:
+    yield "max_abs_err", math.inf if walk.mismatched else walk.max_abs
+    yield "nonfinite_mismatch", float(walk.mismatched)
+
+
+def _equality(walk: Walk) -> Numbers:
+    yield "error_rate", _share(walk.unequal, walk.count)
+
+
+def _cast(walk: Walk) -> Numbers:
+    yield "cast_error_rate", _share(walk.cast_unequal, walk.count)
+
+
+def _cosine(walk: Walk) -> Numbers:
+    length = math.sqrt(walk.tt) * math.sqrt(walk.gg)
+    defined = length > 0 and not walk.mismatched
+    yield "cosine_sim", max(-1.0, min(1.0, walk.tg / length)) if defined else math.nan
+
+
+def _relative(walk: Walk) -> Numbers:
+    equal_nonfinite = walk.count - walk.finite - walk.mismatched
+    names = ("rel_err_hundredth", "rel_err_thousandth", "rel_err_ten_thousandth")
+    for name, within in zip(names, walk.within, strict=True):
+        yield name, _share(within + equal_nonfinite, walk.count, of_none=1.0)
+
+
+def _balance(walk: Walk) -> Numbers:
+    yield "eb", _share(abs(walk.above - walk.below), walk.count)
+
+
+def _regions(walk: Walk) -> Numbers:
+    yield "rmse", math.sqrt(_share(walk.normal_squares, walk.normal)) / walk.factor
+    yield "max_rel_error", walk.normal_rel_max
+    yield "mean_rel_error", _share(walk.normal_rel_sum, walk.normal)
+    yield "small_value_err_ratio", _share(walk.small_over_small_atol, walk.small)
+    yield "abs_err_ratio", _share(walk.small_over_atol, walk.small)
+    yield "rel_err_ratio", _share(walk.normal_over_rtol, walk.normal)
+    yield "inf_nan_error_ratio", _share(walk.special_bad, walk.special)
+
+
+def _ulp(walk: Walk) -> Numbers:
+    yield "max_ulp_error", math.inf if walk.mismatched else walk.ulp_max
+    yield "mean_ulp_error", math.inf if walk.mismatched else _share(walk.ulp_sum, walk.count)
+    yield "ulp_error_proportion", _share(walk.over_ulp + walk.mismatched, walk.count)
+
+
+def _scaled(walk: Walk) -> Numbers:
+    roundoff = walk.format.unit_roundoff
+    yield "scale", walk.scale
+    yield "max_scaled_error", math.inf if walk.mismatched else walk.scaled_max / roundoff
+    yield (
+        "rms_scaled_error",
+        math.inf if walk.mismatched else math.sqrt(_share(walk.scaled_squares, walk.finite)) / roundoff,
+    )
+    yield "gain_error", walk.dg / walk.gg / roundoff if walk.gg else 0.0
+    yield "gain_z", abs(walk.dg) / math.sqrt(walk.dg_squares) if walk.dg_squares else 0.0
+    yield "tail_share", _share(walk.over_tail, walk.finite)
+
+
+def _share(part: float, whole: int, of_none: float = 0.0) -> float:
+    return part / whole if whole else of_none
+
+
+_RESULTS: Mapping[str, Callable[[Walk], Numbers]] = {
+    "base": _base,
+    "equality": _equality,
+    "cast": _cast,
+    "cosine": _cosine,
+    "relative": _relative,
+    "balance": _balance,
+    "regions": _regions,
+    "ulp": _ulp,
+    "scaled": _scaled,
+}

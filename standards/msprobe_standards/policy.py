@@ -1,0 +1,225 @@
+"""Which standard, with which limits, judges which API and dtype: tables in YAML, read and checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+
+from msprobe_standards.dtypes import family
+from msprobe_standards.excuse import ExcusedByBaseline
+from msprobe_standards.registry import standard
+
+if TYPE_CHECKING:
+    from msprobe_standards.protocol import Standard
+
+_FOLDER = Path(__file__).parent / "policies"
+_FAMILIES = ("bool", "int", "float", "complex", "float8")
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules")
+_RULE_KEYS = ("standard", "limits", "apis", "output", "input", "backward", "recorded_baseline", "framework", "level")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of a policy: a standard and the conditions under which it judges, None where any will do."""
+
+    standard: Standard
+    apis: frozenset[str] | None = None
+    output: frozenset[str] | None = None
+    input: frozenset[str] | None = None
+    backward: bool | None = None
+    recorded_baseline: bool | None = None
+    framework: str | None = None
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A table of rules, searched in order; the first whose conditions all hold gives the standard.
+
+    ``level`` fixes the level of every API where the policy knows levels; None leaves each API its own.
+    """
+
+    name: str
+    rules: Sequence[Rule]
+    levels: Sequence[str] = ()
+    level: str | None = None
+    loose_names: bool = False
+    _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def load(cls, source: str | Path, level: str | None = None) -> Policy:
+        """Load a built-in policy by name, or one from a YAML file (``.yaml`` or ``.yml``).
+
+        Raises ValueError that names file, key, value and what is allowed, FileNotFoundError for a missing file.
+        """
+        path = Path(source)
+        if path.suffix not in (".yaml", ".yml"):
+            known = built_in_policies()
+            if str(source) not in known:
+                raise ValueError(
+                    f"unknown policy {str(source)!r} (known: {', '.join(known)}, or the path of a .yaml file)"
+                )
+            path = _FOLDER / f"{source}.yaml"
+        try:
+            table = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not valid YAML: {error}") from error
+        return _parse(table, path, level)
+
+    def select(
+        self,
+        api: str,
+        *,
+        output_dtype: torch.dtype | None,
+        input_dtypes: Collection[torch.dtype] = (),
+        framework: str = "pytorch",
+        backward: bool = False,
+        recorded_baseline: bool = False,
+    ) -> Standard:
+        """Return the standard for one output of an API call.
+
+        ``api`` is the name in the record ("conv2d", "linalg.norm", "__add__"). ``output_dtype`` is that of the output
+        leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
+        ``backward`` tells gradients from results. ``recorded_baseline`` tells that the baseline is another device's
+        recorded result, for which msprobe has rules of its own.
+        """
+        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, recorded_baseline)
+        if key not in self._selected:
+            self._selected[key] = self._first_match(*key)
+        return self._selected[key]
+
+    def _first_match(
+        self,
+        api: str,
+        output_dtype: torch.dtype | None,
+        input_dtypes: Collection[torch.dtype],
+        framework: str,
+        backward: bool,
+        recorded_baseline: bool,
+    ) -> Standard:
+        names = _loose(api) if self.loose_names else {api}
+        output = _kinds(output_dtype or torch.float32)
+        inputs = set().union(*map(_kinds, input_dtypes))
+        for rule in self.rules:
+            if self.level is not None and rule.level is not None:
+                named = rule.level == self.level
+            else:
+                named = rule.apis is None or not names.isdisjoint(rule.apis)
+            if (
+                named
+                and (rule.output is None or not output.isdisjoint(rule.output))
+                and (rule.input is None or not inputs.isdisjoint(rule.input))
+                and rule.backward in (None, backward)
+                and rule.recorded_baseline in (None, recorded_baseline)
+                and rule.framework in (None, framework)
+            ):
+                return rule.standard
+        raise ValueError(
+            f"policy {self.name!r} has no rule for {api} with {output_dtype} output; add one without conditions"
+        )
+
+
+def built_in_policies() -> tuple[str, ...]:
+    """Return the names that `Policy.load` knows without a file."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def _kinds(dtype: torch.dtype) -> set[str]:
+    """Return all that a rule may call this dtype: its name, its family, and float8 for any of those."""
+    name = str(dtype).removeprefix("torch.")
+    kinds = {name, family(dtype)}
+    return kinds | {"float8"} if name.startswith("float8") else kinds
+
+
+def _loose(api: str) -> set[str]:
+    """Return the names under which a rule may list an API.
+
+    In-place variants count as the function itself, operators as their method, dotted names as their last part
+    (``linalg.norm``) or, for ATen overloads, their first (``add.Tensor``).
+    """
+    parts = {api, api.rpartition(".")[2], api.partition(".")[0]}
+    names = parts | {part.rstrip("_") for part in parts}
+    operators = {part.strip("_") for part in parts if part.startswith("__")}
+    return names | operators | {operator[1:] for operator in operators if operator[0] in "ir"}
+
+
+def _parse(table: object, path: Path, level: str | None) -> Policy:
+    if not isinstance(table, dict):
+        raise ValueError(f"{path}: a policy is a mapping with the keys {', '.join(_POLICY_KEYS)}")
+    _check_keys(table, _POLICY_KEYS, str(path))
+    levels = table.get("levels", [])
+    if level is not None and level not in levels:
+        allowed = ", ".join(levels) or "none, this policy has no levels"
+        raise ValueError(f"{path}: unknown level {level!r} (allowed: {allowed})")
+    names = _one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
+    excused = _one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
+    rows = table.get("rules")
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(
+            f"{path}: rules: {rows!r} is not a list of rules; each is a mapping with 'standard' and conditions"
+        )
+    wrap: Callable[[Standard], Standard] = ExcusedByBaseline if excused else lambda inner: inner
+    rules = [_rule(row, f"{path}: rules[{i}]", levels, wrap) for i, row in enumerate(rows)]
+    return Policy(str(table.get("name", path.stem)), rules, levels, level, names == "loose")
+
+
+def _rule(row: object, where: str, levels: Sequence[str], wrap: Callable[[Standard], Standard]) -> Rule:
+    if not isinstance(row, dict) or "standard" not in row:
+        raise ValueError(f"{where}: {row!r} is not a mapping with a 'standard'")
+    _check_keys(row, _RULE_KEYS, where)
+    limits = row.get("limits") or {}
+    if not isinstance(limits, dict):
+        raise ValueError(f"{where}: limits: {limits!r} is not a mapping of limit to number")
+    try:
+        judge = wrap(standard(str(row["standard"]), **limits))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    kinds = partial(_strings, row, where, allowed=(*_FAMILIES, *_DTYPES))
+    flag = partial(_optional, row, where, allowed=(True, False))
+    return Rule(
+        judge,
+        _strings(row, where, "apis"),
+        kinds(key="output"),
+        kinds(key="input"),
+        flag(key="backward"),
+        flag(key="recorded_baseline"),
+        _optional(row, where, "framework", ("pytorch", "mindspore")),
+        _optional(row, where, "level", tuple(levels)),
+    )
+
+
+def _check_keys(table: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise ValueError(f"{where}: unknown key {key!r} with value {value!r} (allowed: {', '.join(known)})")
+
+
+def _one_of(value: Any, allowed: Sequence[object], where: str) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{where}: {value!r} (allowed: {', '.join(map(str, allowed)) or 'none'})")
+    return value
+
+
+def _optional(row: Mapping[str, Any], where: str, key: str, allowed: Sequence[object]) -> Any:
+    return _one_of(row[key], allowed, f"{where}: {key}") if key in row else None
+
+
+def _strings(
+    row: Mapping[str, Any], where: str, key: str, allowed: Collection[str] | None = None
+) -> frozenset[str] | None:
+    if key not in row:
+        return None
+    values = row[key]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{where}: {key}: {values!r} is not a list of names")
+    for value in values:
+        if allowed is not None and value not in allowed:
+            raise ValueError(f"{where}: {key}: {value!r} (allowed: {', '.join(allowed)})")
+    return frozenset(values)

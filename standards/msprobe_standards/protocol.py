@@ -1,0 +1,101 @@
+"""What a standard is, and how measured numbers are held against its limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from msprobe_standards.dtypes import msprobe_bounds
+from msprobe_standards.verdict import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards.dtypes import Bounds
+    from msprobe_standards.metrics import Metrics
+
+
+class Standard(Protocol):
+    """A rule that turns the metrics of one output into a verdict.
+
+    To write one, subclass this in a frozen dataclass whose fields are the limits, set ``name`` and ``wanted``, and
+    define `decide`; then `register_standard` it. The other members have defaults:
+
+    * ``wanted`` names the metrics that `decide` reads (see `msprobe_standards.METRICS`).
+    * ``needs_baseline``: whether `decide` can use the metrics of an independent result of the target's own precision.
+    * ``exact_passes``: whether an output equal to the golden one, rounded to the target's dtype, passes unmeasured.
+    * ``scalars_exact``: whether Python floats must be equal, instead of being judged as float32 scalars.
+    * ``adopts_baseline``: whether NaN and inf elements that the target shares with the baseline count as right.
+    """
+
+    name: ClassVar[str]
+    wanted: ClassVar[frozenset[str]]
+    needs_baseline: ClassVar[bool] = False
+    exact_passes: ClassVar[bool] = True
+    scalars_exact: ClassVar[bool] = False
+    adopts_baseline: ClassVar[bool] = False
+
+    def bounds(self, dtype: torch.dtype) -> Bounds:
+        """Return where the metrics draw their lines for targets of ``dtype``."""
+        return msprobe_bounds(dtype)
+
+    def settled(self, metrics: Metrics) -> Verdict | None:
+        """Return the verdict that no baseline can change, or None where the baseline has to be measured."""
+        return None if self.needs_baseline else self.decide(metrics, None)
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """Judge the metrics; the baseline's are None where there is no baseline."""
+        ...
+
+
+def within(
+    standard: str, metrics: Metrics, limits: Mapping[str, float], measured: Mapping[str, float] | None = None
+) -> Verdict:
+    """Return pass where every measured number is at most its limit, else fail with the worst one named.
+
+    ``measured`` defaults to the metrics of the limits' names. NaN and inf elements that disagree fail whatever the
+    limits.
+    """
+    measured = measured or {name: metrics[name] for name in limits}
+    if metrics["nonfinite_mismatch"]:
+        return nonfinite(standard, metrics, limits)
+    used = {name: _used(measured[name], limit) for name, limit in limits.items()}
+    margin = max(used.values(), default=0.0)
+    if margin <= 1:
+        return Verdict("pass", standard, "", measured, limits, margin)
+    broken = [name for name in limits if used[name] > 1]
+    reason = "; ".join(f"{name} is {measured[name]:.4g}, allowed is {limits[name]:.4g}" for name in broken)
+    if metrics.worst_index is not None:
+        reason += f"; greatest error at index {metrics.worst_index}"
+    return Verdict("fail", standard, reason, measured, limits, margin)
+
+
+def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
+    """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
+    count = int(metrics["nonfinite_mismatch"])
+    reason = (
+        f"NaN or inf disagrees with golden at {count} of {metrics.numel} elements ({count / metrics.numel:.3g} of all),"
+        f" first at index {metrics.worst_index}; none is allowed"
+    )
+    limits = {"nonfinite_mismatch": 0.0, **limits}
+    return Verdict("fail", standard, reason, {"nonfinite_mismatch": float(count)}, limits, math.inf)
+
+
+def bias(metrics: Metrics) -> float:
+    """Return the drift of the magnitudes, |gain_error| in unit roundoffs, where it is certain, else 0.
+
+    The gain is the least-squares slope of target over golden. The sum of error x golden over the root of the sum of
+    its squares (``gain_z``) exceeds 7 with a probability below 5e-11 for independent errors that are as often up as
+    down, whatever their sizes (a self-normalized sum, bounded by Hoeffding's inequality).
+    """
+    return abs(metrics["gain_error"]) if metrics["gain_z"] > 7 else 0.0
+
+
+def _used(value: float, limit: float) -> float:
+    """Return the share of a limit that is used up; NaN, which no limit allows, uses up all of it."""
+    if math.isnan(value):
+        return math.inf
+    if limit > 0:
+        return value / limit
+    return 0.0 if value <= limit else math.inf

@@ -1,0 +1,78 @@
+"""Standards by name: the built-in ones and those that users register."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msprobe_standards.absolute_threshold import AbsoluteThreshold
+from msprobe_standards.accumulative_error import AccumulativeError
+from msprobe_standards.benchmark import Benchmark
+from msprobe_standards.binary_consistency import BinaryConsistency
+from msprobe_standards.cascade import Cascade
+from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
+from msprobe_standards.msprobe_ulp import MsprobeUlp
+from msprobe_standards.not_compared import NotCompared
+from msprobe_standards.thousandth import Thousandth
+from msprobe_standards.ulp import Ulp
+
+if TYPE_CHECKING:
+    from msprobe_standards.protocol import Standard
+
+_factories: dict[str, Callable[..., Standard]] = {
+    built_in.name: built_in
+    for built_in in (
+        AbsoluteThreshold,
+        AccumulativeError,
+        Benchmark,
+        BinaryConsistency,
+        Cascade,
+        MsprobeBenchmark,
+        MsprobeUlp,
+        NotCompared,
+        Thousandth,
+        Ulp,
+    )
+}
+
+
+def register_standard(name: str, factory: Callable[..., Standard]) -> None:
+    """Make ``standard(name, **limits)`` call ``factory(**limits)``; a name may be registered once.
+
+    Raises ValueError where the name is taken by another factory.
+    """
+    if _factories.setdefault(name, factory) is not factory:
+        raise ValueError(f"standard {name!r} is already registered; choose another name")
+
+
+def standard(name: str, /, **limits: Any) -> Standard:
+    """Return the standard registered as ``name``, with these limits in place of its defaults.
+
+    Raises ValueError for an unknown name, an unknown limit or a limit that is not of its default's kind, and lists the
+    valid ones.
+    """
+    factory = _factories.get(name)
+    if factory is None:
+        raise ValueError(f"unknown standard {name!r} (known: {', '.join(sorted(_factories))})")
+    known = inspect.signature(factory).parameters
+    for key, value in limits.items():
+        if key not in known:
+            raise ValueError(f"standard {name!r} has no limit {key!r} (it has: {', '.join(known) or 'none'})")
+        _check_limit(name, key, value, known[key].default)
+    return factory(**limits)
+
+
+def standard_names() -> tuple[str, ...]:
+    """Return the names of all registered standards."""
+    return tuple(sorted(_factories))
+
+
+def _check_limit(name: str, key: str, value: object, default: object) -> None:
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be true or false")
+    elif isinstance(default, (int, float)):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not value >= 0:  # type: ignore[operator]
+            raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be a number, 0 or above")

@@ -1,0 +1,101 @@
+"""Nested outputs judged leaf by leaf: everything that should be there, nothing that should not, all of it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from msprobe_standards.judging import failure, judge
+from msprobe_standards.verdict import Verdict
+
+if TYPE_CHECKING:
+    from msprobe_standards.protocol import Standard
+
+_ABSENT = object()
+
+
+def judge_tree(
+    target: object,
+    golden: object,
+    *,
+    select: Callable[[str, object], Standard],
+    baseline: Callable[[], object] | None = None,
+) -> list[tuple[str, Verdict]]:
+    """Judge every leaf of a nested output and return (path, verdict) pairs in order.
+
+    Lists, tuples (named ones too) and dicts are descended into; the path of a leaf joins indices and keys with dots
+    ("0", "1.hidden"), that of an output which is itself a leaf is "out". ``select`` gives the standard for a leaf of
+    the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
+    standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
+    leaf needs it.
+    """
+    return list(_leaves(target, golden, _Baseline(baseline), select, ()))
+
+
+class _Baseline:
+    """The baseline output, computed when first asked for."""
+
+    def __init__(self, compute: Callable[[], object] | None) -> None:
+        self.compute = compute
+        self.output: object = _ABSENT
+
+    def leaf(self, keys: tuple[object, ...]) -> object:
+        """Return the leaf under ``keys``, None where the baseline has none."""
+        if self.output is _ABSENT:
+            self.output = self.compute() if self.compute else None
+        node = self.output
+        for key in keys:
+            try:
+                node = node[key]  # type: ignore[index]
+            except (TypeError, KeyError, IndexError):
+                return None
+        return node
+
+
+def _leaves(
+    target: object,
+    golden: object,
+    baseline: _Baseline,
+    select: Callable[[str, object], Standard],
+    keys: tuple[object, ...],
+) -> Iterator[tuple[str, Verdict]]:
+    path = ".".join(map(str, keys)) or "out"
+    kind, golden_kind = _kind(target), _kind(golden)
+    if kind != golden_kind:
+        reason = f"output is a {kind or type(target).__name__}, golden is a {golden_kind or type(golden).__name__}"
+        yield path, failure("structure", reason)
+    elif kind is None:
+        yield path, judge(target, golden, standard=select(path, target), baseline=lambda: baseline.leaf(keys))
+    else:
+        ours, theirs = _children(target), _children(golden)
+        if not ours and not theirs:
+            yield path, Verdict("pass", "structure")
+        for key in dict.fromkeys((*theirs, *ours)):
+            below = (*keys, key)
+            if key not in ours:
+                yield _joined(below), failure("structure", f"output {key!r} is missing; it has {_listed(ours)}")
+            elif key not in theirs:
+                yield _joined(below), failure("structure", f"output {key!r} is surplus; golden has {_listed(theirs)}")
+            else:
+                yield from _leaves(ours[key], theirs[key], baseline, select, below)
+
+
+def _joined(keys: tuple[object, ...]) -> str:
+    return ".".join(map(str, keys))
+
+
+def _listed(children: Mapping[object, object]) -> str:
+    return ", ".join(map(repr, children)) or "none"
+
+
+def _kind(node: object) -> str | None:
+    """Return the kind of container, None for a leaf."""
+    if isinstance(node, Mapping):
+        return "dict"
+    if isinstance(node, tuple):
+        return "tuple"
+    return "list" if isinstance(node, list) else None
+
+
+def _children(node: object) -> Mapping[object, object]:
+    return dict(node) if isinstance(node, Mapping) else dict(enumerate(node))  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""ULP: the error counted in units of the golden value's last place. For elementwise arithmetic and functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from msprobe_standards.dtypes import msprobe_bounds
+from msprobe_standards.protocol import Standard, bias, within
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards.dtypes import Bounds
+    from msprobe_standards.metrics import Metrics
+    from msprobe_standards.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Ulp(Standard):
+    """No more than ``max_share`` of the elements is off by more than ``max_ulp`` units in the last place.
+
+    Correct rounding to nearest gives 0.5, truncation and faithful rounding up to 1. The unit is that of the golden
+    value in the target's dtype, in the subnormal range that of the smallest normal value. ``scale_floor`` widens it
+    for elements below that share of the mean golden magnitude (0: nowhere): an addition of a scaled operand may cancel.
+    ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`); the
+    default, 0, does not judge it.
+    """
+
+    max_ulp: float = 2.0
+    max_share: float = 0.0
+    scale_floor: float = 0.0
+    max_bias: float = 0.0
+
+    name: ClassVar[str] = "ulp"
+
+    @property
+    def wanted(self) -> frozenset[str]:  # type: ignore[override]
+        """The ULP metrics, and those of the bias where it is judged."""
+        ulps = frozenset({"max_ulp_error", "ulp_error_proportion"})
+        return ulps | {"gain_error", "gain_z"} if self.max_bias else ulps
+
+    def bounds(self, dtype: torch.dtype) -> Bounds:
+        """Count the elements above ``max_ulp``."""
+        return replace(msprobe_bounds(dtype), ulp=self.max_ulp, ulp_floor=self.scale_floor)
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """Judge the greatest error, or the share above ``max_ulp`` where one is allowed."""
+        if "max_ulp_error" not in metrics:
+            return within(self.name, metrics, {"max_abs_err": 0.0})
+        name = "ulp_error_proportion" if self.max_share else "max_ulp_error"
+        limits = {name: self.max_share or self.max_ulp}
+        measured = {name: metrics[name]}
+        if self.max_bias:
+            limits["gain_error"] = self.max_bias
+            measured["gain_error"] = bias(metrics)
+        return within(self.name, metrics, limits, measured)
