@@ -50,6 +50,15 @@ def finish(config: pytest.Config) -> None:
         config.stash[summary_key].devices.add(worker.describe())
 
 
+def make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return xdist's work stealing in place of its default where dumps are checked; None leaves the user's choice."""
+    if config.getoption("dist") != "load" or not config.stash[dumps_key]:
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
 def give_slot(node: Any) -> None:
     """Put the lowest free slot into what a new worker is told."""
     slots = node.config.stash.setdefault(_slots_key, Slots())

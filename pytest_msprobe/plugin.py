@@ -76,6 +76,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread records by work stealing: one call may take ten thousand times as long as another."""
+    return distribution.make_scheduler(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give a new xdist worker its slot."""
     distribution.give_slot(node)

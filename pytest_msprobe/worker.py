@@ -84,8 +84,8 @@ class Worker:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
 
         from msprobe_standards import Policy, register_standard
-        from pytest_msprobe.replay.trial import Setup
         from pytest_msprobe.replay.references.registry import ReferenceRegistry
+        from pytest_msprobe.replay.trial import Setup
 
         options, hook = self._options, self._config.hook
         references = ReferenceRegistry()

@@ -213,7 +213,8 @@ _CHECKS: Mapping[str, Any] = {
 
 _SECTION_KEYS = ("scope", "list", "data_mode", "summary_mode", "tensor_list")
 
-# Keys of msprobe that mean nothing here, or that only its other tasks use, are read past: a config.json moves over as it is.
+# Keys of msprobe that mean nothing here, or that only its other tasks use, are read past, so that a
+# config.json moves over as it is.
 _PEER_SECTION_KEYS = frozenset(
     {"file_format", "online_run_ut", "nfs_path", "tls_path", "host", "port", "online_run_ut_recompute", "device"}
     | {"precision", "slice", "request_id", "bench_path", "diff_nums"}

@@ -28,8 +28,8 @@ class DataMode:
 class NameFilter:
     """Follows the order of records: ``scope`` is open from its first name to its second, both included.
 
-    ``list`` keeps names that contain one of its entries. A module whose name does opens a window: everything called inside
-    it is kept until it ends. ``removed`` counts by filter what was not kept.
+    ``list`` keeps names that contain one of its entries. A module whose name does opens a window: everything called
+    inside it is kept until it ends. ``removed`` counts by filter what was not kept.
     """
 
     def __init__(self, scope: tuple[str, ...], entries: tuple[str, ...]) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def record(path: str | Path, level: str = "L1", **options: Any) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 
-    Options are named as the keys of ``config.json``. The context's value has ``step()`` to begin the next step, ``stop()`` and
-    ``start()`` to pause, ``folder``, and after the end ``summary``.
+    Options are named as the keys of ``config.json``. The context's value has ``step()`` to begin the next step,
+    ``stop()`` and ``start()`` to pause, ``folder``, and after the end ``summary``.
 
     Raises ConfigError for a wrong option, RecordingError where the dump cannot be written.
     """

@@ -65,7 +65,8 @@ def _code_and_instruction(frame: FrameType | None) -> list[tuple[CodeType, int]]
 
 def _in_words(frames: list[tuple[CodeType, int]]) -> list[str]:
     return [
-        f"File {code.co_filename}, line {line}, in {code.co_name}, \n {linecache.getline(code.co_filename, line).strip()}"
+        f"File {code.co_filename}, line {line}, in {code.co_name}, \n "
+        + linecache.getline(code.co_filename, line).strip()
         for code, line in frames
         if not code.co_filename.startswith(_OWN_FOLDER)
     ]

@@ -51,7 +51,10 @@ class JsonStream:
         return self._end + len(self._tail)
 
     def append(self, members: Iterable[tuple[str, Any]]) -> None:
-        """Add members, in order, in one write. Raises RecordingError where the disk refuses; the file stays complete."""
+        """Add members, in order, in one write.
+
+        Raises RecordingError where the disk refuses; the file stays as it was.
+        """
         text = b",\n".join(b"%s: %s" % (_encode(name), _encode(value)) for name, value in members)
         if not text:
             return

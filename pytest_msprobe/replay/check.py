@@ -19,7 +19,8 @@ from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.gradients import grad_outputs
 from pytest_msprobe.replay.judging import judge_backward, judge_forward
-from pytest_msprobe.replay.memory import free_bytes, needed_bytes
+from pytest_msprobe.replay.memory import require_memory
+from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tree import tensors_with_paths
@@ -77,9 +78,7 @@ class Replay:
         golden = resolve(call.name, setup.references)
         on_npu = setup.device.name == "npu"
         target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
-        needed, free = needed_bytes(call), free_bytes() * setup.memory_share
-        if needed > free:
-            raise Skip(SkipReason.MEMORY, f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free")
+        require_memory(call, setup.memory_share)
         arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
         source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
@@ -94,6 +93,7 @@ class Replay:
                 call.forward, (tensor.dtype for _, tensor in tensors_with_paths([arguments.args, arguments.kwargs]))
             ),
             output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
+            seed=stream_seed(setup.seed, call.name.key, "generator"),
         )
         return Trial(subject, setup.device)
 

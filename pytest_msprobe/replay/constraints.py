@@ -208,6 +208,16 @@ def _npu_moe(drawn: Drawn) -> None:
         finished.clamp_(0, 1)
 
 
+# Modes in which the device reads a compressed mask: the upper triangle of a fixed size.
+_COMPRESSED_MASK_MODES = (2, 3, 4, 6, 7, 8)
+
+
+def _npu_attention(drawn: Drawn) -> None:
+    mask = drawn.kwargs.get("atten_mask")
+    if isinstance(mask, torch.Tensor) and drawn.kwargs.get("sparse_mode") in _COMPRESSED_MASK_MODES:
+        mask.copy_(torch.ones_like(mask).triu(diagonal=1))
+
+
 _RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "embedding_bag": _embedding_bag,
@@ -234,4 +244,5 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("max_unpool1d", "max_unpool2d", "max_unpool3d"), _flat_unpool),
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
     "npu_moe_gating_top_k_softmax": _npu_moe,
+    "npu_fusion_attention": _npu_attention,
 }

@@ -8,12 +8,26 @@ from pathlib import Path
 from msprobe_hooks.schema import TensorElement, walk_tensors
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.dtypes import dtype_named
+from pytest_msprobe.replay.skips import Skip, SkipReason
 
 _GOLDEN_BYTES = 8
+
+# Asking the system costs more than a small call.
+_ALWAYS_FREE = 64 * 2**20
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USAGE = Path("/sys/fs/cgroup/memory.current")
 _MEMINFO = Path("/proc/meminfo")
+
+
+def require_memory(call: Call, share: float) -> None:
+    """Raise Skip, with the sizes, where a check of this call takes more than this share of the free memory."""
+    needed = needed_bytes(call)
+    if needed < _ALWAYS_FREE:
+        return
+    free = free_bytes() * share
+    if needed > free:
+        raise Skip(SkipReason.MEMORY, f"needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free")
 
 
 def needed_bytes(call: Call) -> int:

@@ -47,7 +47,8 @@ class Subject:
     """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
     ``grad_outputs`` makes the gradients that arrive for an output tree, by path, as CPU tensors; None where there is
-    no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded.
+    no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
+    the API itself draws.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Subject:
     grad_outputs: Callable[[Any], Mapping[str, torch.Tensor]] | None = None
     autocast: torch.dtype | None = None
     output_dtypes: tuple[str, ...] = ()
+    seed: int = 0
 
 
 class TargetError(Exception):

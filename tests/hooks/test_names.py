@@ -26,7 +26,14 @@ def test_an_api_name_is_read_into_its_parts(text: str, parsed: ApiName) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "forward", "Functional.relu.forward", "Functional.relu.x.forward", "Functional.relu.0.sideways", "relu.0.forward"],
+    [
+        "",
+        "forward",
+        "Functional.relu.forward",
+        "Functional.relu.x.forward",
+        "Functional.relu.0.sideways",
+        "relu.0.forward",
+    ],
 )
 def test_a_name_outside_the_grammar_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not of the form") as caught:

@@ -62,7 +62,9 @@ def test_text_that_looks_like_nan_stays_text(tmp_path: Path, text: str) -> None:
 
 def test_old_spellings_of_parameter_and_data_name_are_read(tmp_path: Path) -> None:
     element = tensor(type="torch.nn.parameter.Parameter", datapath="a.pt", data_name="b.pt")
-    (read,) = read_dump(write(tmp_path, {"Torch.f.0.forward": {"input_args": [element]}})).forward("Torch.f.0.forward").args
+    (read,) = (
+        read_dump(write(tmp_path, {"Torch.f.0.forward": {"input_args": [element]}})).forward("Torch.f.0.forward").args
+    )
     assert isinstance(read, TensorElement)
     assert read.data_name == "a.pt"
 
@@ -105,9 +107,9 @@ def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
         (b"PK\x03\x04 zip", "not valid JSON at line 1"),
         (b'{\n"data": {},\n oops}', "not valid JSON at line 3"),
         (b"[]", "a dump is an object"),
-        (b"{}", 'missing required field `data`'),
+        (b"{}", "missing required field `data`"),
         (b'{"data": []}', "a dump is an object"),
-        (b'{"data": {}, "task": "dance", "level": "L1"}', '"task" is \'dance\'; known are statistics'),
+        (b'{"data": {}, "task": "dance", "level": "L1"}', "\"task\" is 'dance'; known are statistics"),
         (b'{"data": {}, "task": "tensor"}', '"level" is missing; known are L0'),
         (b'{"data": {}, "task": "tensor", "level": "L1", "framework": "jax"}', "known are pytorch, mindspore"),
         (b'{"data": {"\xff": {}}, "task": "tensor", "level": "L1"}', "dump.json"),

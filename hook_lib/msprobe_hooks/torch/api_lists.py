@@ -71,6 +71,7 @@ TENSOR = _names("""
     unsqueeze unsqueeze_ var vdot view view_as vsplit where xlogy xlogy_ zero_
 """)
 
+# dsmm and spmm are mm, hsmm is hspmm and saddmm is sspaddmm: one function each, called by its own name here.
 TORCH = _names("""
     _adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm _fused_adamw_
     _softmax_backward_data abs abs_ absolute acos acos_ acosh acosh_ adaptive_avg_pool1d adaptive_max_pool1d add addbmm
@@ -87,13 +88,13 @@ TORCH = _names("""
     conv_transpose1d conv_transpose2d conv_transpose3d convolution copysign cos cos_ cosh cosh_ cosine_embedding_loss
     cosine_similarity count_nonzero cov cross ctc_loss cummax cummin cumprod cumsum cumulative_trapezoid deg2rad
     deg2rad_ det diag diag_embed diagflat diagonal diagonal_scatter diff digamma dist div divide dot dropout dropout_
-    dsmm dsplit dstack eig einsum embedding embedding_bag embedding_renorm_  eq equal erf erf_ erfc
+    dsplit dstack eig einsum embedding embedding_bag embedding_renorm_  eq equal erf erf_ erfc
     erfc_ erfinv exp exp2 exp2_ exp_ expm1 expm1_ eye feature_alpha_dropout feature_alpha_dropout_ feature_dropout
     feature_dropout_ fft.fft fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft fft.ifft2 fft.ifftn fft.ifftshift
     fft.ihfft fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftn fill_ fix fix_ flatten flip fliplr flipud
     float_power floor floor_ floor_divide fmax fmin fmod frac frac_ frexp frobenius_norm full full_like gather gcd gcd_
     ge geqrf ger greater greater_equal grid_sampler grid_sampler_2d grid_sampler_3d group_norm gru gru_cell gt
-    hamming_window hann_window hardshrink heaviside hinge_embedding_loss histc histogram histogramdd hsmm hsplit hspmm
+    hamming_window hann_window hardshrink heaviside hinge_embedding_loss histc histogram histogramdd hsplit hspmm
     hstack hypot i0 i0_ igamma igammac index_add index_copy index_fill index_put index_put_ index_select inner
     instance_norm inverse isclose isfinite isin isinf isnan isneginf isposinf istft kaiser_window kl_div kron kthvalue
     layer_norm lcm lcm_ ldexp ldexp_ le lerp less less_equal lgamma linalg.cholesky linalg.cholesky_ex linalg.cond
@@ -111,13 +112,13 @@ TORCH = _names("""
     norm norm_except_dim normal not_equal nuclear_norm ones_like outer pairwise_distance pdist permute pinverse
     pixel_shuffle pixel_unshuffle poisson poisson_nll_loss polar polygamma pow prelu prod qr quantile rad2deg rad2deg_
     range ravel real reciprocal reciprocal_ relu relu_ remainder renorm repeat_interleave reshape resize_as_ resolve_neg
-    rms_norm roll rot90 round round_ row_stack rrelu rrelu_ rsqrt rsqrt_ rsub saddmm scalar_tensor scatter scatter_add
+    rms_norm roll rot90 round round_ row_stack rrelu rrelu_ rsqrt rsqrt_ rsub scalar_tensor scatter scatter_add
     scatter_reduce searchsorted select selu selu_ sgn sigmoid sigmoid_ sign signbit sin sin_ sinc sinc_ sinh sinh_
     slogdet smm softmax solve sort sparse_coo_tensor special.digamma special.entr special.erf special.erfc special.erfcx
     special.erfinv special.exp2 special.expit special.expm1 special.gammainc special.gammaincc special.gammaln
     special.i0 special.i0e special.i1 special.i1e special.log1p special.log_softmax special.logit special.logsumexp
     special.multigammaln special.ndtr special.ndtri special.polygamma special.psi special.sinc special.softmax
-    special.xlog1py special.xlogy special.zeta split split_with_sizes spmm sqrt sqrt_ square square_ squeeze sspaddmm
+    special.xlog1py special.xlogy special.zeta split split_with_sizes sqrt sqrt_ square square_ squeeze sspaddmm
     stack std std_mean stft sub subtract sum svd swapaxes swapdims symeig t take take_along_dim tan tan_ tanh tanh_
     tensor_split tensordot threshold threshold_ tile topk transpose trapz triangular_solve tril tril_indices
     triplet_margin_loss triu triu_indices true_divide trunc trunc_ unbind unflatten unique_consecutive unsafe_chunk

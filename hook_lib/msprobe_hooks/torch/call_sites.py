@@ -11,7 +11,7 @@ import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 _OLD_OPERATORS = {
@@ -129,7 +129,7 @@ def _parameters(func: Callable[..., Any], body: FrameType) -> tuple[tuple[str, .
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         defaults: dict[str, Any] = {}
         for function in (inspect.unwrap(func), body.f_globals.get(code.co_name)):
-            if getattr(function, "__code__", None) is code:
+            if isinstance(function, FunctionType) and function.__code__ is code:
                 ends = function.__defaults__ or ()
                 first = code.co_argcount - len(ends)
                 defaults = dict(zip(names[first : code.co_argcount], ends, strict=True))

@@ -15,6 +15,7 @@ from msprobe_hooks.torch.call_sites import as_written, call_site
 from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.transparent import body_of
 
 _HANDLER_CODE = handle_torch_function.__code__
 
@@ -48,7 +49,7 @@ class CallMode(TorchFunctionMode):
         kwargs = kwargs or {}
         api = self._apis.get(func)
         if api is None:
-            return self._pass(func, args, kwargs)
+            return self._pass(func, types, args, kwargs)
         if not self._recorder.is_recording or torch.compiler.is_compiling():
             return func(*args, **kwargs)
         call = _begin(self._recorder, api, func, args, kwargs, sys._getframe(1))
@@ -62,24 +63,18 @@ class CallMode(TorchFunctionMode):
         call.end(result)
         return result
 
-    def _pass(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func is Tensor.backward:
-            # Run with the mode on, so that what the backward pass recomputes is seen.
-            with self:
-                return _backward(*args, **kwargs)
+    def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _EXPOSING and self._recorder.is_recording:
             self._recorder.measured.expose(args[0])
-        return func(*args, **kwargs)
+        # A subclass's override of its own must not be passed over.
+        body = body_of(func) if all(kind in _PLAIN for kind in types) else None
+        if body is None:
+            return func(*args, **kwargs)
+        with self:
+            return body(*args, **kwargs)
 
 
-def _backward(
-    tensor: Tensor,
-    gradient: Tensor | None = None,
-    retain_graph: bool | None = None,
-    create_graph: bool = False,
-    inputs: Any = None,
-) -> None:
-    torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class ApiCall:
@@ -106,7 +101,8 @@ class ApiCall:
         name = f"{self._key}.forward"
         if not wanted.forward or not recorder.filter.admits(name):
             return
-        self._record = record = {}
+        record: dict[str, Any] = {}
+        self._record = record
         self._elements = elements = recorder.elements(name)
         if recorder.settings.task == "structure":
             return
@@ -129,7 +125,7 @@ class ApiCall:
                 outputs = [tensor for tensor in tensors_in(produced) if tensor.requires_grad]
                 if outputs:
                     recorder.watch_backward(f"{self._key}.backward", _mirrored(self._parent), outputs, self._inputs)
-        except Exception as error:  # noqa: BLE001 - counted with its reason; the user's call must go on
+        except Exception as error:
             recorder.note_error(self._key, error)
 
     def fail(self, error: BaseException) -> None:
@@ -163,7 +159,7 @@ def _begin(recorder: Recorder, api: Api, func: Any, args: Any, kwargs: Any, fram
         has_grad = torch._C.is_grad_enabled()
         with Quiet():
             call.begin(args, kwargs, has_grad=has_grad, changed=args[0] if qualified == "Tensor.__setitem__" else None)
-    except Exception as error:  # noqa: BLE001 - counted with its reason; the user's call must go on
+    except Exception as error:
         recorder.note_error(api.qualified, error)
         return None
     return call

@@ -14,7 +14,7 @@ from msprobe_hooks.torch.statistics import is_readable
 def crc32(tensor: Tensor) -> str | None:
     """Return the CRC-32 of the contiguous raw bytes as 8 hexadecimal digits, None where there are no values to read."""
     raw = _raw(tensor)
-    return None if raw is None else f"{zlib.crc32(memoryview(raw)):08x}"
+    return None if raw is None else f"{zlib.crc32(raw.data):08x}"
 
 
 def xor64(tensor: Tensor) -> str | None:

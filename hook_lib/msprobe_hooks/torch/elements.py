@@ -1,7 +1,8 @@
 """What a Python value becomes in a record.
 
-Spelled as msprobe spells it. What that spelling loses (that a list was a tuple, a namedtuple's class, a complex number, a
-positional dtype) is kept beside it in the record's ``details``: path of the element, such as ``input.1``, to what it was.
+Spelled as msprobe spells it. What that spelling loses (that a list was a tuple, a namedtuple's class, a complex number,
+a positional dtype) is kept beside it in the record's ``details``: path of the element, such as ``input.1``, to what it
+was.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class TensorEntry(msgspec.Struct):
     type: str
     dtype: str
     shape: list[int]
-    Max: Any = UNSET  # noqa: N815
-    Min: Any = UNSET  # noqa: N815
-    Mean: Any = UNSET  # noqa: N815
-    Norm: Any = UNSET  # noqa: N815
+    Max: Any = UNSET
+    Min: Any = UNSET
+    Mean: Any = UNSET
+    Norm: Any = UNSET
     requires_grad: bool | UnsetType = UNSET
     Max_except_inf_nan: Any = UNSET
     Min_except_inf_nan: Any = UNSET
@@ -76,8 +77,8 @@ Save = Callable[[Tensor, str], str]
 class Elements:
     """Builds the elements of one record.
 
-    ``summarise`` fills a tensor's entry with what is collected of its values; ``save`` (or None) stores the values and returns
-    the name of their file.
+    ``summarise`` fills a tensor's entry with what is collected of its values; ``save`` (or None) stores the values and
+    returns the name of their file.
     """
 
     __slots__ = ("_save", "_summarise", "details", "name")

@@ -1,8 +1,8 @@
 """The backward half of a call: the gradients of all its outputs and of all its inputs.
 
-Nothing is put between the tensors. When a call returns, the part of the autograd graph that it made is walked from its
-outputs to the edges that lead to its inputs; hooks on those nodes see each gradient on its way in and out. A tensor that
-is also used elsewhere thus shows what *this* call contributes, as a full backward hook of a module would.
+Nothing is put between the tensors. When a call returns, the part of the autograd graph that it made is walked from
+its outputs to the edges that lead to its inputs; hooks on those nodes see each gradient on its way in and out. A tensor
+that is also used elsewhere thus shows what *this* call contributes, as a full backward hook of a module would.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Backward:
 def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, begun: Callable[[Backward], None]) -> None:
     """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
 
-    ``outputs`` are those that require a gradient. ``begun`` is told at the first gradient of a call whose graph has several
-    nodes, so that it can be finished at the end of a backward pass that uses only part of it.
+    ``outputs`` are those that require a gradient. ``begun`` is told at the first gradient of a call whose graph has
+    several nodes, so that it can be finished at the end of a backward pass that uses only part of it.
     """
     arriving: dict[Node, list[tuple[int, int]]] = {}
     for slot, tensor in enumerate(outputs):
@@ -166,7 +166,7 @@ def _watch_one_node(
         backward.arrive(slots, grad_outputs, counts=False)
         backward.leave(places, grad_inputs)
 
-    node.register_hook(fire)  # type: ignore[arg-type]
+    node.register_hook(fire)
 
 
 class _Arriving:

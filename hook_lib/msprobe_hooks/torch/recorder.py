@@ -278,7 +278,7 @@ class Recorder:
                         record["output"] = elements.sequence(leaving, "output")
             setattr(self.summary, kind, getattr(self.summary, kind) + 1)
             self.emit(name, record, parent)
-        except Exception as error:  # noqa: BLE001 - counted with its reason; the user's backward pass must go on
+        except Exception as error:
             self.note_error(name, error)
 
     def _note_begun(self, backward: gradients.Backward) -> None:

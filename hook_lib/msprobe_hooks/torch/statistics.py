@@ -2,8 +2,8 @@
 
 What is computed, and in which precision:
 
-* floating point: extrema in the tensor's own dtype; sum and 2-norm accumulated in float32 for types narrower than that, so
-  that a norm does not overflow in half precision; float64 stays float64
+* floating point: extrema in the tensor's own dtype; sum and 2-norm accumulated in float32 for types narrower than that,
+  so that a norm does not overflow in half precision; float64 stays float64
 * integers: exact extrema as integers; mean and norm in float64
 * bool: any and all; complex: extrema and mean of the absolute value
 * float8 and the like are widened to float32 first, which is exact
@@ -171,7 +171,8 @@ def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
+    return norm
 
 
 def _reduce_widened(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
@@ -238,6 +239,7 @@ class Measured:
         self._exposed: dict[int, weakref.ref[Tensor]] = {}
 
     def __call__(self, tensor: Tensor) -> Statistics:
+        """Return the statistics of a tensor, measuring it only where they are not known."""
         key = id(tensor)
         known = self._known.get(key)
         if known is not None and known[0]() is tensor and known[1] == tensor._version:
