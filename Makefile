@@ -8,8 +8,8 @@ DEMO_REPORT := demo-report
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
-	$(BIN)/pytest --rootdir=examples -c examples/pytest.ini \
-	    --msprobe-dump examples/llama/dump.json -n 2 --junitxml=$(DEMO_REPORT)/report.xml
+	$(BIN)/pytest -c examples/pytest.ini --msprobe-dump examples/check_a_dump/dump.json -n 2 \
+	    --junitxml=$(DEMO_REPORT)/report.xml
 	@echo "JUnit report: $(DEMO_REPORT)/report.xml"
 
 test: $(VENV)/installed

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.config import settings
 
 if TYPE_CHECKING:
-    from msprobe_hooks.torch.session import Session
+    from msprobe_hooks.torch.session import Model, Session
 
 
 @contextmanager
-def record(path: str | Path, level: str = "L1", **options: Any) -> Iterator[Session]:
+def record(path: str | Path, level: str = "L1", *, model: Model | None = None, **options: Any) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 
-    Options are named as the keys of ``config.json``. The context's value has ``step()`` to begin the next step,
-    ``stop()`` and ``start()`` to pause, ``folder``, and after the end ``summary``.
+    ``model`` is needed at the levels L0 and mix. Options are named as the keys of ``config.json``. The context's value
+    has ``step()`` to begin the next step, ``stop()`` and ``start()`` to pause, and ``summary``.
 
     Raises ConfigError for a wrong option, RecordingError where the dump cannot be written.
     """
     from msprobe_hooks.torch.session import Session
 
-    session = Session(settings(path, level=level, **options))
+    session = Session(settings(path, level=level, **options), model)
     session.start()
     try:
         yield session

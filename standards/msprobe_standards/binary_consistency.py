@@ -26,6 +26,7 @@ class BinaryConsistency(Standard):
 
     name: ClassVar[str] = "binary_consistency"
     wanted: ClassVar[frozenset[str]] = frozenset({"error_rate", "cast_error_rate"})
+    judges_integers: ClassVar[bool] = True
 
     @property
     def exact_passes(self) -> bool:  # type: ignore[override]
@@ -36,4 +37,5 @@ class BinaryConsistency(Standard):
         """Judge the share of unequal elements."""
         if self.max_abs_err:
             return within(self.name, metrics, {"max_abs_err": self.max_abs_err})
-        return within(self.name, metrics, {"cast_error_rate" if self.cast_golden else "error_rate": 0.0})
+        rate = "cast_error_rate" if self.cast_golden else "error_rate"
+        return within(self.name, metrics, {rate: 0.0}, wrong_share=metrics[rate])

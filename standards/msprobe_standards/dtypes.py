@@ -79,6 +79,8 @@ def float_format(dtype: torch.dtype) -> FloatFormat:
 def msprobe_bounds(dtype: torch.dtype) -> Bounds:
     """Return msprobe's limits for ``dtype``: float16 and bfloat16 have their own, all others those of float32.
 
+    Only the ULP bound of float8 is 1, as in the 16-bit formats.
+
     Source: the tables of mindstudio-probe 1.2.2 (absolute threshold, benchmark and ULP comparison) as its code has
     them; its documentation gives 2^-16 for the ``atol`` of bfloat16.
     """
@@ -90,7 +92,7 @@ def msprobe_bounds(dtype: torch.dtype) -> Bounds:
         return Bounds(2**-10, 2**-16, 1e-16, 2**-10, 1, tail)
     if real == torch.bfloat16:
         return Bounds(2**-10, 1e-16, 1e-16, 2**-8, 1, tail)
-    return Bounds(2**-20, 2**-30, 2**-30, 2**-20, 32, tail)
+    return Bounds(2**-20, 2**-30, 2**-30, 2**-20, 1 if real.itemsize == 1 else 32, tail)
 
 
 def roundoffs_allowed(dtype: torch.dtype) -> float:

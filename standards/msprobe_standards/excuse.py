@@ -46,6 +46,11 @@ class ExcusedByBaseline(Standard):
         """As for the inner standard."""
         return self.inner.exact_passes
 
+    @property
+    def judges_integers(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.judges_integers
+
     def bounds(self, dtype: torch.dtype) -> Bounds:
         """As for the inner standard."""
         return self.inner.bounds(dtype)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.dtypes import family
+from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.registry import standard as standard_named
 from msprobe_standards.verdict import Verdict
@@ -69,6 +71,8 @@ def _judge_tensor(
     target, golden = target.detach(), golden.detach()
     if standard.exact_passes and bit_equal(target, golden, dtype):
         return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+    if family(dtype) in ("bool", "int") and not standard.judges_integers:
+        standard = ExcusedByBaseline(BinaryConsistency()) if standard.adopts_baseline else BinaryConsistency()
     bounds = standard.bounds(dtype)
 
     def measured(tensor: torch.Tensor) -> Metrics:
@@ -86,11 +90,11 @@ def _judge_tensor(
                 golden = _adopted(target, golden, reference)
                 metrics = measured(target)
             verdict = standard.decide(metrics, measured(reference))
-    if verdict.outcome == "pass" or metrics.worst_index is None:
+    if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
-    found = f"target {_shown(target[at])}, golden {_shown(golden[at])}"
-    return replace(verdict, reason=f"{verdict.reason} (there: {found})")
+    found = f"at index {at} (target {_shown(target[at])}, golden {_shown(golden[at])})"
+    return replace(verdict, reason=verdict.reason.replace(f"at index {at}", found, 1))
 
 
 def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> str:
@@ -134,7 +138,7 @@ def _judge_value(target: object, golden: object, standard: Standard, baseline: B
             torch.tensor(reference, dtype=wide) if isinstance(reference, type(target)) else None,
             torch.float32 if isinstance(target, float) else torch.complex64,
         )
-        return replace(verdict, reason=f"{verdict.reason} (a Python {type(target).__name__})".strip())
+        return replace(verdict, reason=verdict.reason and f"Python {type(target).__name__}: {verdict.reason}")
     return failure(standard.name, f"output is {target!r:.200}, golden is {golden!r:.200}; they must be equal")
 
 

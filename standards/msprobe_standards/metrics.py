@@ -131,9 +131,7 @@ def measure(
         return _measure_integers(target, golden, dtype)
     wanted = _ALL_METRICS if only is None else frozenset(only)
     groups = frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
-    target, golden = target.detach(), golden.detach()
-    if family(dtype) == "complex":
-        target, golden = target.resolve_conj(), golden.resolve_conj()
+    target, golden = _plain(target), _plain(golden)
     walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
     walk.over(target, golden)
     numbers = {name: value for group in _GROUPS if group in groups for name, value in _RESULTS[group](walk)}
@@ -156,6 +154,11 @@ def bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype | N
     return torch.equal(target, golden)
 
 
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor without autograd, lazy conjugation and lazy negation."""
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
 def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only: Collection[str] | None) -> None:
     if target.shape != golden.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
@@ -168,7 +171,7 @@ def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only:
 
 def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:
     """Compare integers or bools exactly, whatever the widths of the two dtypes."""
-    ours, theirs = target.detach().numpy().reshape(-1), golden.detach().numpy().reshape(-1)
+    ours, theirs = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
     different = np.not_equal(ours, theirs)
     count = int(np.count_nonzero(different))
     numbers = dict.fromkeys(_INTEGER_METRICS, 0.0)

@@ -19,6 +19,7 @@ class NotCompared(Standard):
     name: ClassVar[str] = "not_compared"
     wanted: ClassVar[frozenset[str]] = frozenset({"max_abs_err"})
     exact_passes: ClassVar[bool] = False
+    judges_integers: ClassVar[bool] = True
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Return the skip."""

@@ -25,6 +25,7 @@ class Standard(Protocol):
     * ``wanted`` names the metrics that `decide` reads (see `msprobe_standards.METRICS`).
     * ``needs_baseline``: whether `decide` can use the metrics of an independent result of the target's own precision.
     * ``exact_passes``: whether an output equal to the golden one, rounded to the target's dtype, passes unmeasured.
+    * ``judges_integers``: whether it judges integers and bools itself; for others they have to be equal.
     * ``scalars_exact``: whether Python floats must be equal, instead of being judged as float32 scalars.
     * ``adopts_baseline``: whether NaN and inf elements that the target shares with the baseline count as right.
     """
@@ -33,6 +34,7 @@ class Standard(Protocol):
     wanted: ClassVar[frozenset[str]]
     needs_baseline: ClassVar[bool] = False
     exact_passes: ClassVar[bool] = True
+    judges_integers: ClassVar[bool] = False
     scalars_exact: ClassVar[bool] = False
     adopts_baseline: ClassVar[bool] = False
 
@@ -50,12 +52,16 @@ class Standard(Protocol):
 
 
 def within(
-    standard: str, metrics: Metrics, limits: Mapping[str, float], measured: Mapping[str, float] | None = None
+    standard: str,
+    metrics: Metrics,
+    limits: Mapping[str, float],
+    measured: Mapping[str, float] | None = None,
+    wrong_share: float | None = None,
 ) -> Verdict:
-    """Return pass where every measured number is at most its limit, else fail with the worst one named.
+    """Return pass where every measured number is at most its limit, else fail with those that are not named.
 
-    ``measured`` defaults to the metrics of the limits' names. NaN and inf elements that disagree fail whatever the
-    limits.
+    ``measured`` defaults to the metrics of the limits' names, ``wrong_share`` is the share of wrong elements where it
+    is known. NaN and inf elements that disagree fail whatever the limits.
     """
     measured = measured or {name: metrics[name] for name in limits}
     if metrics["nonfinite_mismatch"]:
@@ -65,9 +71,12 @@ def within(
     if margin <= 1:
         return Verdict("pass", standard, "", measured, limits, margin)
     broken = [name for name in limits if used[name] > 1]
-    reason = "; ".join(f"{name} is {measured[name]:.4g}, allowed is {limits[name]:.4g}" for name in broken)
+    reason = ", ".join(f"{name} is {measured[name]:.4g}" for name in broken)
+    if wrong_share is not None:
+        reason += f"; {_counted(wrong_share * metrics.numel, metrics)} are wrong"
     if metrics.worst_index is not None:
         reason += f"; greatest error at index {metrics.worst_index}"
+    reason += "; allowed: " + ", ".join(f"{name} {limits[name]:.4g}" for name in broken)
     return Verdict("fail", standard, reason, measured, limits, margin)
 
 
@@ -75,11 +84,15 @@ def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> V
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
     count = int(metrics["nonfinite_mismatch"])
     reason = (
-        f"NaN or inf disagrees with golden at {count} of {metrics.numel} elements ({count / metrics.numel:.3g} of all),"
-        f" first at index {metrics.worst_index}; none is allowed"
+        f"NaN or inf disagrees with golden at {_counted(count, metrics)}; the first at index {metrics.worst_index};"
+        " allowed: none"
     )
     limits = {"nonfinite_mismatch": 0.0, **limits}
     return Verdict("fail", standard, reason, {"nonfinite_mismatch": float(count)}, limits, math.inf)
+
+
+def _counted(count: float, metrics: Metrics) -> str:
+    return f"{round(count)} of {metrics.numel} elements ({100 * count / metrics.numel:.3g} %)"
 
 
 def bias(metrics: Metrics) -> float:

@@ -228,7 +228,10 @@ def test_what_the_format_loses_is_kept_in_details(tmp_path, records):
     assert found["Torch.reshape.0.forward"]["details"]["input.1"] == {"container": "tuple"}
     assert found["Torch.mul.0.forward"]["details"]["input.1"] == {"type": "complex", "value": [1.0, 2.0]}
     assert found["Torch.mul.0.forward"]["input_args"][1] is None
-    assert found["Torch.ones_like.0.forward"]["input_kwargs"]["dtype"] == {"type": "torch.dtype", "value": "torch.float64"}
+    assert found["Torch.ones_like.0.forward"]["input_kwargs"]["dtype"] == {
+        "type": "torch.dtype",
+        "value": "torch.float64",
+    }
     assert found["Tensor.to.0.forward"]["input_args"][1] == {}
     assert found["Tensor.to.0.forward"]["details"]["input.1"] == {"type": "torch.dtype", "value": "torch.float64"}
     assert found["Torch.max.0.forward"]["details"]["output"]["container"].endswith("max")

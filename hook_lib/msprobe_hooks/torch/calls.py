@@ -50,18 +50,11 @@ class CallMode(TorchFunctionMode):
         api = self._apis.get(func)
         if api is None:
             return self._pass(func, types, args, kwargs)
-        if not self._recorder.is_recording or torch.compiler.is_compiling():
+        recorder = self._recorder
+        if not recorder.is_recording or recorder.is_suspended or torch.compiler.is_compiling():
             return func(*args, **kwargs)
-        call = _begin(self._recorder, api, func, args, kwargs, sys._getframe(1))
-        if call is None:
-            return func(*args, **kwargs)
-        try:
-            result = func(*args, **kwargs)
-        except BaseException as error:
-            call.fail(error)
-            raise
-        call.end(result)
-        return result
+        call = _begin(recorder, api, func, args, kwargs, sys._getframe(1))
+        return func(*args, **kwargs) if call is None else call.run(func, args, kwargs)
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _EXPOSING and self._recorder.is_recording:
@@ -90,6 +83,16 @@ class ApiCall:
         self._parent = recorder.parent
         self._inputs: Inputs | None = None
         self._changed: Any = None
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call and take what comes of it."""
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        self.end(result)
+        return result
 
     def begin(self, args: Any, kwargs: Any, *, has_grad: bool, changed: Any = None) -> None:
         """Take the arguments as they are before the call; ``changed`` is what a call without result writes to."""

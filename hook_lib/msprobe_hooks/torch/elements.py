@@ -104,6 +104,14 @@ class Elements:
             return self.sequence(value, "output")
         return [self.element(value, "output.0")]
 
+    def whole(self, value: Any) -> Any:
+        """Return what a record that is one value becomes; tensors inside are filed under their place alone."""
+        if isinstance(value, Mapping):
+            return {str(key): self.element(item, str(key)) for key, item in value.items()}
+        if isinstance(value, (tuple, list)):
+            return [self.element(item, str(place)) for place, item in enumerate(value)]
+        return self.element(value, "")
+
     def element(self, value: Any, path: str, depth: int = 0) -> Any:
         """Return what one value becomes in JSON."""
         kind = type(value)
@@ -123,7 +131,7 @@ class Elements:
         entry = tensor_entry(tensor)
         self._summarise(tensor, entry)
         if self._save is not None:
-            entry.data_name = self._save(tensor, f"{self.name}.{path}.pt")
+            entry.data_name = self._save(tensor, f"{self.name}.{path}.pt" if path else f"{self.name}.pt")
         return entry
 
     def _nested(self, values: Any, path: str, depth: int) -> Any:

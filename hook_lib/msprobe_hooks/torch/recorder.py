@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ class Recorder:
         self._parents: list[tuple[str, str | None]] = []
         self._stacks = StackTable()
         self._pending = Pending()
-        self._unfinished: dict[int, dict[int, gradients.Backward]] = {}
+        self._unfinished: dict[int, dict[int, Finishing]] = {}
         self._flushed = 0.0
         self._started = 0.0
         _live.add(self)
@@ -87,6 +87,15 @@ class Recorder:
         if phase is not None:
             with self.lock:
                 self._parents.append((phase, None))
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether this thread is inside a call that is recorded as a whole."""
+        return self._places.is_suspended
+
+    @is_suspended.setter
+    def is_suspended(self, value: bool) -> None:
+        self._places.is_suspended = value
 
     def elements(self, name: str) -> Elements:
         """Return a builder for the elements of a record."""
@@ -120,7 +129,7 @@ class Recorder:
             done = True
             self._emit_backward(name, parent, arriving, leaving, kind)
 
-        gradients.watch(outputs, inputs, emit, self._note_begun)
+        gradients.watch(outputs, inputs, emit, self.at_end_of_backward)
 
     def note_error(self, where: str, error: Exception) -> None:
         """Count a failure to observe; the user's code goes on."""
@@ -218,11 +227,8 @@ class Recorder:
     # parts
 
     def _open(self, rank: int | None) -> None:
-        folder = self.settings.dump_path
         rank_name = "rank" if rank is None else f"rank{rank}"
-        if self.settings.level != "debug":
-            folder = folder / f"step{self.step}"
-        folder = folder / rank_name
+        folder = self.settings.dump_path / f"step{self.step}" / rank_name
         keeps = self.settings.keeps_tensors
         self._writer = DumpWriter(
             folder,
@@ -281,21 +287,28 @@ class Recorder:
         except Exception as error:
             self.note_error(name, error)
 
-    def _note_begun(self, backward: gradients.Backward) -> None:
-        """At a call's first gradient: have it finished when this backward pass ends, complete or not."""
+    def at_end_of_backward(self, waiting_one: Finishing) -> None:
+        """Have something finished when the backward pass that is running ends, complete or not."""
         task = torch._C._current_graph_task_id()
         with self.lock:
             first = task not in self._unfinished
             waiting = self._unfinished.setdefault(task, {})
-            waiting[id(backward)] = backward
+            waiting[id(waiting_one)] = waiting_one
         if first:
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_of_backward(task))
 
     def _end_of_backward(self, task: int) -> None:
         with self.lock:
             waiting = self._unfinished.pop(task, {})
-        for backward in waiting.values():
-            backward.finish()
+        for waiting_one in waiting.values():
+            waiting_one.finish()
+
+
+class Finishing(Protocol):
+    """Something that is put together during a backward pass."""
+
+    def finish(self) -> None:
+        """Write what came so far; a second time does nothing."""
 
 
 class _Places(threading.local):
@@ -304,6 +317,7 @@ class _Places(threading.local):
     def __init__(self) -> None:
         self.modules: list[str] = []
         self.phase: str | None = None
+        self.is_suspended = False
 
 
 def _measure_for(summary_mode: str) -> Callable[[Tensor], Statistics]:

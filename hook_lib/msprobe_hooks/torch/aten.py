@@ -1,0 +1,38 @@
+"""Level aten: every operator that reaches a kernel, seen by a TorchDispatchMode.
+
+Operators that run in a backward pass have forward records of their own; there are no backward records at this level.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from msprobe_hooks.torch.calls import ApiCall
+from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.recorder import Recorder
+
+
+class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the operators of one thread, named ``Aten.{operator}.{overload}``."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record an operator and run it."""
+        kwargs = kwargs or {}
+        recorder = self._recorder
+        if not recorder.is_recording or func.namespace not in ("aten", "npu"):
+            return func(*args, **kwargs)
+        qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
+        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}", sys._getframe(1))
+        try:
+            with Quiet():
+                call.begin(args, kwargs, has_grad=False)
+        except Exception as error:
+            recorder.note_error(qualified, error)
+        return call.run(func, args, kwargs)

@@ -1,0 +1,167 @@
+"""Collective communication, which no mode sees, by interposition in ``torch.distributed``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from msprobe_hooks.torch import api_lists
+from msprobe_hooks.torch.elements import Elements
+from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.recorder import Recorder
+
+# Arguments that are only written to: before the call they hold nothing.
+_RECEIVED: Mapping[str, tuple[str, ...]] = {
+    "recv": ("0", "tensor"),
+    "irecv": ("0", "tensor"),
+    "all_gather": ("0", "tensor_list"),
+    "gather": ("1", "gather_list"),
+    "scatter": ("0", "tensor"),
+    "reduce_scatter": ("0", "output"),
+    "_reduce_scatter_base": ("0", "output"),
+    "_all_gather_base": ("0", "output_tensor"),
+    "all_to_all_single": ("0", "output"),
+    "all_to_all": ("0", "output_tensor_list"),
+    "all_gather_into_tensor": ("0", "output_tensor"),
+    "reduce_scatter_tensor": ("0", "output"),
+}
+
+
+class Collectives:
+    """Records collectives between ``begin`` and ``end``; asynchronous ones when they are waited for."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._around: list[Interposition] = []
+        self._waiting: dict[int, tuple[Any, CollectiveCall]] = {}
+        self._wait: Any = None
+
+    def begin(self) -> None:
+        """Watch the functions and the class whose ``wait`` ends an asynchronous call."""
+        for name in sorted(api_lists.DISTRIBUTED):
+            function = getattr(c10d, name, None)
+            if function is not None:
+                self._around.append(Interposition(function, self._recording(name)))
+        self._wait = wait = dist.Work.wait
+
+        def wait_and_record(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = wait(work, *args, **kwargs)
+            self._done(work)
+            return result
+
+        dist.Work.wait = wait_and_record  # type: ignore[method-assign, assignment]
+
+    def end(self) -> None:
+        """Stop watching; calls that nobody waited for are written without output."""
+        for interposed in self._around:
+            interposed.remove()
+        self._around.clear()
+        dist.Work.wait = self._wait  # type: ignore[method-assign]
+        for _, call in self._waiting.values():
+            call.end(None, is_complete=False)
+        self._waiting.clear()
+
+    def _recording(self, name: str) -> Callable[[Callable[..., Any], Any, Any], Any]:
+        def around(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            recorder = self._recorder
+            if not recorder.is_recording or recorder.is_suspended:
+                return function(*args, **kwargs)
+            call = CollectiveCall(recorder, name, sys._getframe(2))
+            call.begin(args, kwargs)
+            recorder.is_suspended = True
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                call.fail(error)
+                raise
+            finally:
+                recorder.is_suspended = False
+            works = [work for work in (result if isinstance(result, list) else [result]) if hasattr(work, "wait")]
+            if works:
+                self._waiting[id(works[-1])] = (works[-1], call)
+            else:
+                call.end((args, kwargs))
+            return result
+
+        return around
+
+    def _done(self, work: Any) -> None:
+        _, call = self._waiting.pop(id(work), (None, None))
+        if call is not None:
+            call.end(call.given)
+
+
+class CollectiveCall:
+    """The record of one collective in the making. Its output is what its arguments hold afterwards."""
+
+    def __init__(self, recorder: Recorder, name: str, frame: FrameType | None) -> None:
+        self.given: tuple[Any, Any] = ((), {})
+        self._recorder = recorder
+        self._api = name
+        qualified = f"Distributed.{name}"
+        self._name = f"{qualified}.{recorder.number(qualified)}.forward"
+        self._frame = frame
+        self._parent = recorder.parent
+        self._record: dict[str, Any] | None = None
+        self._elements: Elements | None = None
+
+    def begin(self, args: Any, kwargs: Any) -> None:
+        """Take the arguments before the call."""
+        recorder = self._recorder
+        self.given = (args, kwargs)
+        try:
+            if not recorder.directions.forward or not recorder.filter.admits(self._name):
+                return
+            self._record = {}
+            self._elements = elements = recorder.elements(self._name)
+            if recorder.settings.task == "structure" or not recorder.directions.input:
+                return
+            received = _RECEIVED.get(self._api, ())
+            with Quiet():
+                self._record["input_args"] = elements.sequence(
+                    [None if str(place) in received else value for place, value in enumerate(args)], "input"
+                )
+                self._record["input_kwargs"] = elements.mapping(
+                    {key: None if key in received else value for key, value in kwargs.items()}, "kwargs"
+                )
+            self._record["is_recompute"] = False
+        except Exception as error:
+            recorder.note_error(self._name, error)
+
+    def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
+        """Take the arguments after the call, or note that it was never waited for."""
+        if self._record is None or self._elements is None:
+            return
+        recorder = self._recorder
+        try:
+            if not is_complete:
+                self._record["exception"] = "never waited for"
+            elif given is not None and recorder.directions.output and recorder.settings.task != "structure":
+                args, kwargs = given
+                with Quiet():
+                    self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
+            self._emit()
+        except Exception as error:
+            recorder.note_error(self._name, error)
+
+    def fail(self, error: BaseException) -> None:
+        """Write a record that says what the call raised."""
+        if self._record is not None:
+            self._record["output"] = []
+            self._record["exception"] = f"{type(error).__name__}: {error}"
+            self._recorder.summary.raised += 1
+            self._emit()
+
+    def _emit(self) -> None:
+        assert self._record is not None
+        assert self._elements is not None
+        if self._elements.details:
+            self._record["details"] = self._elements.details
+        self._recorder.summary.calls += 1
+        self._recorder.emit(self._name, self._record, self._parent, self._frame)

@@ -1,0 +1,76 @@
+"""Recording functions that no table lists, because a user asked for them by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.torch.calls import ApiCall
+from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.recorder import Recorder
+
+
+class CustomApi:
+    """Records calls of ``module.api`` between ``begin`` and ``end``; what it calls inside is not recorded again.
+
+    A Python function stays the same object. Any other callable is replaced in its module for that time.
+    """
+
+    def __init__(self, recorder: Recorder, module: Any, api: str, prefix: str | None) -> None:
+        if not callable(getattr(module, api, None)):
+            raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+        self._recorder = recorder
+        self._module = module
+        self._api = api
+        self._name = f"{prefix or getattr(module, '__name__', 'Custom')}.{api}"
+        self._interposed: Interposition | None = None
+        self._replaced: Any = None
+
+    def is_for(self, module: Any, api: str) -> bool:
+        """Tell whether this is about the given function."""
+        return self._module is module and self._api == api
+
+    def begin(self) -> None:
+        """Watch the function."""
+        function = getattr(self._module, self._api)
+        if isinstance(function, FunctionType) and not function.__closure__:
+            self._interposed = Interposition(function, self._around)
+            return
+        self._replaced = function
+
+        def recording(*args: Any, **kwargs: Any) -> Any:
+            return self._around(function, args, kwargs)
+
+        setattr(self._module, self._api, recording)
+
+    def end(self) -> None:
+        """Leave the function as it was."""
+        if self._interposed is not None:
+            self._interposed.remove()
+            self._interposed = None
+        elif self._replaced is not None:
+            setattr(self._module, self._api, self._replaced)
+            self._replaced = None
+
+    def _around(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        recorder = self._recorder
+        if not recorder.is_recording or recorder.is_suspended:
+            return function(*args, **kwargs)
+        call = ApiCall(recorder, f"{self._name}.{recorder.number(self._name)}", sys._getframe(2))
+        has_grad = torch._C.is_grad_enabled()
+        try:
+            with Quiet():
+                call.begin(args, kwargs, has_grad=has_grad)
+        except Exception as error:
+            recorder.note_error(self._name, error)
+        recorder.is_suspended = True
+        try:
+            return call.run(function, args, kwargs)
+        finally:
+            recorder.is_suspended = False

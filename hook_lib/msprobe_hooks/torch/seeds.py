@@ -1,0 +1,43 @@
+"""Making a run repeatable."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from msprobe_hooks.errors import ConfigError
+
+_MAX_SEED = 2**32 - 1
+
+
+def seed_everything(seed: int, mode: bool, rm_dropout: bool) -> None:
+    """Seed Python, numpy and torch, and ask for deterministic kernels. Raises ConfigError for a wrong argument."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
+        raise ConfigError("seed", seed, f"an integer from 0 to {_MAX_SEED}")
+    for key, value in (("mode", mode), ("rm_dropout", rm_dropout)):
+        if not isinstance(value, bool):
+            raise ConfigError(key, value, "True or False")
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    os.environ["HCCL_DETERMINISTIC"] = str(mode)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the generator that scripts share is the one to seed
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(mode)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.enabled = torch.backends.cudnn.enabled and not mode
+    torch.backends.cudnn.benchmark = False
+    if rm_dropout:
+        _silence_dropout()
+
+
+def _silence_dropout() -> None:
+    for function in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d):
+        # The functions stay the same objects, so that names imported before are silenced too.
+        defaults = function.__defaults__
+        if defaults:
+            function.__defaults__ = (0.0, *defaults[1:])
