@@ -1,1 +1,22 @@
-"""The dump as data: names, records and files, as recorded by msprobe and by this project."""
+"""Recording a dump from any PyTorch code, and the dump as data: names, records and files.
+
+Importing this package imports no framework; recording imports torch.
+"""
+
+from __future__ import annotations
+
+from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
+from msprobe_hooks.errors import ConfigError, DumpError, RecordError, RecordingError
+from msprobe_hooks.record import record
+
+__all__ = [
+    "ConfigError",
+    "DumpError",
+    "PrecisionDebugger",
+    "RecordError",
+    "RecordingError",
+    "module_dump",
+    "module_dump_end",
+    "record",
+    "seed_all",
+]

@@ -59,7 +59,7 @@ class Walk:
     def _reset(self) -> None:
         self.count = self.mismatched = self.finite = 0
         self.unequal = self.cast_unequal = self.above = self.below = 0
-        self.max_abs = self.max_target = self.max_golden = 0.0
+        self.max_abs = self.max_golden = 0.0
         self.tt = self.tg = self.gg = 0.0
         self.within = [0, 0, 0]
         self.special = self.special_bad = 0
@@ -83,7 +83,7 @@ class Walk:
             if "scaled" in self.groups or self.bounds.ulp_floor:
                 self.scale = self._mean_magnitude(golden)
             self._walk(target, golden)
-            peak = max(self.max_target, self.max_golden)
+            peak = self.max_golden + self.max_abs
             if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
                 self.factor = math.ldexp(1.0, -math.frexp(peak)[1])
                 self._reset()
@@ -182,7 +182,6 @@ class Walk:
         ratio = self._scratch[3, :size]
         self.max_abs = self._greatest("max_abs_err", a, self.max_abs, offset, positions)
         self.max_golden = max(self.max_golden, float(m.max()))
-        self.max_target = max(self.max_target, self.max_golden + self.max_abs)
         groups = self.groups
         if "ulp" in groups:
             self._add_ulps(a, m, ratio, offset, positions)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.torch.interposition import Interposition
 
 _MAX_SEED = 2**32 - 1
 
@@ -25,19 +28,24 @@ def seed_everything(seed: int, mode: bool, rm_dropout: bool) -> None:
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     os.environ["HCCL_DETERMINISTIC"] = str(mode)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the generator that scripts share is the one to seed
+    np.random.seed(seed)
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(mode)
     torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.enabled = torch.backends.cudnn.enabled and not mode
     torch.backends.cudnn.benchmark = False
     if rm_dropout:
         _silence_dropout()
 
 
+_silenced: list[Interposition] = []
+
+
 def _silence_dropout() -> None:
-    for function in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d):
-        # The functions stay the same objects, so that names imported before are silenced too.
-        defaults = function.__defaults__
-        if defaults:
-            function.__defaults__ = (0.0, *defaults[1:])
+    if not _silenced:
+        _silenced.extend(Interposition(one, _with_p_zero) for one in (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d))
+
+
+def _with_p_zero(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    if len(args) > 1:
+        return function(args[0], 0.0, *args[2:], **kwargs)
+    return function(*args, **{**kwargs, "p": 0.0})

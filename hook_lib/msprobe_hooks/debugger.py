@@ -1,0 +1,157 @@
+"""``PrecisionDebugger`` and its companions, with msprobe's names and arguments.
+
+Changing ``from msprobe.pytorch import ...`` to ``from msprobe_hooks import ...`` moves a training script over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msprobe_hooks.config import Settings, read_config, settings
+from msprobe_hooks.errors import ConfigError, RecordingError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from msprobe_hooks.torch.session import Model, Session
+
+_log = logging.getLogger("msprobe_hooks")
+
+
+class PrecisionDebugger:
+    """Records the steps of a training script, between ``start`` and ``stop``, one folder per ``step``.
+
+    There is one per process: a second construction returns the first and ignores its arguments. Arguments win over
+    ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
+
+    Raises ConfigError naming the key, the value and what is allowed.
+    """
+
+    _instance: ClassVar[PrecisionDebugger | None] = None
+    _session: Session
+    _settings: Settings
+
+    def __new__(
+        cls,
+        config_path: str | Path | None = None,
+        task: str | None = None,
+        dump_path: str | Path | None = None,
+        level: str | None = None,
+        model: Model | None = None,
+        step: list[int | str] | None = None,
+    ) -> PrecisionDebugger:
+        """Return the process's debugger, made on the first call."""
+        if cls._instance is None:
+            from msprobe_hooks.torch.session import Session
+
+            instance = super().__new__(cls)
+            given = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+            if config_path is None:
+                named = {key: value for key, value in given.items() if value is not None}
+                instance._settings = settings(named.pop("dump_path", Settings().dump_path), **named)
+            else:
+                instance._settings = read_config(config_path, **given)
+            instance._session = Session(instance._settings, model)
+            atexit.register(instance._finish)
+            cls._instance = instance
+        return cls._instance
+
+    @classmethod
+    def start(cls, model: Model | None = None) -> None:
+        """Record from here on, where this step and rank are wanted.
+
+        Raises ConfigError where the level needs a model and there is none, RecordingError where the dump cannot be
+        written.
+        """
+        cls._of_process().start(model)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Pause; the files on disk are complete. ``start`` goes on in the same step."""
+        cls._of_process().stop()
+
+    @classmethod
+    def forward_backward_dump_end(cls) -> None:
+        """Do what ``stop`` does."""
+        cls.stop()
+
+    @classmethod
+    def step(cls) -> None:
+        """End a step: call numbers restart and the next start writes into the next folder."""
+        session = cls._of_process()
+        session.step()
+        cls._report_failure(session)
+
+    @classmethod
+    def set_init_step(cls, step: int) -> None:
+        """Say which number the step that runs now has. Raises ConfigError for a number below 0."""
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise ConfigError("step", step, "an integer from 0")
+        cls._of_process().recorder.step = step
+
+    @classmethod
+    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record a variable by name, and its gradients when they arrive. Only at level debug."""
+        instance, session = cls._made(), cls._of_process()
+        if instance._settings.level != "debug":
+            raise ConfigError("level", instance._settings.level, "debug, for save() to do anything")
+        # At this level there is nothing else to switch on, so saving does not wait for start().
+        session.start()
+        session.save(variable, name, save_backward)
+
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Record ``module.api`` too, as ``{prefix}.{api}``. Raises ConfigError where there is no such function."""
+        cls._of_process().register_custom_api(module, api, api_prefix)
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Undo ``register_custom_api``."""
+        cls._of_process().restore_custom_api(module, api)
+
+    @classmethod
+    def _of_process(cls) -> Session:
+        return cls._made()._session
+
+    @classmethod
+    def _made(cls) -> PrecisionDebugger:
+        if cls._instance is None:
+            raise RecordingError("PrecisionDebugger instance is not created: call PrecisionDebugger(...) first")
+        return cls._instance
+
+    @staticmethod
+    def _report_failure(session: Session) -> None:
+        if session.recorder.failure is not None:
+            _log.error("recording stopped: %s", session.recorder.failure)
+
+    def _finish(self) -> None:
+        summary = self._session.close()
+        self._report_failure(self._session)
+        _log.warning("%s", summary) if summary.records == 0 else _log.info("%s", summary)
+        PrecisionDebugger._instance = None
+
+
+def module_dump(module: nn.Module, dump_name: str) -> None:
+    """Record only this module's calls, as ``Module.{dump_name}.{Class}``, until ``module_dump_end``.
+
+    Raises ConfigError where the level records modules anyway.
+    """
+    PrecisionDebugger._of_process().dump_module(module, dump_name)
+
+
+def module_dump_end() -> None:
+    """Record API calls again."""
+    PrecisionDebugger._of_process().end_module_dump()
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = True) -> None:
+    """Make a run repeatable: seed Python, numpy and torch; ``mode`` asks for deterministic algorithms.
+
+    ``rm_dropout`` lets every dropout keep all elements. Raises ConfigError for a wrong argument.
+    """
+    from msprobe_hooks.torch.seeds import seed_everything
+
+    seed_everything(seed, mode, rm_dropout)
