@@ -1,4 +1,4 @@
-"""Time and extra memory of the metrics of large tensors, beside torch.testing.assert_close; the cost of small verdicts."""
+"""Time and memory of the metrics of large tensors beside torch.testing.assert_close; the cost of small verdicts."""
 
 from __future__ import annotations
 
@@ -78,20 +78,23 @@ def large(elements: int, rounds: int) -> str:
 
 
 def small(rounds: int) -> str:
-    rows = []
-    for elements in (100, 1000, 4000):
-        golden = torch.randn(elements, dtype=torch.float64)
-        target = (golden * (1 + torch.randn(elements, dtype=torch.float64) * 3e-8)).float()
-        exact = golden.float()
-        cells: list[object] = [elements]
-        for standard, result in (("binary_consistency", exact), ("ulp", target), ("benchmark", target)):
-            judged_by = msprobe_standards.standard(standard)
-            samples = [seconds(lambda r=result, g=golden, s=judged_by: judge(r, g, standard=s)) for _ in range(rounds)]
-            cells.append(f"{1e6 * statistics.median(samples):.0f}")
-        cells.append(f"{1e6 * statistics.median(seconds(lambda: measure(target, golden)) for _ in range(rounds)):.0f}")
-        rows.append(cells)
     header = ["healthy float32 elements", "equal bits, µs", "ulp, µs", "benchmark, µs", "every metric, µs"]
-    return table(header, rows)
+    return table(header, [small_row(elements, rounds) for elements in (100, 1000, 4000)])
+
+
+def small_row(elements: int, rounds: int) -> list[object]:
+    golden = torch.randn(elements, dtype=torch.float64)
+    exact = golden.float()
+    target = (golden * (1 + torch.randn(elements, dtype=torch.float64) * 3e-8)).float()
+    ulp, benchmark = msprobe_standards.standard("ulp"), msprobe_standards.standard("benchmark")
+    functions: list[Callable[[], object]] = [
+        lambda: judge(exact, golden, standard=ulp),
+        lambda: judge(target, golden, standard=ulp),
+        lambda: judge(target, golden, standard=benchmark),
+        lambda: measure(target, golden),
+    ]
+    medians = [statistics.median(seconds(function) for _ in range(rounds)) for function in functions]
+    return [elements, *(f"{1e6 * median:.0f}" for median in medians)]
 
 
 def main() -> None:

@@ -1,0 +1,178 @@
+"""What recording costs: time per recorded small call, and a training step against a plain one.
+
+    python benchmarks/recording.py [--threads 1] [--repeat 5]
+
+The model is GPT-2-like, in plain torch: 4 layers, hidden 256, 4 heads, sequence 128, batch 2, vocabulary 512. Ratios are
+of CPU time of this process, the median over repetitions that alternate plain and recorded steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from msprobe_hooks import record
+from msprobe_hooks.config import settings
+from msprobe_hooks.torch.session import Session
+
+HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(HIDDEN)
+        self.c_attn = nn.Linear(HIDDEN, 3 * HIDDEN)
+        self.c_proj = nn.Linear(HIDDEN, HIDDEN)
+        self.ln_2 = nn.LayerNorm(HIDDEN)
+        self.c_fc = nn.Linear(HIDDEN, 4 * HIDDEN)
+        self.mlp_proj = nn.Linear(4 * HIDDEN, HIDDEN)
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = (
+            part.view(batch, length, HEADS, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(HIDDEN, 2)
+        )
+        scores = torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(HIDDEN / HEADS)
+        mask = torch.tril(torch.ones(length, length, dtype=torch.bool))
+        weights = F.softmax(torch.where(mask, scores, torch.finfo(scores.dtype).min), dim=-1)
+        x = x + self.c_proj(torch.matmul(weights, v).transpose(1, 2).reshape(batch, length, HIDDEN))
+        h = self.c_fc(self.ln_2(x))
+        h = 0.5 * h * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (h + 0.044715 * torch.pow(h, 3.0))))
+        return x + self.mlp_proj(h)
+
+
+class GPT2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(VOCABULARY, HIDDEN)
+        self.wpe = nn.Embedding(SEQUENCE, HIDDEN)
+        self.h = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.ln_f = nn.LayerNorm(HIDDEN)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        for block in self.h:
+            x = block(x)
+        return F.linear(self.ln_f(x), self.wte.weight)
+
+
+def make_step():
+    torch.manual_seed(0)
+    model = GPT2()
+    ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE))
+
+    def step():
+        model.zero_grad()
+        logits = model(ids)[:, :-1].reshape(-1, VOCABULARY)
+        F.cross_entropy(logits, ids[:, 1:].reshape(-1)).backward()
+
+    return model, step
+
+
+def cpu_seconds(run):
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def step_ratio(folder: Path, repeat: int, **options):
+    """Return the medians of a plain and of a recorded step in CPU milliseconds, and the records per step."""
+    model, step = make_step()
+    step()
+    session = Session(settings(folder, **options), model)
+    plain, recorded = [], []
+
+    def one_recorded():
+        session.start()
+        step()
+        session.stop()
+
+    one_recorded()
+    session.step()
+    for _ in range(repeat):
+        plain.append(cpu_seconds(step))
+        recorded.append(cpu_seconds(one_recorded))
+        session.step()
+    stopped = [cpu_seconds(step) for _ in range(repeat)]
+    summary = session.close()
+    return (
+        statistics.median(plain) * 1e3,
+        statistics.median(recorded) * 1e3,
+        statistics.median(stopped) * 1e3,
+        summary.records // (repeat + 1),
+    )
+
+
+def small_call(folder: Path, count: int = 5000):
+    """Return microseconds per ``torch.add`` of two 8x8 tensors: plain, recorded, and with a session that is stopped."""
+    x, y = torch.randn(8, 8), torch.randn(8, 8)
+
+    def run(number=count):
+        for _ in range(number):
+            torch.add(x, y)
+
+    run()
+    plain = cpu_seconds(run)
+    with record(folder) as session:
+        run(1000)
+        recorded = cpu_seconds(run)
+        session.stop()
+        stopped = cpu_seconds(run)
+    return tuple(seconds / count * 1e6 for seconds in (plain, recorded, stopped))
+
+
+def small_training(folder: Path, count: int = 2000):
+    """Return microseconds per record of a chain of small calls, forward and backward records counted."""
+
+    def run():
+        y = torch.ones(8, 8, requires_grad=True)
+        for _ in range(count):
+            y = y * 0.5
+        y.sum().backward()
+
+    run()
+    plain = cpu_seconds(run)
+    with record(folder) as session:
+        run()
+        recorded = cpu_seconds(run)
+    return (recorded - plain) / (session.summary.records / 2) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plain, recorded, stopped = small_call(folder / "call")
+        print(f"small call, us: plain {plain:.2f}, recorded {recorded:.1f}, loaded but stopped {stopped:.2f}")
+        print(f"small call with gradient, us per record: {small_training(folder / 'chain'):.1f}")
+        for label, options in {
+            "L1 statistics": {"level": "L1"},
+            "L0 statistics": {"level": "L0"},
+            "mix statistics": {"level": "mix"},
+            "L1 md5": {"level": "L1", "summary_mode": "md5"},
+            "L1 tensor": {"level": "L1", "task": "tensor"},
+        }.items():
+            plain, recorded, stopped, records = step_ratio(
+                folder / label.replace(" ", "-"), arguments.repeat, **options
+            )
+            print(
+                f"step, {label}: plain {plain:.1f} ms, recorded {recorded:.1f} ms, ratio {recorded / plain:.2f}, "
+                f"stopped {stopped / plain:.2f}, {records} records"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -33,9 +33,15 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
             config.args = [*(config.args if named else ()), *map(str, wanted)]
         arguments = [_absolute(config, argument.partition("::")[0]) for argument in config.args]
         paths = dict.fromkeys([*wanted, *(path for path in arguments if path.suffix == ".json")])
-        return {path: read_dump(path) for path in paths}
+        return {path: _checkable(read_dump(path)) for path in paths}
     except DumpError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def _checkable(dump: Dump) -> Dump:
+    if dump.framework != "pytorch":
+        raise DumpError(f"{dump.path}: recorded with {dump.framework}; this version checks dumps of pytorch only")
+    return dump
 
 
 def _absolute(config: pytest.Config, path: str | Path) -> Path:

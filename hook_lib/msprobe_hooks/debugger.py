@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,7 +35,7 @@ class PrecisionDebugger:
     _session: Session
     _settings: Settings
 
-    def __new__(
+    def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
         cls,
         config_path: str | Path | None = None,
         task: str | None = None,
@@ -48,12 +49,12 @@ class PrecisionDebugger:
             from msprobe_hooks.torch.session import Session
 
             instance = super().__new__(cls)
-            given = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+            given: dict[str, Any] = {"task": task, "level": level, "step": step}
             if config_path is None:
                 named = {key: value for key, value in given.items() if value is not None}
-                instance._settings = settings(named.pop("dump_path", Settings().dump_path), **named)
+                instance._settings = settings(Settings().dump_path if dump_path is None else dump_path, **named)
             else:
-                instance._settings = read_config(config_path, **given)
+                instance._settings = read_config(config_path, dump_path=dump_path, **given)
             instance._session = Session(instance._settings, model)
             atexit.register(instance._finish)
             cls._instance = instance
@@ -130,7 +131,7 @@ class PrecisionDebugger:
     def _finish(self) -> None:
         summary = self._session.close()
         self._report_failure(self._session)
-        _log.warning("%s", summary) if summary.records == 0 else _log.info("%s", summary)
+        sys.stderr.write(f"msprobe_hooks: {summary}\n")
         PrecisionDebugger._instance = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from msprobe_hooks.config import settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.torch.session import Model, Session
+
+_log = logging.getLogger("msprobe_hooks")
 
 
 @contextmanager
@@ -29,6 +32,7 @@ def record(path: str | Path, level: str = "L1", *, model: Model | None = None, *
     try:
         yield session
     finally:
-        session.close()
+        summary = session.close()
+        _log.log(logging.WARNING if summary.records == 0 else logging.INFO, "%s", summary)
     if session.recorder.failure is not None:
         raise session.recorder.failure

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -93,14 +94,22 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
     low, high = _finite_range(element, dtype)
     # Half precision would draw from a coarse grid, and a range can be wider than the dtype's largest value.
     working = torch.float64 if dtype is torch.float64 or not _fits_float32(high - low) else torch.float32
-    values = torch.rand(element.shape, generator=generator, dtype=working).mul_(high - low).add_(low)
-    peak = _peak(element, low, high, values.numel())
-    if peak:
-        mean, deviation = peak
-        peaked = torch.randn(element.shape, generator=generator, dtype=working).mul_(deviation).add_(mean)
-        values = torch.where((peaked < low) | (peaked > high), values, peaked)
+    peak = _peak(element, low, high, math.prod(element.shape))
+    if peak is None:
+        values = _uniform(element.shape, low, high, working, generator)
+    else:
+        values = torch.randn(element.shape, generator=generator, dtype=working).mul_(peak.deviation).add_(peak.mean)
+        outside = ((values < low) | (values > high)).nonzero(as_tuple=True)
+        # Clamping would pile them up at the extrema, where ties decide what max and topk select.
+        values[outside] = _uniform(outside[0].shape, low, high, working, generator)
     values = _with_ends(values.clamp_(low, high), low, high)
     return _with_non_finite(values, element).to(dtype)
+
+
+def _uniform(
+    shape: tuple[int, ...], low: float, high: float, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    return torch.rand(shape, generator=generator, dtype=dtype).mul_(high - low).add_(low)
 
 
 def _fits_float32(span: float) -> bool:
@@ -123,7 +132,12 @@ def _finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, fl
     return max(low, -largest), min(high, largest)
 
 
-def _peak(element: TensorElement, low: float, high: float, count: int) -> tuple[float, float] | None:
+class _Peak(NamedTuple):
+    mean: float
+    deviation: float
+
+
+def _peak(element: TensorElement, low: float, high: float, count: int) -> _Peak | None:
     """Return mean and standard deviation where they are known and say that the values are peaked."""
     if element.mean is None or element.norm is None or count < 3:
         return None
@@ -131,7 +145,7 @@ def _peak(element: TensorElement, low: float, high: float, count: int) -> tuple[
     if not (math.isfinite(mean) and math.isfinite(norm) and low <= mean <= high):
         return None
     deviation = math.sqrt(max(norm * norm / count - mean * mean, 0.0)) if norm < 1e150 else math.inf
-    return (mean, deviation) if 0.0 < deviation < _PEAKED_SHARE * (high - low) else None
+    return _Peak(mean, deviation) if 0.0 < deviation < _PEAKED_SHARE * (high - low) else None
 
 
 def _with_non_finite(values: torch.Tensor, element: TensorElement) -> torch.Tensor:

@@ -70,9 +70,17 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 @cache
 def float_format(dtype: torch.dtype) -> FloatFormat:
     """Return the format of a floating-point or complex ``dtype`` (of its components)."""
-    info = torch.finfo(real_dtype(dtype))
-    last_step = math.ldexp(info.eps, math.frexp(info.max)[1] - 1)
-    return FloatFormat(info.eps / 2, round(-math.log2(info.eps)), info.smallest_normal, info.max + last_step / 2)
+    dtype = real_dtype(dtype)
+    info = torch.finfo(dtype)
+    step = _step_above_one(dtype) if dtype.itemsize == 1 else info.eps
+    last_step = math.ldexp(step, math.frexp(info.max)[1] - 1)
+    return FloatFormat(step / 2, round(-math.log2(step)), info.smallest_normal, info.max + last_step / 2)
+
+
+def _step_above_one(dtype: torch.dtype) -> float:
+    """Return the distance from 1.0 to the next value of an 8-bit format; torch's own eps of float8_e5m2fnuz is wrong."""
+    values = torch.arange(256, dtype=torch.uint8).view(dtype).double()
+    return float(values[values > 1].min()) - 1
 
 
 @cache

@@ -70,9 +70,10 @@ class Inputs:
 class Backward:
     """Collects the gradients of one call as they come by, and emits them once."""
 
-    __slots__ = ("_arriving", "_emit", "_expected", "_leaving")
+    __slots__ = ("_again", "_arriving", "_emit", "_expected", "_leaving")
 
-    def __init__(self, outputs: int, inputs: int, emit: Emit) -> None:
+    def __init__(self, outputs: int, inputs: int, emit: Emit, again: Callable[[], None]) -> None:
+        self._again = again
         self._arriving: list[Tensor | None] = [None] * outputs
         self._leaving: list[Tensor | None] = [None] * inputs
         self._expected = 0
@@ -84,11 +85,13 @@ class Backward:
 
     def arrive(self, slots: Iterable[tuple[int, int]], gradients: tuple[Tensor | None, ...], *, counts: bool) -> None:
         """Take the gradients of outputs: pairs of output and its number on the node that fires."""
-        if self._emit is not None:
-            for slot, number in slots:
-                self._arriving[slot] = gradients[number]
-            if counts:
-                self._note_one()
+        if self._emit is None:
+            self._again()
+            return
+        for slot, number in slots:
+            self._arriving[slot] = gradients[number]
+        if counts:
+            self._note_one()
 
     def leave(self, places: Iterable[tuple[int, list[int]]], gradients: tuple[Tensor | None, ...]) -> None:
         """Take the gradients that a node passes on: pairs of place and the inputs it leads to."""
@@ -128,11 +131,18 @@ class Backward:
             self.finish()
 
 
-def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, begun: Callable[[Backward], None]) -> None:
+def watch(
+    outputs: list[Tensor],
+    inputs: Inputs,
+    emit: Emit,
+    begun: Callable[[Backward], None],
+    again: Callable[[], None],
+) -> None:
     """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
 
     ``outputs`` are those that require a gradient. ``begun`` is told at the first gradient of a call whose graph has
-    several nodes, so that it can be finished at the end of a backward pass that uses only part of it.
+    several nodes, so that it can be finished at the end of a backward pass that uses only part of it; ``again`` when a
+    further backward pass goes through a call that was emitted.
     """
     arriving: dict[Node, list[tuple[int, int]]] = {}
     for slot, tensor in enumerate(outputs):
@@ -143,7 +153,7 @@ def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, begun: Callable[[Ba
     if not arriving:
         return
     leaving = _boundary(arriving, inputs)
-    backward = Backward(len(outputs), inputs.count, emit)
+    backward = Backward(len(outputs), inputs.count, emit, again)
     if len(arriving) == 1 and leaving.keys() <= arriving.keys():
         _watch_one_node(backward, *arriving.popitem(), next(iter(leaving.values()), []))
         return

@@ -120,16 +120,12 @@ class Recorder:
         if not self.directions.backward or not outputs:
             return
         step = self.step
-        done = False
 
         def emit(arriving: list[Any], leaving: list[Any]) -> None:
-            nonlocal done
-            if done or step != self.step or not self.is_recording:
-                return
-            done = True
-            self._emit_backward(name, parent, arriving, leaving, kind)
+            if step == self.step and self.is_recording:
+                self._emit_backward(name, parent, arriving, leaving, kind)
 
-        gradients.watch(outputs, inputs, emit, self.at_end_of_backward)
+        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self._note_repeated)
 
     def note_error(self, where: str, error: Exception) -> None:
         """Count a failure to observe; the user's code goes on."""
@@ -296,6 +292,10 @@ class Recorder:
             waiting[id(waiting_one)] = waiting_one
         if first:
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_of_backward(task))
+
+    def _note_repeated(self) -> None:
+        if self.is_recording:
+            self.summary.repeated += 1
 
     def _end_of_backward(self, task: int) -> None:
         with self.lock:
