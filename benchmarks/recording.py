@@ -2,8 +2,8 @@
 
     python benchmarks/recording.py [--threads 1] [--repeat 5]
 
-The model is GPT-2-like, in plain torch: 4 layers, hidden 256, 4 heads, sequence 128, batch 2, vocabulary 512. Ratios are
-of CPU time of this process, the median over repetitions that alternate plain and recorded steps.
+The model is GPT-2-like, in plain torch: 4 layers, hidden 256, 4 heads, sequence 128, batch 2, vocabulary 512. Ratios
+are of CPU time of this process, the median over repetitions that alternate plain and recorded steps.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512
 
 
 class Block(nn.Module):
+    """One transformer layer with eager attention and the tanh form of GELU."""
+
     def __init__(self):
         super().__init__()
         self.ln_1 = nn.LayerNorm(HIDDEN)
@@ -37,6 +39,7 @@ class Block(nn.Module):
         self.mlp_proj = nn.Linear(4 * HIDDEN, HIDDEN)
 
     def forward(self, x):
+        """Map hidden states (batch, sequence, hidden) to hidden states."""
         batch, length, _ = x.shape
         q, k, v = (
             part.view(batch, length, HEADS, -1).transpose(1, 2) for part in self.c_attn(self.ln_1(x)).split(HIDDEN, 2)
@@ -51,6 +54,8 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
+    """Embeddings, layers, tied head."""
+
     def __init__(self):
         super().__init__()
         self.wte = nn.Embedding(VOCABULARY, HIDDEN)
@@ -59,6 +64,7 @@ class GPT2(nn.Module):
         self.ln_f = nn.LayerNorm(HIDDEN)
 
     def forward(self, ids):
+        """Map token ids (batch, sequence) to logits."""
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
         for block in self.h:
             x = block(x)

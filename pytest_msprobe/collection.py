@@ -27,13 +27,13 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
     Raises pytest.UsageError for the first file that cannot be used.
     """
     try:
-        wanted = [dump for path in options.dumps for dump in _files(_absolute(config, path))]
+        wanted = [argument for text in options.dumps for argument in _arguments(config, text)]
         if wanted:
             named = config.args_source is pytest.Config.ArgsSource.ARGS
-            config.args = [*(config.args if named else ()), *map(str, wanted)]
-        arguments = [_absolute(config, argument.partition("::")[0]) for argument in config.args]
-        paths = dict.fromkeys([*wanted, *(path for path in arguments if path.suffix == ".json")])
-        return {path: _checkable(read_dump(path)) for path in paths}
+            config.args = [*(config.args if named else ()), *wanted]
+        paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
+        dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
+        return {path: _checkable(read_dump(path)) for path in dumps}
     except DumpError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -44,13 +44,17 @@ def _checkable(dump: Dump) -> Dump:
     return dump
 
 
-def _absolute(config: pytest.Config, path: str | Path) -> Path:
+def _arguments(config: pytest.Config, text: str) -> list[str]:
+    """Return pytest's arguments for a dump, a folder of dumps, or either with ``::`` and the name of one record."""
+    name, *record = text.split("::", 1)
+    path = _absolute(config, name)
+    dumps = find_dumps(path) if path.is_dir() else [path]
+    return ["::".join([str(dump), *record]) for dump in dumps]
+
+
+def _absolute(config: pytest.Config, path: str) -> Path:
     # As pytest makes its arguments absolute: symbolic links stay.
     return Path(os.path.abspath(config.invocation_params.dir / path))  # noqa: PTH100
-
-
-def _files(path: Path) -> list[Path]:
-    return find_dumps(path) if path.is_dir() else [path]
 
 
 def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
@@ -58,7 +62,9 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
     dumps = parent.config.stash.get(dumps_key, {})
     if file_path not in dumps:
         return None
-    return DumpFile.from_parent(parent, path=file_path)
+    # pytest gives every file outside of its rootdir the same, empty id.
+    outside = not file_path.is_relative_to(parent.config.rootpath)
+    return DumpFile.from_parent(parent, path=file_path, nodeid=file_path.as_posix() if outside else None)
 
 
 class DumpFile(pytest.File):

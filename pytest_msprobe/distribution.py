@@ -21,22 +21,25 @@ from pytest_msprobe.worker import worker_key
 _slots_key = pytest.StashKey[Slots]()
 
 
-def start_device(session: pytest.Session) -> None:
-    """Activate this process's card if it is going to run items.
+def start_device(session: pytest.Session) -> bool | None:
+    """Activate this process's card and load the policy, if it is going to run items.
 
-    Raises pytest.UsageError where the device cannot be used. An xdist worker keeps the error for its items: its
-    controller would only see a worker that died.
+    Raises pytest.UsageError where either cannot be used. An xdist worker tells its controller instead, and returns
+    True: it runs nothing.
     """
     config = session.config
     here = any(isinstance(item, RecordItem) for item in session.items)
     if not here or config.option.collectonly:
-        return
+        return None
     worker = config.stash[worker_key]
     try:
         worker.setup  # noqa: B018 - starts the device
-    except DeviceError as error:
+    except (DeviceError, pytest.UsageError) as error:
         if not worker.is_replaceable:
             raise pytest.UsageError(str(error)) from None
+        config.workeroutput["msprobe_unusable"] = str(error)  # type: ignore[attr-defined]
+        return True
+    return None
 
 
 def finish(config: pytest.Config) -> None:
@@ -66,9 +69,15 @@ def give_slot(node: Any) -> None:
 
 
 def take_back(node: Any) -> None:
-    """Free the slot of a worker that ended, so that a replacement takes over its card."""
+    """Free the slot of a worker that ended, so that a replacement takes over its card.
+
+    Raises pytest.UsageError, which ends the run, where the worker could not start its device.
+    """
     node.config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
-    described = getattr(node, "workeroutput", {}).get("msprobe_device")
+    workeroutput = getattr(node, "workeroutput", {})
+    if "msprobe_unusable" in workeroutput:
+        raise pytest.UsageError(workeroutput["msprobe_unusable"])
+    described = workeroutput.get("msprobe_device")
     if described and summary_key in node.config.stash:
         node.config.stash[summary_key].devices.add(described)
 
@@ -76,16 +85,16 @@ def take_back(node: Any) -> None:
 def worker_count(config: pytest.Config) -> int | None:
     """Return the number of chosen cards for ``-n auto``; None leaves it to xdist, as on the CPU.
 
-    The cards are counted in a process of its own: the controller never loads torch.
+    Real cards are counted in a process of its own: the controller never loads torch.
     """
     choice = config.stash[options_key].device
     if not config.stash[dumps_key] or choice.name == "cpu":
         return None
     if choice.indices:
         return len(choice.indices)
-    if choice.name == "sim":
-        return config.stash[devices_key].get("sim").count()
-    return _count_elsewhere(choice.name)
+    if choice.name in (AUTO, "npu", "cuda"):
+        return _count_elsewhere(choice.name)
+    return config.stash[devices_key].get(choice.name).count()
 
 
 def _count_elsewhere(name: str) -> int | None:

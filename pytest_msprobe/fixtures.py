@@ -94,4 +94,5 @@ class Precision:
 
     def _rerun(self) -> str:
         device = str(self._config.stash[options_key].device)
-        return shlex.join(["pytest", self._item.nodeid, "--msprobe-device", device])
+        test = self._item.nodeid.partition("::")[2]
+        return shlex.join(["pytest", f"{self._item.path}::{test}", "--msprobe-device", device])

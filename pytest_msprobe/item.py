@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,10 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
-from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
-from pytest_msprobe.options import options_key
+from pytest_msprobe.options import options_key, rerun_command
 from pytest_msprobe.reports.failure import failure_text
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.results import DirectionResult, broken
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -52,14 +50,13 @@ class RecordItem(pytest.Item):
         worker = self.config.stash[worker_key]
         try:
             with deadline(options.timeout, ends_process=worker.is_replaceable):
-                self.result = result = worker.check(self.dump, self.name)
+                result = worker.check(self.dump, self.name)
         except (DumpError, ValueError) as error:
-            raise self._error(self._malformed(error)) from None
+            result = self._malformed(error)
         except DeadlineExceededError as error:
             worker.forget()
-            self.result = _failure(self.name, "timeout", str(error))
-            raise self._error(self.result) from None
-        verdict = result.verdict
+            result = broken(self.name, "timeout", str(error))
+        self.result, verdict = result, result.verdict
         self.user_properties += [
             ("msprobe.verdict", verdict.outcome),
             ("msprobe.standard", verdict.standard),
@@ -70,15 +67,14 @@ class RecordItem(pytest.Item):
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
         if verdict.outcome == "fail":
-            raise self._error(result)
+            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
         if verdict.outcome == "warn":
             warnings.warn(PrecisionWarning(f"{self.name}: {verdict.reason}"), stacklevel=1)
 
     def _malformed(self, error: Exception) -> DirectionResult:
         text = str(error)
         where = "" if text.startswith("$") else f"{record_path(self.name)}: "
-        self.result = _failure(self.name, "record", f"{where}{text}")
-        return self.result
+        return broken(self.name, "record", f"{where}{text}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
@@ -106,21 +102,5 @@ class RecordItem(pytest.Item):
         marks = [self.dump.framework, name.type, name.direction, *dtypes]
         return [mark for mark in marks if mark.isidentifier() and not mark.startswith("_")]
 
-    def _error(self, result: DirectionResult) -> PrecisionError:
-        return PrecisionError(result, self._rerun(), self.config.get_verbosity())
-
     def _rerun(self) -> str:
-        options = self.config.stash[options_key]
-        words = ["pytest", f"{self.path}::{self.name}", "--msprobe-device", str(options.device)]
-        for flag, value, default in (
-            ("--msprobe-policy", options.policy, "default"),
-            ("--msprobe-level", options.level, None),
-            ("--msprobe-seed", options.seed, 0),
-            ("--msprobe-real-data", options.real_data, "auto"),
-        ):
-            words += [flag, str(value)] if value != default else []
-        return shlex.join(words)
-
-
-def _failure(record: str, standard: str, reason: str) -> DirectionResult:
-    return DirectionResult(record, Verdict("fail", standard, reason, margin=float("inf")))
+        return rerun_command(self.config.stash[options_key], self.path, self.name)

@@ -22,6 +22,11 @@ def register(config: pytest.Config) -> None:
         "precision_standard(name, **limits): judge precision.check() in this test by this standard, "
         'as in precision_standard("ulp", max_ulp=2)',
     )
+    config.addinivalue_line(
+        "markers",
+        "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
+        'as in msprobe_record(level="mix")',
+    )
     for meaning, names in _MARKS.items():
         for name in names.split():
             config.addinivalue_line("markers", f"{name}: {meaning}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ _INI_TWINS = {
 class Options:
     """What the user asked for."""
 
-    dumps: tuple[Path, ...]
+    dumps: tuple[str, ...]
     device: DeviceChoice
     policy: str
     level: Level | None
@@ -53,7 +54,7 @@ def add_options(parser: pytest.Parser) -> None:
     """Add the option group and the ini settings."""
     group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
     add = group.addoption
-    add("--msprobe-dump", metavar="PATH", action="append", default=[], help="dump.json, or a folder of them, to check")
+    add("--msprobe-dump", metavar="PATH", action="append", default=[], help="dump.json to check, or a folder of them")
     add(
         "--msprobe-device",
         metavar="NAME[:INDICES]",
@@ -86,6 +87,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
     add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
+    parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
 
@@ -93,7 +96,7 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     """Read and check the options. Raises pytest.UsageError that says what is allowed."""
     return Options(
-        dumps=tuple(Path(path) for path in config.getoption("msprobe_dump")),
+        dumps=tuple(config.getoption("msprobe_dump")),
         device=_device(_text(config, "device", AUTO), devices),
         policy=_policy(_text(config, "policy", "default"), config.invocation_params.dir),
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
@@ -105,6 +108,20 @@ def read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         csv=_folder(config),
         timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
     )
+
+
+def rerun_command(options: Options, dump: Path, record: str) -> str:
+    """Return the command that checks one record again, under the same options."""
+    # As an option, in one word, the dump's place changes neither pytest's rootdir nor which conftest.py are loaded.
+    words = ["pytest", f"--msprobe-dump={dump}::{record}", "--msprobe-device", str(options.device)]
+    for flag, value, default in (
+        ("--msprobe-policy", options.policy, "default"),
+        ("--msprobe-level", options.level, None),
+        ("--msprobe-seed", options.seed, 0),
+        ("--msprobe-real-data", options.real_data, "auto"),
+    ):
+        words += [flag, str(value)] if value != default else []
+    return shlex.join(words)
 
 
 def _text(config: pytest.Config, name: str, default: str) -> str:

@@ -13,9 +13,10 @@ from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.recording import msprobe_dump, msprobe_dump_options, recorded
 from pytest_msprobe.worker import Worker, worker_key
 
-__all__ = ["precision"]
+__all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,9 +58,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return reporting.header(config)
 
 
-def pytest_runtestloop(session: pytest.Session) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the device before the first item, so that an unusable one is one error and not one per item."""
-    distribution.start_device(session)
+    return distribution.start_device(session)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Record a test that asks for it."""
+    with recorded(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,6 +100,12 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
     distribution.take_back(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
+    """Report a record that killed its worker like any other that fails."""
+    reporting.attach_crash(sched.config, crashitem, report)
 
 
 @pytest.hookimpl(optionalhook=True)

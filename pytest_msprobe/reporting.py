@@ -8,9 +8,10 @@ import pytest
 
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.item import RecordItem
-from pytest_msprobe.options import options_key
+from pytest_msprobe.options import options_key, rerun_command
+from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results import to_plain
+from pytest_msprobe.results import broken, to_plain
 
 summary_key = pytest.StashKey[Summary]()
 
@@ -50,3 +51,13 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
     """Put what came of a record into its report, as plain data."""
     if isinstance(item, RecordItem) and call.when == "call" and item.result is not None:
         report.msprobe = to_plain(item.result)
+
+
+def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
+    """Make the report on an item that killed its xdist worker tell what a record's failure tells."""
+    path, _, record = nodeid.partition("::")
+    dump = config.rootpath / path
+    if dump in config.stash[dumps_key]:
+        result = broken(record, "crash", f"the process that ran it died: {report.longrepr}; its last words are above")
+        report.msprobe = to_plain(result)
+        report.longrepr = failure_text(result, rerun_command(config.stash[options_key], dump, record))

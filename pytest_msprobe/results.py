@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,11 @@ class CallResult:
 
     forward: DirectionResult
     backward: DirectionResult | None
+
+
+def broken(record: str, standard: str, reason: str) -> DirectionResult:
+    """Return the failure of a record that gave no result to measure."""
+    return DirectionResult(record, Verdict("fail", standard, reason, margin=math.inf))
 
 
 def to_plain(result: DirectionResult) -> dict[str, Any]:

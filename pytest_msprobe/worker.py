@@ -77,7 +77,7 @@ class Worker:
     def setup(self) -> Setup:
         """The active device, the policy and the references.
 
-        Raises DeviceError where the device or torch itself cannot be used.
+        Raises DeviceError where the device or torch itself cannot be used, pytest.UsageError where the policy cannot.
         """
         torch = _import_torch()
         if self._processes > 1:
@@ -91,11 +91,15 @@ class Worker:
         references = ReferenceRegistry()
         hook.pytest_msprobe_register_references(registry=references)
         hook.pytest_msprobe_register_standards(registry=SimpleNamespace(add=register_standard))
+        try:
+            policy = Policy.load(options.policy, level=options.level)
+        except ValueError as error:
+            raise pytest.UsageError(f"--msprobe-policy: {error}") from None
         device = self._devices.get(options.device.name)
         self._index = activate(device, options.device, self._slot)
         return Setup(
             device=device,
-            policy=Policy.load(options.policy, level=options.level),
+            policy=policy,
             references=references,
             seed=options.seed,
             real_data=options.real_data == "auto",

@@ -129,6 +129,7 @@ class PrecisionDebugger:
             _log.error("recording stopped: %s", session.recorder.failure)
 
     def _finish(self) -> None:
+        atexit.unregister(self._finish)
         summary = self._session.close()
         self._report_failure(self._session)
         sys.stderr.write(f"msprobe_hooks: {summary}\n")

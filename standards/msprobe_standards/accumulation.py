@@ -85,7 +85,7 @@ class Walk:
             self._walk(target, golden)
             peak = self.max_golden + self.max_abs
             if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
-                self.factor = math.ldexp(1.0, -math.frexp(peak)[1])
+                self.factor = math.ldexp(1.0, min(-math.frexp(peak)[1], 1000))
                 self._reset()
                 self._walk(target, golden)
 

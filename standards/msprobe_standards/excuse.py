@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
+_SHARES = ("_rate", "_share", "_proportion")
+
 
 @dataclass(frozen=True)
 class ExcusedByBaseline(Standard):
@@ -22,7 +24,7 @@ class ExcusedByBaseline(Standard):
     Some golden results in raised precision are legitimately out of the target's reach: ``nan_to_num`` replaces inf by
     another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
     A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
-    times the baseline's. NaN and inf that the target shares with the baseline, element by element, count as right.
+    times the baseline's, shares of elements at most the baseline's. NaN and inf that the target shares with the baseline, element by element, count as right.
     """
 
     inner: Standard
@@ -66,7 +68,10 @@ class ExcusedByBaseline(Standard):
         if verdict.outcome != "fail" or baseline_metrics is None or metrics["nonfinite_mismatch"]:
             return verdict
         broken = [name for name, limit in verdict.limits.items() if not verdict.metrics[name] <= limit]
-        if any(not abs(metrics[name]) <= self.ratio * abs(baseline_metrics[name]) for name in (*broken, "max_abs_err")):
+        if not all(
+            abs(metrics[name]) <= (1.0 if name.endswith(_SHARES) else self.ratio) * abs(baseline_metrics[name])
+            for name in (*broken, "max_abs_err")
+        ):
             return verdict
         numbers = ", ".join(f"{name} {baseline_metrics[name]:.4g}" for name in broken)
         reason = f"excused, the same-dtype CPU result errs as much ({numbers}): {verdict.reason}"

@@ -41,7 +41,8 @@ def ulp_of(value: float, bits: int, exponent: int) -> mpmath.mpf:
 @settings(max_examples=100, deadline=None)
 def test_float32_metrics_equal_a_computation_in_exact_arithmetic(pairs: list[tuple[float, float]]) -> None:
     metrics = measure(
-        torch.tensor([t for t, _ in pairs], dtype=torch.float32), torch.tensor([g for _, g in pairs], dtype=torch.float64)
+        torch.tensor([t for t, _ in pairs], dtype=torch.float32),
+        torch.tensor([g for _, g in pairs], dtype=torch.float64),
     )
     with mpmath.workdps(50):
         errors = [abs(mpmath.mpf(t) - mpmath.mpf(g)) for t, g in pairs]
@@ -75,7 +76,9 @@ def test_chunks_do_not_show_in_the_metrics(elements: int, seed: int) -> None:
     metrics = measure(target, golden)
     t, g = target.numpy().astype(np.float64), golden.numpy()
     assert metrics["max_abs_err"] == np.abs(t - g).max()
-    assert metrics["mean_ulp_error"] == pytest.approx(np.mean(np.abs(t - g) * 2.0 ** (23 - np.floor(np.log2(np.abs(g))))))
+    assert metrics["mean_ulp_error"] == pytest.approx(
+        np.mean(np.abs(t - g) * 2.0 ** (23 - np.floor(np.log2(np.abs(g)))))
+    )
     assert metrics["cosine_sim"] == pytest.approx(t @ g / np.sqrt((t @ t) * (g @ g)), rel=1e-12)
     assert metrics["scale"] == pytest.approx(np.abs(g).mean(), rel=1e-12)
     assert metrics["eb"] == abs(np.sign(t - g.astype("f4")).sum()) / elements
@@ -99,12 +102,13 @@ def test_correct_rounding_errs_by_at_most_half_an_ulp(dtype: torch.dtype) -> Non
     assert metrics["cast_error_rate"] == 0
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
 def test_complex_errors_relate_to_the_modulus(dtype: torch.dtype) -> None:
     golden = torch.tensor([1000 + 1e-3j, 1 + 1j], dtype=torch.complex128)
     metrics = measure(golden.to(dtype), golden)
     assert metrics["max_ulp_error"] <= 0.5
-    assert metrics["rel_err_ten_thousandth"] == (1 if dtype != torch.complex32 else metrics["rel_err_ten_thousandth"])
+    assert metrics["rel_err_thousandth"] == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
@@ -187,7 +191,7 @@ def test_empty_outputs_have_no_errors() -> None:
 
 
 def test_extreme_float64_values_neither_overflow_nor_vanish() -> None:
-    for scale in (1e300, 1e-300):
+    for scale in (1e300, 1e-300, 2.0**-1060):
         golden = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
         plain, scaled = measure(golden * 1.25, golden), measure(golden * 1.25 * scale, golden * scale)
         for name in ("cosine_sim", "gain_error", "gain_z", "rms_scaled_error"):
@@ -207,7 +211,7 @@ def test_truncation_shows_as_negative_gain() -> None:
     towards_zero = torch.where(rounded.double().abs() > golden.abs(), rounded.nextafter(torch.zeros(1)), rounded)
     metrics = measure(towards_zero, golden)
     assert -0.75 < metrics["gain_error"] < -0.55
-    assert metrics["gain_z"] > 50
+    assert metrics["gain_z"] > 40
     assert measure(rounded, golden)["gain_z"] < 7
 
 

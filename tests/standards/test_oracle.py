@@ -89,7 +89,10 @@ def test_the_comparison_with_a_recorded_baseline_agrees(oracle: Oracle, standard
         expected = (case.fields.get("gpu_compare") or {}).get("compare_result")
         if expected in (None, "absent") or not case.target.numel() or "peer_bug" in case.fields:
             continue
-        # design: one NaN among right values fails; the share of a thousandth lets one in a thousand through.
+        # The peer skips integers that it cannot compare; they are compared here.
+        if expected == "SKIP" and not case.target.is_floating_point():
+            continue
+        # One NaN among right values fails here; in the peer one element in a thousand may be anything.
         if case.fields["kind"] == "one_dev_nan_of_1000" and expected == "pass":
             expected = "error"
         by = policy.select(API_OF[standard], output_dtype=case.target.dtype, recorded_baseline=True)

@@ -131,7 +131,7 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
             _mean(torch.sum(tensor).item(), count, rounds=True),
             torch.linalg.vector_norm(tensor).item(),
         )
-        if most - least != most - least:  # inf or NaN on either end
+        if (most - least) * 0.0 != 0.0:  # inf or NaN at either end
             _add_finite_extrema(tensor, result)
         return result
     (most_, least_, total, norm), rounds = _reduce(tensor, count)

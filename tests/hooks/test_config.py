@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from msprobe_hooks import ConfigError
+from msprobe_hooks.config import read_config, settings
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("task", "overflow_check", "statistics, tensor, structure"),
+        ("level", "L3", "L0, L1, mix, debug, aten"),
+        ("rank", "0", "a list of numbers"),
+        ("rank", [True], "a list of numbers"),
+        ("rank", [-1], "a list of numbers"),
+        ("step", ["3-1"], 'ranges such as "3-5"'),
+        ("step", [2_000_000], "0 to 1000000"),
+        ("list", "relu", "a list of names"),
+        ("list", [3], "a list of names"),
+        ("data_mode", ["all", "input"], '"all" alone'),
+        ("data_mode", ["inputs"], "all, input, output, forward, backward"),
+        ("summary_mode", "crc", "statistics, md5, xor"),
+        ("tensor_list", 5, "a list of names"),
+        ("async_dump", "yes", "true or false"),
+        ("extra_info", 1, "true or false"),
+        ("risk_level", "HIGH", "ALL, FOCUS, CORE"),
+        ("scope", ["Torch.mm.0.forward"], "two record names"),
+        ("scope", ["Torch.mm", "Torch.add.0.forward"], "Type.api.0.forward"),
+        ("colour", "red", "one of the options"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(tmp_path, key, value, allowed):
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path, **{key: value})
+    assert caught.value.key == key
+    assert str(caught.value).startswith(f"{key} is ")
+    assert allowed in str(caught.value)
+
+
+def test_module_names_are_no_scope_of_level_l1(tmp_path):
+    scope = ["Module.a.Linear.forward.0", "Module.b.Linear.forward.0"]
+    assert settings(tmp_path, level="L0", scope=scope).scope == tuple(scope)
+    with pytest.raises(ConfigError, match="scope"):
+        settings(tmp_path, level="L1", scope=scope)
+
+
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [([], None), ([0, 2], {0, 2}), (["1-3", 7], {1, 2, 3, 7}), (["5"], {5})],
+)
+def test_ranges_are_expanded(tmp_path, given, numbers):
+    assert settings(tmp_path, step=given).step == numbers
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [
+        (["all"], (True, True, True, True)),
+        (["backward"], (False, True, True, True)),
+        (["forward", "input"], (True, False, True, False)),
+        (["output"], (True, True, False, True)),
+    ],
+)
+def test_what_data_mode_leaves_open_is_completed(tmp_path, modes, expected):
+    wanted = settings(tmp_path, data_mode=modes).directions
+    assert (wanted.forward, wanted.backward, wanted.input, wanted.output) == expected
+
+
+def write(folder, **content):
+    path = folder / "config.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_config_of_msprobe_is_understood(tmp_path):
+    path = write(
+        tmp_path,
+        task="statistics",
+        dump_path=str(tmp_path / "out"),
+        rank=[],
+        step=["0-1"],
+        level="mix",
+        enable_dataloader=False,
+        async_dump=False,
+        statistics={"scope": [], "list": ["relu"], "data_mode": ["all"], "summary_mode": "md5"},
+        tensor={"scope": [], "list": [], "data_mode": ["all"], "file_format": "npy"},
+        overflow_check={"overflow_nums": 1},
+    )
+    found = read_config(path)
+    assert (found.level, found.step, found.list, found.summary_mode) == ("mix", {0, 1}, ("relu",), "md5")
+
+
+def test_arguments_win_over_the_file(tmp_path):
+    path = write(tmp_path, task="statistics", dump_path="elsewhere", level="L0", step=[1])
+    found = read_config(path, level="L1", dump_path=tmp_path, step=[3])
+    assert (found.level, found.dump_path, found.step) == ("L1", tmp_path, {3})
+
+
+def test_a_file_without_a_task_means_statistics(tmp_path):
+    assert read_config(write(tmp_path, dump_path="d")).task == "statistics"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"tusk": "tensor"}, "tusk is 'tensor'"),
+        ({"statistics": {"lst": []}}, r"statistics\.lst is \[\]"),
+        ({"statistics": []}, None),
+        ({"statistics": 3}, "statistics is 3"),
+    ],
+)
+def test_a_wrong_file_says_which_key(tmp_path, content, text):
+    path = write(tmp_path, **content)
+    if text is None:
+        assert read_config(path).list == ()
+    else:
+        with pytest.raises(ConfigError, match=text):
+            read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("config.yaml", "{}", r"the path of a \.json file"),
+        ("config.json", "{", "valid JSON"),
+        ("config.json", "[]", "one JSON object"),
+        ("config.json", None, "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, name, text, problem):
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        read_config(path)
+
+
+def test_structure_means_modules(tmp_path):
+    assert settings(tmp_path, task="structure", level="L1").level == "mix"
+
+
+def test_checksums_and_async_exclude_each_other(tmp_path):
+    with pytest.raises(ConfigError, match="while async_dump is true"):
+        settings(tmp_path, async_dump=True, summary_mode="md5")

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import torch
+
+from msprobe_hooks import record
+from msprobe_hooks.filters import NameFilter
+
+
+def names_of(tmp_path, records, **options):
+    x = torch.ones(3, requires_grad=True)
+    with record(tmp_path / "d", **options) as session:
+        torch.tanh(torch.sigmoid(torch.relu(x))).sum().backward()
+    return list(records(tmp_path / "d")), session.summary
+
+
+def test_a_list_keeps_names_that_contain_an_entry(tmp_path, records):
+    names, summary = names_of(tmp_path, records, list=["sigmoid", "tanh.0.backward"])
+    assert names == ["Torch.sigmoid.0.forward", "Torch.tanh.0.backward", "Torch.sigmoid.0.backward"]
+    assert summary.removed["list"] > 0
+
+
+def test_a_scope_is_a_range_with_both_ends(tmp_path, records):
+    names, _ = names_of(tmp_path, records, scope=["Torch.sigmoid.0.forward", "Tensor.sum.0.backward"])
+    assert names == [
+        "Torch.sigmoid.0.forward",
+        "Torch.tanh.0.forward",
+        "Tensor.sum.0.forward",
+        "Torch.ones_like.0.forward",
+        "Tensor.sum.0.backward",
+    ]
+
+
+def test_data_mode_chooses_direction_and_side(tmp_path, records):
+    names, _ = names_of(tmp_path, records, data_mode=["forward", "input"])
+    assert all(name.endswith("forward") for name in names)
+    body = records(tmp_path / "d")["Torch.tanh.0.forward"]
+    assert "input_args" in body
+    assert "output" not in body
+
+
+def test_backward_only_records_no_forward(tmp_path, records):
+    names, _ = names_of(tmp_path, records, data_mode=["backward"])
+    assert names[0] == "Tensor.sum.0.backward"
+    assert all(name.endswith("backward") for name in names)
+
+
+def test_risk_level_focus_leaves_out_what_only_moves_data(tmp_path, records):
+    x = torch.ones(4)
+    with record(tmp_path / "d", risk_level="FOCUS"):
+        torch.tanh(x.reshape(2, 2).transpose(0, 1))
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
+
+
+def test_an_unlisted_rank_records_nothing_and_says_so(tmp_path):
+    with record(tmp_path / "d", rank=[3]) as session:
+        torch.tanh(torch.ones(2))
+    assert "1 by rank" in str(session.summary)
+
+
+def test_a_window_of_a_module_closes_with_it():
+    names = NameFilter((), ("Module.block",))
+    assert not names.admits("Torch.add.0.forward")
+    assert names.enter_module("Module.block.Block.forward.0")
+    assert names.admits("Torch.add.1.forward")
+    names.leave_module("Module.block.Block.forward.0")
+    assert not names.admits("Torch.add.2.forward")
+    assert names.removed["list"] == 2

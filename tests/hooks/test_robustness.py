@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from msprobe_hooks import record
+from msprobe_hooks.reader import read_dump
+
+
+def test_a_keyboard_interrupt_leaves_a_complete_dump(tmp_path, records):
+    with pytest.raises(KeyboardInterrupt), record(tmp_path / "d"):
+        torch.tanh(torch.ones(2))
+        raise KeyboardInterrupt
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_an_interrupted_call_says_so_in_its_record(tmp_path, records):
+    class Interrupting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.tanh:
+                raise KeyboardInterrupt
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    with pytest.raises(KeyboardInterrupt), record(tmp_path / "d"):
+        torch.tanh(torch.ones(2).as_subclass(Interrupting))
+    assert records(tmp_path / "d")["Torch.tanh.0.forward"]["exception"].startswith("KeyboardInterrupt")
+
+
+def test_a_forked_child_writes_nothing(tmp_path):
+    script = (
+        "import os, torch\n"
+        "from msprobe_hooks import record\n"
+        f"with record({str(tmp_path / 'd')!r}) as session:\n"
+        "    torch.tanh(torch.ones(2))\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        torch.sigmoid(torch.ones(2))\n"
+        "        session.close()\n"
+        "        os._exit(0)\n"
+        "    assert os.waitpid(child, 0)[1] == 0\n"
+        "    torch.relu(torch.ones(2))\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
+    dump = read_dump(tmp_path / "d/step0/rank/dump.json")
+    assert list(dump.records) == ["Torch.tanh.0.forward", "Torch.relu.0.forward"]
+
+
+def test_loader_workers_are_not_recorded(tmp_path):
+    script = (
+        "import torch\n"
+        "from msprobe_hooks import record\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, i): return torch.sigmoid(torch.ones(2) * i)\n"
+        f"with record({str(tmp_path / 'd')!r}):\n"
+        "    for batch in torch.utils.data.DataLoader(Data(), num_workers=2): torch.tanh(batch)\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
+    names = list(read_dump(tmp_path / "d/step0/rank/dump.json").records)
+    assert [name for name in names if "tanh" in name] == [f"Torch.tanh.{i}.forward" for i in range(4)]
+    assert not [name for name in names if "sigmoid" in name]
+
+
+def test_calls_of_many_threads_have_each_its_number(tmp_path, records):
+    def work():
+        x = torch.ones(4, requires_grad=True)
+        for _ in range(50):
+            torch.tanh(x).sum().backward()
+
+    with record(tmp_path / "d") as session:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = records(tmp_path / "d")
+    assert {f"Torch.tanh.{number}.{way}" for number in range(200) for way in ("forward", "backward")} <= set(found)
+    assert session.summary.errors == {}
+
+
+def test_a_profiler_for_threads_is_put_back(tmp_path):
+    def profiler(*_):
+        return None
+
+    threading.setprofile(profiler)
+    try:
+        with record(tmp_path / "d"):
+            pass
+        assert threading.getprofile() is profiler
+    finally:
+        threading.setprofile(None)
+
+
+def test_tensor_subclasses_keep_their_overrides(tmp_path, records):
+    class Doubling(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            result = super().__torch_function__(func, types, args, kwargs or {})
+            return result * 2 if func is torch.tanh else result
+
+    x = torch.ones(2).as_subclass(Doubling)
+    want = torch.tanh(x)
+    with record(tmp_path / "d") as session:
+        assert torch.equal(torch.tanh(x), want)
+    assert session.summary.errors == {}
+    assert "Torch.tanh.0.forward" in records(tmp_path / "d")
+
+
+def test_a_value_that_cannot_be_observed_does_not_stop_the_call(tmp_path):
+    class Hostile(dict):
+        def items(self):
+            raise RuntimeError("go away")
+
+    with record(tmp_path / "d") as session:
+        assert torch.ones_like(torch.zeros(2), dtype=torch.float32).sum() == 2
+        session.recorder.measured._measure = None
+        torch.tanh(torch.ones(2))
+    (problem,) = {text.partition(":")[0] for text in session.summary.errors} & {"Torch.tanh.0", "Torch.tanh"}
+    assert problem
+
+
+def test_a_compiled_submodule_runs_and_what_surrounds_it_is_recorded(tmp_path, records):
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(4, 4), torch.compile(nn.Linear(4, 4), backend="eager"), nn.Tanh())
+    x = torch.randn(2, 4)
+    want = model(x)
+    with record(tmp_path / "d", "mix", model=model) as session:
+        got = model(x)
+        got.sum().backward()
+    assert torch.equal(got, want)
+    assert session.summary.errors == {}
+    found = records(tmp_path / "d")
+    assert "Torch.tanh.0.forward" in found
+    assert "Functional.linear.0.forward" in found
+
+
+def test_a_function_compiled_while_recording_gives_the_same_result(tmp_path):
+    torch._dynamo.reset()
+
+    def f(x):
+        return torch.tanh(x) * 2 + 1
+
+    x = torch.randn(4)
+    with record(tmp_path / "d") as session:
+        assert torch.equal(torch.compile(f, backend="eager")(x), torch.tanh(x) * 2 + 1)
+    assert session.summary.errors == {}
+
+
+def test_huge_tensors_are_measured_without_copies(tmp_path, records):
+    x = torch.zeros(1).expand(1 << 28)
+    with record(tmp_path / "d"):
+        torch.Tensor.unsqueeze(x, 0)
+    assert records(tmp_path / "d")["Tensor.unsqueeze.0.forward"]["input_args"][0]["Max"] == 0.0
+
+
+def test_the_process_exits_cleanly_while_recording(tmp_path):
+    script = (
+        "import torch\n"
+        "from msprobe_hooks import PrecisionDebugger\n"
+        f"d = PrecisionDebugger(dump_path={os.fspath(tmp_path / 'd')!r})\n"
+        "d.start()\n"
+        "torch.tanh(torch.ones(2))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert list(read_dump(tmp_path / "d/step0/rank/dump.json").records) == ["Torch.tanh.0.forward"]

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msprobe_hooks.torch.checksums import crc32, xor64
+from msprobe_hooks.torch.statistics import Measured, measure
+
+FLOATS = st.floats(-1e3, 1e3, width=32)
+
+
+@given(st.lists(FLOATS, min_size=1, max_size=40))
+def test_float32_statistics_are_those_of_numpy(values):
+    tensor = torch.tensor(values, dtype=torch.float32)
+    wide = np.array(values, dtype=np.float64)
+    found = measure(tensor)
+    assert (found.max, found.min) == (wide.max(), wide.min())
+    assert found.mean == pytest.approx(wide.mean(), rel=1e-5, abs=1e-3)
+    assert found.norm == pytest.approx(np.sqrt((wide * wide).sum()), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
+def test_integers_keep_every_digit(dtype):
+    info = torch.iinfo(dtype)
+    found = measure(torch.tensor([info.max, info.min, 1], dtype=dtype))
+    assert (found.max, found.min) == (info.max, info.min)
+    assert type(found.max) is int
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_integers_keep_every_digit(dtype):
+    top = torch.iinfo(dtype).max
+    found = measure(torch.tensor([top, 3, 0], dtype=dtype))
+    assert (found.max, found.min) == (top, 0)
+
+
+def test_float64_is_not_squeezed_through_float32():
+    found = measure(torch.tensor([1.0 + 1e-12, 1.0], dtype=torch.float64))
+    assert found.max == 1.0 + 1e-12
+    assert found.mean == 1.0 + 5e-13
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_norm_of_half_precision_does_not_overflow(dtype):
+    found = measure(torch.full((1000,), 60000.0, dtype=dtype))
+    exact = torch.tensor(60000.0, dtype=dtype).item()
+    assert found.norm == pytest.approx(exact * math.sqrt(1000), rel=1e-5)
+    assert found.mean == pytest.approx(exact, rel=1e-6)
+
+
+def test_booleans_have_any_and_all():
+    found = measure(torch.tensor([True, False]))
+    assert (found.max, found.min, found.mean, found.norm) == (True, False, None, None)
+
+
+def test_complex_numbers_are_measured_by_magnitude():
+    found = measure(torch.tensor([3 + 4j, 0j]))
+    assert (found.max, found.min, found.mean, found.norm) == (5.0, 0.0, 2.5, None)
+
+
+def test_float8_is_measured_exactly():
+    found = measure(torch.tensor([1.5, -448.0]).to(torch.float8_e4m3fn))
+    assert (found.max, found.min) == (1.5, -448.0)
+
+
+def test_a_single_value_is_its_own_statistics():
+    found = measure(torch.tensor(-2.5))
+    assert (found.max, found.min, found.mean, found.norm) == (-2.5, -2.5, -2.5, -2.5)
+
+
+@pytest.mark.parametrize("tensor", [torch.empty(0), torch.empty(3, device="meta"), torch.ones(3).to_sparse()], ids=str)
+def test_what_has_no_values_has_no_statistics(tensor):
+    found = measure(tensor)
+    assert (found.max, found.min, found.mean, found.norm) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("values", "largest", "finite"),
+    [
+        ([1.0, math.inf, 2.0], math.inf, 2.0),
+        ([math.inf, math.nan], math.nan, math.inf),
+        ([math.nan, math.nan], math.nan, math.nan),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_infinities_and_nan_show_and_the_finite_extrema_too(values, largest, finite, dtype):
+    found = measure(torch.tensor(values, dtype=dtype))
+    assert found.max == pytest.approx(largest, nan_ok=True)
+    assert found.finite_max == pytest.approx(finite, nan_ok=True)
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_nan_reaches_both_extrema_at_any_size(size):
+    tensor = torch.zeros(size)
+    tensor[size // 2] = math.nan
+    found = measure(tensor)
+    assert math.isnan(found.max)
+    assert math.isnan(found.min)
+
+
+class Counting:
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, tensor):
+        self.count += 1
+        return measure(tensor)
+
+
+def test_an_unchanged_tensor_is_measured_once():
+    counting = Counting()
+    measured = Measured(counting)
+    x = torch.ones(3)
+    assert measured(x) is measured(x)
+    assert counting.count == 1
+
+
+@pytest.mark.parametrize("change", [lambda x: x.add_(1), lambda x: x[0].mul_(5), lambda x: x.detach().zero_()])
+def test_a_changed_tensor_is_measured_again(change):
+    measured = Measured(Counting())
+    x = torch.ones(3)
+    measured(x)
+    change(x)
+    assert measured(x).max == x.max().item()
+
+
+def test_another_tensor_at_the_same_address_is_measured():
+    counting = Counting()
+    measured = Measured(counting)
+    for value in range(50):
+        assert measured(torch.full((3,), float(value))).max == value
+    assert counting.count == 50
+
+
+def test_a_tensor_whose_memory_was_handed_out_is_measured_each_time():
+    measured = Measured(Counting())
+    x = torch.ones(3)
+    measured(x)
+    measured.expose(x)
+    x.numpy()[0] = 7.0
+    assert measured(x).max == 7.0
+    x.numpy()[0] = 9.0
+    assert measured(x).max == 9.0
+
+
+def test_tensors_of_inference_mode_are_measured_each_time():
+    measured = Measured(Counting())
+    with torch.inference_mode():
+        x = torch.ones(3)
+        measured(x)
+        x.add_(1)
+        assert measured(x).max == 2.0
+
+
+def test_the_checksum_called_md5_is_the_crc32_of_the_bytes():
+    # zlib.crc32(struct.pack("<3f", 1, 2, 3))
+    import struct
+    import zlib
+
+    want = f"{zlib.crc32(struct.pack('<3f', 1, 2, 3)):08x}"
+    assert crc32(torch.tensor([1.0, 2.0, 3.0])) == want
+    assert crc32(torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]])[:, 0]) == want
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=40))
+def test_the_xor_checksum_folds_words_of_eight_bytes(values):
+    padded = bytes(values) + bytes(-len(values) % 8)
+    want = 0
+    for place in range(0, len(padded), 8):
+        want ^= int.from_bytes(padded[place : place + 8], "little")
+    assert xor64(torch.tensor(values, dtype=torch.uint8)) == f"0x{want:016x}"
+
+
+def test_checksums_of_equal_bytes_are_equal_for_every_dtype():
+    for dtype in (torch.bfloat16, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.int64):
+        tensor = torch.ones(5).to(dtype)
+        assert crc32(tensor) == crc32(tensor.clone()) != crc32(torch.zeros(5).to(dtype))

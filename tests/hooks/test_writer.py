@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from msprobe_hooks import RecordingError, record
+from msprobe_hooks.reader import read_dump
+from msprobe_hooks.writer import JsonStream
+
+
+def test_the_file_is_complete_after_every_append(tmp_path):
+    path = tmp_path / "a.json"
+    stream = JsonStream(path, b'{"data": {\n', b"\n}}\n")
+    assert json.loads(path.read_text()) == {"data": {}}
+    for place in range(3):
+        stream.append([(f"r{place}", {"x": place})])
+        assert list(json.loads(path.read_text())["data"]) == [f"r{i}" for i in range(place + 1)]
+    assert stream.size == path.stat().st_size
+    stream.close()
+
+
+def test_appending_nothing_changes_nothing(tmp_path):
+    stream = JsonStream(tmp_path / "a.json", b"{", b"}")
+    stream.append([])
+    stream.append([("x", 1)])
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
+
+
+def test_an_existing_dump_is_not_overwritten(tmp_path):
+    with record(tmp_path / "d"):
+        torch.tanh(torch.ones(2))
+    before = (tmp_path / "d/step0/rank/dump.json").read_bytes()
+    with (
+        pytest.raises(RecordingError, match="there is a dump already, and nothing is overwritten"),
+        record(tmp_path / "d"),
+    ):
+        pass
+    assert (tmp_path / "d/step0/rank/dump.json").read_bytes() == before
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_path_that_cannot_be_a_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match=r"file/d/step0/rank: cannot be created: Not a directory"):
+        record(tmp_path / "file" / "d").__enter__()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_is_named(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(RecordingError, match="Permission denied"):
+        record(tmp_path / "d").__enter__()
+
+
+def test_files_are_private_to_the_user_and_group(tmp_path):
+    with record(tmp_path / "d"):
+        torch.tanh(torch.ones(2))
+    path = tmp_path / "d/step0/rank/dump.json"
+    assert stat.S_IMODE(path.stat().st_mode) & 0o137 == 0
+    assert stat.S_IMODE(path.parent.stat().st_mode) & 0o027 == 0
+
+
+def test_a_full_disk_ends_recording_and_not_the_training(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    done = 0
+    try:
+        with pytest.raises(RecordingError, match=r"dump\.json: cannot be written: File too large"):
+            with record(tmp_path / "d") as session:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, limits[1]))
+                for _ in range(5000):
+                    torch.tanh(torch.ones(2))
+                    done += 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert done == 5000
+    assert len(read_dump(tmp_path / "d/step0/rank/dump.json").records) >= 1000
+    assert not session.recorder.is_recording
+
+
+def test_a_killed_process_leaves_a_readable_dump(tmp_path):
+    script = (
+        "import torch\n"
+        "from msprobe_hooks import record\n"
+        f"with record({str(tmp_path / 'd')!r}):\n"
+        "    print('begun', flush=True)\n"
+        "    while True:\n"
+        "        torch.tanh(torch.ones(2))\n"
+    )
+    path = tmp_path / "d/step0/rank/dump.json"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    while path.stat().st_size < 1_000_000:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    dump = read_dump(path)
+    assert len(dump.records) % 1000 == 0
+    assert dump.records
+
+
+def test_waiting_tensors_are_written_by_the_end(tmp_path, records):
+    x = torch.arange(6.0).reshape(2, 3)
+    with record(tmp_path / "d", task="tensor"):
+        y = torch.cat([x, x.t().reshape(2, 3)])
+        y.zero_()
+    body = records(tmp_path / "d")["Torch.cat.0.forward"]
+    folder = tmp_path / "d/step0/rank/dump_tensor_data"
+    assert body["input_args"][0][1]["data_name"] == "Torch.cat.0.forward.input.0.1.pt"
+    stored = torch.load(folder / body["output"][0]["data_name"], weights_only=True)
+    assert torch.equal(stored, torch.cat([x, x.t().reshape(2, 3)]))
+    assert len(list(folder.iterdir())) == len({p.name for p in folder.iterdir()})
+
+
+def test_tensors_are_kept_for_listed_names_only(tmp_path):
+    with record(tmp_path / "d", tensor_list=["tanh"]):
+        torch.tanh(torch.ones(2))
+        torch.sigmoid(torch.ones(2))
+    names = sorted(path.name for path in (tmp_path / "d/step0/rank/dump_tensor_data").iterdir())
+    assert names == ["Torch.tanh.0.forward.input.0.pt", "Torch.tanh.0.forward.output.0.pt"]
+
+
+def test_memory_does_not_grow_with_the_number_of_records(tmp_path):
+    script = (
+        "import resource, torch\n"
+        "from msprobe_hooks import record\n"
+        "x = torch.ones(2)\n"
+        f"with record({str(tmp_path / 'd')!r}):\n"
+        "    for _ in range(25000): torch.tanh(x)\n"
+        "    first = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "    for _ in range(50000): torch.tanh(x)\n"
+        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - first)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert int(out.stdout) < 4096  # KiB; 50 000 records are 25 MB of text
