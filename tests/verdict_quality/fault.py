@@ -1,0 +1,221 @@
+"""How a defect is planted in a device: a kernel is launched, and the fault decides what comes of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+from msprobe_hooks.names import parse_api_name
+from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.replay.tree import map_tensors, tensors_with_paths
+
+_OPERATORS = {"truediv": "div", "iadd": "add", "radd": "add", "imul": "mul", "rmul": "mul", "isub": "sub"}
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel about to run. ``api`` is the recorded name, ``memory`` what the device keeps between kernels."""
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    api: str
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it as it should be; positional and keyword arguments replace the first ones and those of that name."""
+        return self.func(*args, *self.args[len(args) :], **{**self.kwargs, **kwargs})
+
+    def argument(self, position: int, name: str, default: Any = None) -> Any:
+        """Return an argument however it was passed."""
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the first argument is overwritten."""
+        return (self.api.endswith("_") and not self.api.endswith("__")) or self.api.startswith("__i")
+
+
+Kernel: TypeAlias = Callable[[Launch], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another way to run some APIs, right or wrong. An empty ``apis`` means all of them."""
+
+    name: str
+    meaning: str
+    apis: frozenset[str]
+    kernel: Kernel
+    backward: bool = False
+
+    def touches(self, api: str) -> bool:
+        """Tell whether an API of this recorded name runs another way."""
+        return not self.apis or plain_name(api) in self.apis
+
+
+def plain_name(api: str) -> str:
+    """Return "add" for ``add_``, ``__iadd__`` and ``__radd__``; swapped operands that matter stay (``rsub``)."""
+    name = api.rpartition(".")[2].strip("_")
+    return _OPERATORS.get(name, name)
+
+
+def variant(apis: str = "", *, backward: bool = False) -> Callable[[Kernel], Variant]:
+    """Return a decorator that makes a kernel a variant: its name from the function's, its meaning from the docstring.
+
+    A backward one gets the launch of ``torch.autograd.grad`` and returns its tuple of gradients.
+    """
+
+    def decorate(kernel: Kernel) -> Variant:
+        name = kernel.__name__.replace("_", " ").strip()
+        return Variant(name, (kernel.__doc__ or "").strip(), frozenset(apis.split()), kernel, backward)
+
+    return decorate
+
+
+class VariantDevice(SimDevice):
+    """A device that runs some APIs another way. ``digests`` holds a checksum of each record's results."""
+
+    def __init__(self, variant: Variant | None = None) -> None:
+        self.variant = variant
+        self.digests: dict[str, int] = {}
+        self._memory: dict[Any, Any] = {}
+
+    def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Run ``func``, through the variant's kernel where it is one of its APIs."""
+        name = parse_api_name(record)
+        backward = name.direction == "backward"
+        if self.variant is None or backward != self.variant.backward or not self.variant.touches(name.api):
+            output = func(*args, **kwargs)
+        else:
+            output = self.variant.kernel(Launch(func, tuple(args), dict(kwargs), name.api, self._memory))
+        self.digests[record] = digest(output if backward else [output, list(args), dict(kwargs)])
+        return output
+
+
+def digest(tree: Any) -> int:
+    """Return a checksum of every bit of a tree of tensors and plain values."""
+    check = zlib.crc32(repr(map_tensors(lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}", tree)).encode())
+    for _, tensor in tensors_with_paths(tree):
+        values = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        check = zlib.crc32(values.view(-1).view(torch.uint8).numpy(), check) if values.numel() else check
+    return check
+
+
+class _Substitution(torch.autograd.Function):
+    """Other values in the same place of the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, right: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return other.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None
+
+
+def substitute(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return ``other`` as a tensor through which gradients flow to ``tensor``."""
+    return _Substitution.apply(tensor, other)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def overwrite(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return an output whose floating-point tensors hold the changed values; a tensor modified in place stays itself."""
+
+    def overwritten(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        other = change(tensor.detach().clone())
+        if other.shape != tensor.shape or other.dtype != tensor.dtype or 0 in tensor.stride():
+            return substitute(tensor, other)
+        # Not through autograd: a kernel that errs does not tell.
+        tensor.data.copy_(other)
+        return tensor
+
+    return map_tensors(overwritten, output)
+
+
+def regraded(launch: Launch, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    """Return the changed gradients of a backward launch."""
+    return tuple(None if gradient is None else change(gradient.clone()) for gradient in launch.run())
+
+
+def exactly(launch: Launch) -> Any:
+    """Return the output computed in float64, before anything is modified in place."""
+    raised = map_tensors(_raised, [list(launch.args), launch.kwargs])
+    args, kwargs = raised
+    kwargs = {name: torch.float64 if isinstance(value, torch.dtype) else value for name, value in kwargs.items()}
+    with torch.no_grad():
+        return launch.func(*args, **kwargs)
+
+
+def _raised(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True)
+
+
+Multiply: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def product(launch: Launch, multiply: Multiply) -> torch.Tensor:
+    """Run matmul, linear, addmm or bmm with another multiplication of matrices, in both directions.
+
+    ``multiply`` gets operands of two dimensions or more and returns float32 for narrower ones; bias and rounding
+    come after it.
+    """
+    bias: Any = None
+    name = plain_name(launch.api)
+    if name == "linear":
+        x, weight, bias = launch.argument(0, "input"), launch.argument(1, "weight"), launch.argument(2, "bias")
+        left, right, shape = x.reshape(-1, x.shape[-1]), weight.mT, (*x.shape[:-1], weight.shape[0])
+    elif name == "addmm":
+        bias, left, right = (launch.argument(i, key) for i, key in enumerate(("input", "mat1", "mat2")))
+        shape = (left.shape[0], right.shape[1])
+    else:
+        left, right = launch.argument(0, "input"), launch.argument(1, "other" if name == "matmul" else "mat2")
+        if min(left.dim(), right.dim()) < 2:
+            return launch.run()  # type: ignore[no-any-return]
+        shape = (*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1])
+    result = _Product.apply(left, right, multiply)  # type: ignore[no-untyped-call]
+    if bias is not None:
+        result = result + bias
+    return result.to(left.dtype).reshape(shape)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor, multiply: Multiply) -> torch.Tensor:
+        ctx.save_for_backward(left, right)
+        ctx.multiply = multiply
+        return multiply(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        left, right = ctx.saved_tensors
+        grad = grad.to(left.dtype)
+        of_left = ctx.multiply(grad, right.mT).sum_to_size(left.shape).to(left.dtype)
+        return of_left, ctx.multiply(left.mT, grad).sum_to_size(right.shape).to(right.dtype), None
+
+
+def working(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in the dtype that sums are kept in: float32 for narrower formats."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def rounded(tensor: torch.Tensor, bits: int, *, truncate: bool = False) -> torch.Tensor:
+    """Return float32 values rounded (to nearest, or toward zero) to so many stored bits of the significand."""
+    drop = 23 - bits
+    whole = tensor.contiguous().view(torch.int32)
+    if not truncate:
+        whole = whole + (1 << (drop - 1))
+    return (whole >> drop << drop).view(torch.float32)
+
+
+def through(tensor: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a float32 tensor with changed values that gradients pass; anything else unchanged."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float32:
+        return tensor
+    return substitute(tensor, change(tensor.detach()))
