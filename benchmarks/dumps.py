@@ -15,7 +15,7 @@ from measure import PEER_PYTHON, ROOT, scratch
 # 996 calls of a GPT-2-like step, every tensor small.
 SMALL = ["--layers", "31", "--hidden", "64", "--sequence", "32", "--vocabulary", "512"]
 # The same model, wider: an addition takes microseconds, the last linear layer and its loss a thousand times as long.
-UNEVEN = ["--layers", "6", "--hidden", "384", "--sequence", "128", "--vocabulary", "8192"]
+UNEVEN = ["--layers", "24", "--hidden", "512", "--sequence", "256", "--vocabulary", "8192", "--batch", "4"]
 
 
 def recorded(name: str, options: list[str]) -> Path:

@@ -22,6 +22,7 @@ SCRATCH = ROOT / ".bench"
 PEER_PYTHON = ROOT / ".peer" / "bin" / "python"
 
 PASSED, SOME_FAILED = 0, 1
+_KEPT_OUTPUT = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def run(words: Sequence[str | Path], *, env: Mapping[str, str] | None = None) ->
 
     Raises SystemExit with the command's last output where it ended with anything but 0 or 1 (pytest: tests failed).
     """
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder, tempfile.TemporaryFile("w+", errors="replace") as output:
+    with tempfile.TemporaryDirectory(dir=scratch()) as folder, tempfile.TemporaryFile() as output:
         Path(folder, "pytest.ini").write_text("[pytest]\n")
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -52,10 +53,11 @@ def run(words: Sequence[str | Path], *, env: Mapping[str, str] | None = None) ->
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        text = output.read()
+        # Only the end: what this process holds would be counted in the next child's peak.
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _KEPT_OUTPUT))
+        text = output.read().decode(errors="replace")
     if process.returncode not in (PASSED, SOME_FAILED):
-        raise SystemExit(f"{' '.join(map(str, words))}\nended with {process.returncode}:\n{text[-4000:]}")
+        raise SystemExit(f"{' '.join(map(str, words))}\nended with {process.returncode}:\n{text}")
     return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, text)
 
 

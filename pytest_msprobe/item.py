@@ -54,7 +54,7 @@ class RecordItem(pytest.Item):
         except (DumpError, ValueError) as error:
             result = self._malformed(error)
         except DeadlineExceededError as error:
-            worker.forget()
+            worker.abandon(self.dump, self.name)
             result = broken(self.name, "timeout", str(error))
         self.result, verdict = result, result.verdict
         self.user_properties += [

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.errors import RecordError
 from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
-from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.results import DirectionResult
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
     from pytest_msprobe.options import Options
+    from pytest_msprobe.replay.call import Call
     from pytest_msprobe.replay.check import Replay
     from pytest_msprobe.replay.trial import Setup
 
@@ -34,6 +38,7 @@ class Worker:
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("workercount", 1))
         self._last: tuple[Dump, str, Replay] | None = None
+        self._abandoned: tuple[Path, str] | None = None
         self.is_replaceable = bool(workerinput)
 
     def check(self, dump: Dump, record: str) -> DirectionResult:
@@ -41,13 +46,11 @@ class Worker:
 
         Raises DumpError or ValueError where the record is malformed.
         """
-        name = parse_api_name(record)
-        forward = f"{name.key}.forward"
-        if forward not in dump.records:
-            reason = SkipReason.NO_FORWARD
-            return DirectionResult(record, Verdict("skip", "", reason.value), skip=reason)
-        replay = self._replay(dump, forward)
-        if name.direction == "backward":
+        try:
+            replay = self._replay(dump, record)
+        except Skip as skip:
+            return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+        if record.endswith(".backward"):
             self.forget()
             return replay.backward()
         return replay.forward()
@@ -55,6 +58,11 @@ class Worker:
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""
         self._last = None
+
+    def abandon(self, dump: Dump, record: str) -> None:
+        """Give up a record that did not end; after a forward one, its backward record is not tried."""
+        self.forget()
+        self._abandoned = (dump.path, record)
 
     @property
     def has_started(self) -> bool:
@@ -107,21 +115,39 @@ class Worker:
             measure_all=options.csv is not None,
         )
 
-    def _replay(self, dump: Dump, forward: str) -> Replay:
+    def _replay(self, dump: Dump, record: str) -> Replay:
+        forward = f"{parse_api_name(record).key}.forward"
         if self._last is not None and self._last[0] is dump and self._last[1] == forward:
             return self._last[2]
         self.forget()
+        if forward not in dump.records:
+            raise Skip(SkipReason.NO_FORWARD)
+        if record != forward and self._abandoned == (dump.path, forward):
+            raise Skip(SkipReason.FORWARD_FAILED)
         setup = self.setup
-        from pytest_msprobe.replay.call import read_call
         from pytest_msprobe.replay.check import Replay
 
-        replay = Replay(read_call(dump, forward), setup)
+        replay = Replay(_read_call(dump, forward, record), setup)
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay
 
 
 worker_key = pytest.StashKey[Worker]()
+
+
+def _read_call(dump: Dump, forward: str, record: str) -> Call:
+    """Read the call for one of its records; a malformed record is that record's failure alone."""
+    from pytest_msprobe.replay.call import read_call
+
+    try:
+        return read_call(dump, forward)
+    except RecordError as error:
+        if error.path.startswith(record_path(record)):
+            raise
+        if record != forward:
+            raise Skip(SkipReason.FORWARD_FAILED, str(error)) from None
+        return read_call(dump, forward, with_backward=False)
 
 
 def _import_torch() -> ModuleType:

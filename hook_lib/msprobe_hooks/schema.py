@@ -73,7 +73,11 @@ Element: TypeAlias = TensorElement | ValueElement | MappingElement | list["Eleme
 
 
 class ForwardRecord(msgspec.Struct, frozen=True):
-    """The forward direction of an API call or of a module call (then with its parameters)."""
+    """The forward direction of an API call or of a module call (then with its parameters).
+
+    ``exception`` is what the call raised, where it did; ``containers`` says of what class the lists and mappings at
+    some paths (``input.1``, ``output``) were.
+    """
 
     name: str
     args: list[Element]
@@ -81,6 +85,8 @@ class ForwardRecord(msgspec.Struct, frozen=True):
     output: list[Element]
     parameters: dict[str, Element]
     is_recompute: bool = False
+    exception: str | None = None
+    containers: dict[str, str] = {}
 
 
 class BackwardRecord(msgspec.Struct, frozen=True):
@@ -109,14 +115,32 @@ def forward_record(name: str, body: object) -> ForwardRecord:
     """
     path = record_path(name)
     fields = _object(body, path)
+    details = _object(fields.get("details", {}), f"{path}.details")
+    exception = fields.get("exception")
+    args = _array_field(fields, "input_args", path)
+    kwargs = _object_field(fields, "input_kwargs", path)
     return ForwardRecord(
         name=name,
-        args=_array_field(fields, "input_args", path),
-        kwargs=_object_field(fields, "input_kwargs", path),
+        args=[_restored(element, f"input.{i}", details) for i, element in enumerate(args)] if details else args,
+        kwargs={key: _restored(element, f"kwargs.{key}", details) for key, element in kwargs.items()},
         output=_array_field(fields, "output", path),
         parameters=_object_field(fields, "parameters", path),
         is_recompute=bool(fields.get("is_recompute", False)),
+        exception=exception if isinstance(exception, str) else None,
+        containers={place: detail["container"] for place, detail in details.items() if "container" in detail},
     )
+
+
+def _restored(element: Element, place: str, details: Mapping[str, Any]) -> Element:
+    """Put back what msprobe's spelling of an element loses and this project's recorder keeps beside it."""
+    detail = details.get(place)
+    if isinstance(detail, dict) and "value" in detail:
+        return ValueElement(detail["type"], detail["value"])
+    if isinstance(element, list):
+        return [_restored(item, f"{place}.{i}", details) for i, item in enumerate(element)]
+    if isinstance(element, MappingElement):
+        return MappingElement({key: _restored(item, f"{place}.{key}", details) for key, item in element.items.items()})
+    return element
 
 
 def backward_record(name: str, body: object) -> BackwardRecord:

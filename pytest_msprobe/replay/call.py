@@ -20,8 +20,8 @@ class Call:
     tensor_folder: Path
 
 
-def read_call(dump: Dump, forward_name: str) -> Call:
-    """Decode a call from a dump by the name of its forward record.
+def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> Call:
+    """Decode a call from a dump by the name of its forward record, with its backward record if that is wanted.
 
     Raises RecordError where a record is malformed, ValueError where the name is.
     """
@@ -30,6 +30,6 @@ def read_call(dump: Dump, forward_name: str) -> Call:
     return Call(
         name=name,
         forward=dump.forward(forward_name),
-        backward=dump.backward(backward_name) if backward_name in dump.records else None,
+        backward=dump.backward(backward_name) if with_backward and backward_name in dump.records else None,
         tensor_folder=dump.tensor_folder,
     )

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch._ops import OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
 from msprobe_hooks.names import ApiName
@@ -24,13 +25,27 @@ _FACTORIES = frozenset(
     scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
 )
 
+# Operations that torch does not count among the overridable ones.
+_MORE_FUNCTIONAL = frozenset(
+    """elu_ grouped_mm hardsigmoid hardswish hardtanh_ leaky_relu_ scaled_grouped_mm scaled_mm sigmoid tanh upsample
+    upsample_bilinear upsample_nearest""".split()
+)
+_MORE_METHODS = frozenset(
+    "_conj new new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
+)
+_PROPERTIES = frozenset("H T imag mH mT real shape".split())
+
 _NOT_OPERATIONS = frozenset(
     """__deepcopy__ __reduce_ex__ __setstate__ __dlpack__ __repr__ __format__ __dir__ __array__ backward data_ptr
     numpy pin_memory register_hook register_post_accumulate_grad_hook requires_grad_ share_memory_ storage
     storage_type untyped_storage module_load to_dlpack""".split()
 )
 
-_UNSAFE_ATEN = frozenset({"from_file", "save", "_print", "warn"})
+# They reach files, memory, the terminal or settings of the whole process.
+_UNSAFE = frozenset(
+    """_cufft_clear_plan_cache _cufft_set_plan_cache_max_size _from_blob _print from_file frombuffer manual_seed save
+    seed set_grad_enabled warn""".split()
+)
 
 _COLLECTIVE_TYPES = frozenset({"Distributed", "NPUDistributed", "MintDistributed"})
 
@@ -77,24 +92,25 @@ def _torch_function(name: ApiName) -> Callable[..., Any] | None:
 
 def _functional(name: ApiName) -> Callable[..., Any] | None:
     function = _attribute(torch.nn.functional, name.api)
-    return function if function is not None and _is_operation(function) else None
+    return function if function is not None and (_is_operation(function) or name.api in _MORE_FUNCTIONAL) else None
 
 
 def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
+    if name.api in _PROPERTIES:
+        return operator.attrgetter(name.api)
     method = getattr(torch.Tensor, name.api, None)
-    if callable(method):
-        return method if _is_operation(method) else None
-    return operator.attrgetter(name.api) if _is_operation(method) else None
+    return method if callable(method) and (_is_operation(method) or name.api in _MORE_METHODS) else None
 
 
 def _aten(name: ApiName) -> Callable[..., Any] | None:
     operation, _, overload = name.api.partition(".")
-    if operation.startswith("__") or operation in _UNSAFE_ATEN:
-        return None
     packet = getattr(torch.ops.aten, operation, None)
-    if packet is None or not overload:
+    if operation in _UNSAFE or not isinstance(packet, OpOverloadPacket):
+        return None
+    if not overload:
         return packet
-    return getattr(packet, overload) if overload in packet.overloads() else None
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    return getattr(packet, overload) if overload in overloads else None
 
 
 def _vf(name: ApiName) -> Callable[..., Any] | None:
@@ -138,7 +154,9 @@ def _is_operation(function: object) -> bool:
 def _operations() -> frozenset[Any]:
     """Return every function of torch that works on tensors: those that a tensor-like class could override."""
     from_variable_functions = (
-        getattr(torch._C._VariableFunctions, name) for name in dir(torch._C._VariableFunctions) if name != "from_file"
+        getattr(torch._C._VariableFunctions, name)
+        for name in dir(torch._C._VariableFunctions)
+        if name not in _UNSAFE and not name.startswith("__")
     )
     overridable = (function for group in get_overridable_functions().values() for function in group)
     return frozenset(from_variable_functions) | frozenset(overridable)

@@ -20,7 +20,7 @@ class SkipReason(Enum):
     UNSUPPORTED = "the device does not implement this API for these dtypes"
     NO_GOLDEN = "the CPU cannot compute a golden result"
     NO_FORWARD = "the dump holds no forward record for this backward record"
-    FORWARD_SKIPPED = "the forward call could not be run"
+    FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
     UNSPECIFIED = "the API promises no values that could be judged"
     MEMORY = "too large for the free memory"

@@ -110,10 +110,15 @@ class Trial:
 
     @functools.cached_property
     def grad_outputs(self) -> Mapping[str, torch.Tensor]:
-        """The gradients that arrive for the outputs. Raises Skip where nothing can be differentiated."""
+        """The gradients that arrive for the outputs. Raises Skip where there is nothing to differentiate."""
         if self.subject.grad_outputs is None or not self.differentiates:
             raise Skip(SkipReason.NO_GRADIENT, "no recorded input wants a gradient")
-        return self.subject.grad_outputs(self.target.output)
+        try:
+            output = self.target.output
+        except TargetError as error:
+            # The forward record fails for it; one fault is one failure.
+            raise Skip(SkipReason.FORWARD_FAILED, str(error)) from error
+        return self.subject.grad_outputs(output)
 
     @functools.cached_property
     def golden_gradients(self) -> Gradients:

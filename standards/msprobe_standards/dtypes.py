@@ -78,7 +78,7 @@ def float_format(dtype: torch.dtype) -> FloatFormat:
 
 
 def _step_above_one(dtype: torch.dtype) -> float:
-    """Return the distance from 1.0 to the next value of an 8-bit format; torch's own eps of float8_e5m2fnuz is wrong."""
+    """Return the distance from 1.0 to the next value of an 8-bit format; torch's eps of float8_e5m2fnuz is wrong."""
     values = torch.arange(256, dtype=torch.uint8).view(dtype).double()
     return float(values[values > 1].min()) - 1
 

@@ -24,7 +24,8 @@ class ExcusedByBaseline(Standard):
     Some golden results in raised precision are legitimately out of the target's reach: ``nan_to_num`` replaces inf by
     another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
     A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
-    times the baseline's, shares of elements at most the baseline's. NaN and inf that the target shares with the baseline, element by element, count as right.
+    times the baseline's, and shares of elements at most the baseline's. NaN and inf that the target shares with the
+    baseline, element by element, count as right.
     """
 
     inner: Standard

@@ -177,3 +177,14 @@ def test_the_process_exits_cleanly_while_recording(tmp_path):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert list(read_dump(tmp_path / "d/step0/rank/dump.json").records) == ["Torch.tanh.0.forward"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_tracing_sees_no_measurements(tmp_path):
+    def f(x):
+        return torch.tanh(x) + 1
+
+    plain = str(torch.jit.trace(f, torch.ones(2)).graph)
+    with record(tmp_path / "d"):
+        assert str(torch.jit.trace(f, torch.ones(2)).graph) == plain

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks.torch.checksums import crc32, xor64
-from msprobe_hooks.torch.statistics import Measured, measure
+from msprobe_hooks.torch.statistics import Deferred, Measured, _reduce, fetch, measure
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
 
@@ -180,3 +180,33 @@ def test_checksums_of_equal_bytes_are_equal_for_every_dtype():
     for dtype in (torch.bfloat16, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.int64):
         tensor = torch.ones(5).to(dtype)
         assert crc32(tensor) == crc32(tensor.clone()) != crc32(torch.zeros(5).to(dtype))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([1.5, -2.0, 4.0]),
+        torch.tensor([1.5, -2.0, 4.0]).half(),
+        torch.tensor([7, -3], dtype=torch.int64),
+        torch.tensor([True, False]),
+        torch.tensor([3 + 4j, 0j]),
+        torch.tensor(5),
+        torch.tensor([2**64 - 1, 1], dtype=torch.uint64),
+    ],
+    ids=lambda tensor: str(tensor.dtype),
+)
+def test_numbers_fetched_from_a_device_are_the_same(tensor):
+    reduced, rounds = _reduce(tensor, tensor.numel())
+    waiting = Deferred(reduced, tensor.numel(), rounds)
+    other = Deferred(*_deferred(torch.tensor([1.0, 2.0])))
+    fetch([waiting, other])
+    at_once = measure(tensor)
+    assert (waiting.max, waiting.min, waiting.mean) == (at_once.max, at_once.min, at_once.mean)
+    assert waiting.norm == at_once.norm
+    assert other.max == 2.0
+    assert not waiting.is_waiting
+
+
+def _deferred(tensor):
+    reduced, rounds = _reduce(tensor, tensor.numel())
+    return reduced, tensor.numel(), rounds

@@ -64,7 +64,9 @@ def _decode(code: CodeType, offset: int) -> CallSite:
         return CallSite(operator=_OLD_OPERATORS[operation] + ("=" if family == "INPLACE" else ""))
     count = step.arg or 0
     if step.opname == "CALL":
-        keywords = next((_constant(code, past) for past in reversed(before[-4:-1]) if past.opname == "KW_NAMES"), ())
+        # Python 3.11 puts PRECALL between the names and the call, 3.12 nothing, 3.13 has CALL_KW instead.
+        past = [one for one in before[-3:-1] if one.opname != "PRECALL"][-1:]
+        keywords = _constant(code, past[0]) if past and past[0].opname == "KW_NAMES" else ()
         return CallSite(positional=count - len(keywords), keywords=keywords)
     if step.opname in ("CALL_KW", "CALL_FUNCTION_KW"):
         keywords = _constant(code, before[-2])

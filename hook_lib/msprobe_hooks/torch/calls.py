@@ -33,6 +33,30 @@ _EXPOSING = frozenset(
 )
 
 
+# Functions that change arguments without moving their version counters: running statistics, renormalised rows.
+_WRITING = frozenset(
+    {
+        "Functional.batch_norm",
+        "Functional.instance_norm",
+        "Functional.embedding",
+        "Functional.embedding_bag",
+        "Torch.batch_norm",
+        "Torch.instance_norm",
+        "Torch.native_batch_norm",
+        "Torch._batch_norm_impl_index",
+        "Torch.batch_norm_update_stats",
+        "Torch.batch_norm_gather_stats",
+        "Torch.batch_norm_gather_stats_with_counts",
+        "Torch._fused_adamw_",
+    }
+)
+
+
+def is_traced() -> bool:
+    """Tell whether torch.compile or torch.jit.trace is looking, to whom measuring would become part of the program."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
+
+
 class CallMode(TorchFunctionMode):
     """Records the calls of one thread while it is on that thread's stack of modes.
 
@@ -51,10 +75,18 @@ class CallMode(TorchFunctionMode):
         if api is None:
             return self._pass(func, types, args, kwargs)
         recorder = self._recorder
-        if not recorder.is_recording or recorder.is_suspended or torch.compiler.is_compiling():
+        if not recorder.is_recording or recorder.is_suspended or is_traced():
             return func(*args, **kwargs)
         call = _begin(recorder, api, func, args, kwargs, sys._getframe(1))
-        return func(*args, **kwargs) if call is None else call.run(func, args, kwargs)
+        if call is None:
+            return func(*args, **kwargs)
+        result = call.run(func, args, kwargs)
+        if api.qualified == "Tensor.numpy":
+            recorder.measured.expose(args[0])
+        if api.qualified in _WRITING or api.qualified.startswith("NPU."):
+            for tensor in tensors_in((args, kwargs)):
+                recorder.measured.discard(tensor)
+        return result
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _EXPOSING and self._recorder.is_recording:
@@ -64,10 +96,15 @@ class CallMode(TorchFunctionMode):
         if body is None:
             return func(*args, **kwargs)
         with self:
-            return body(*args, **kwargs)
+            result = body(*args, **kwargs)
+        if func in _BACKWARD:
+            # Data parallelism reduces gradients in place, unseen, before this returns.
+            self._recorder.measured.forget()
+        return result
 
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
 class ApiCall:

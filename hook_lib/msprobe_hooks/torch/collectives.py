@@ -136,13 +136,16 @@ class CollectiveCall:
 
     def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
         """Take the arguments after the call, or note that it was never waited for."""
+        recorder = self._recorder
+        # Communication writes without moving version counters, into views as well.
+        recorder.measured.forget()
         if self._record is None or self._elements is None:
             return
-        recorder = self._recorder
+        wanted = recorder.directions.output and recorder.settings.task != "structure"
         try:
             if not is_complete:
                 self._record["exception"] = "never waited for"
-            elif given is not None and recorder.directions.output and recorder.settings.task != "structure":
+            elif given is not None and wanted:
                 args, kwargs = given
                 with Quiet():
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")

@@ -158,9 +158,11 @@ class Elements:
             if isinstance(value, types):
                 return convert(value)
         if isinstance(value, (torch.dtype, torch.device)):
-            kind = "torch.dtype" if isinstance(value, torch.dtype) else "torch.device"
-            self.details[path] = {"type": kind, "value": str(value)}
+            self.details[path] = {"type": f"torch.{type(value).__name__}", "value": str(value)}
             return {}
+        if isinstance(value, torch.layout):
+            self.details[path] = {"type": "torch.layout", "value": str(value)}
+            return None
         if isinstance(value, complex):
             self.details[path] = {"type": "complex", "value": [json_number(value.real), json_number(value.imag)]}
             return None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from msprobe_hooks.torch.calls import is_traced
 from msprobe_hooks.torch.gradients import Inputs, tensors_in
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import Recorder
@@ -48,11 +49,11 @@ class ModuleHooks:
         recorder, calls = self._recorder, self._calls
 
         def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if recorder.is_recording and not torch.compiler.is_compiling():
+            if recorder.is_recording and not is_traced():
                 calls.stack.append(_begin(recorder, prefix, module, args, kwargs))
 
         def end(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if torch.compiler.is_compiling():
+            if is_traced():
                 return
             # Recording may have been switched while the module ran.
             if calls.stack and calls.stack[-1].module is module:

@@ -23,7 +23,7 @@ from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import Elements, Pending, TensorEntry
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.statistics import Deferred, Measured, Statistics, fetch, measure
+from msprobe_hooks.torch.statistics import Deferred, Measured, Statistics, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TensorFiles
 from msprobe_hooks.writer import DumpWriter
 
@@ -82,9 +82,13 @@ class Recorder:
         return places.phase or (places.modules[-1] if places.modules else None)
 
     def enter_phase(self, phase: str | None) -> None:
-        """Say that this thread is in the optimizer or clips gradients, or with None that it no longer is."""
+        """Say that this thread is in the optimizer or clips gradients, or with None that it no longer is.
+
+        Fused optimizers change parameters without moving version counters, so all is measured anew.
+        """
         self._places.phase = phase
-        if phase is not None:
+        self.measured.forget()
+        if phase is not None and self.settings.level == "mix":
             with self.lock:
                 self._parents.append((phase, None))
 
@@ -249,7 +253,7 @@ class Recorder:
                 entry.fill(statistics)
 
     def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
-        statistics = self.measured(tensor)
+        statistics = self.measured(tensor if type(tensor) is Tensor else local_part(tensor))
         if type(statistics) is Deferred and statistics.is_waiting:
             self._pending.add(entry, statistics)
         else:
@@ -263,7 +267,7 @@ class Recorder:
     def _save(self, tensor: Tensor, name: str) -> str:
         files = self._files
         if files is not None:
-            files.save(tensor, name)
+            files.save(local_part(tensor), name)
         return name
 
     def _emit_backward(self, name: str, parent: str | None, arriving: list[Any], leaving: list[Any], kind: str) -> None:

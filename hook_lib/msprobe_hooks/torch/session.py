@@ -172,7 +172,7 @@ def _observers(recorder: Recorder) -> list[Observer]:
             from msprobe_hooks.torch.collectives import Collectives
 
             observers.append(Collectives(recorder))
-    if settings.level == "mix":
+    if settings.level != "debug":
         observers.append(Phases(recorder))
     if settings.level == "aten":
         observers.append(Operators(recorder))

@@ -80,6 +80,15 @@ def is_readable(tensor: Tensor) -> bool:
     )
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Return what this process holds of a distributed tensor; any other tensor is that part itself.
+
+    Looking at the whole of it would communicate, which an observer must not.
+    """
+    part: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
 def _is_symbolic(tensor: Tensor) -> bool:
     return any(base.__name__ in ("FakeTensor", "FunctionalTensor") for base in type(tensor).__mro__)
 
@@ -230,7 +239,9 @@ class Measured:
     """Remembers what was measured of a tensor, for as long as that tensor exists unchanged.
 
     A tensor is unchanged while it is the same object with the same version counter. Memory that was handed out past the
-    counter (``x.data``, ``x.numpy()``, ``x.data_ptr()``) is measured each time from then on.
+    counter (``x.data``, ``x.numpy()``, ``x.data_ptr()``) is measured each time from then on. What writes without moving
+    the counter must be told: running statistics of normalisation (``discard``), collectives, fused optimizers and the
+    gradient buckets of data parallelism (``forget``).
     """
 
     def __init__(self, measure: Callable[[Tensor], Statistics]) -> None:
@@ -257,6 +268,10 @@ class Measured:
         key = id(tensor)
         self._known.pop(key, None)
         self._exposed[key] = weakref.ref(tensor, lambda _: self._exposed.pop(key, None))
+
+    def discard(self, tensor: Tensor) -> None:
+        """Measure a tensor anew next time."""
+        self._known.pop(id(tensor), None)
 
     def forget(self) -> None:
         """Measure everything anew, as after a step."""

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from msprobe_hooks.reader import read_dump
+from msprobe_hooks.torch.interposition import Interposition
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+
+PRELUDE = """
+import sys, os, torch, torch.distributed as dist
+from torch.distributed import all_reduce as by_name
+from msprobe_hooks import record
+rank, world, port, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+x = torch.full((2,), float(rank + 1))
+before = dist.all_reduce
+with record(folder + "/d") as session:
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """Run a script's body in two processes of a gloo group and return each rank's records."""
+
+    def run(body):
+        script = PRELUDE + "".join(f"    {line}\n" for line in body) + "dist.barrier(); dist.destroy_process_group()\n"
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", script, str(rank), "2", "0", str(tmp_path)],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+        return [read_dump(tmp_path / f"d/step0/rank{rank}/dump.json") for rank in range(2)]
+
+    return run
+
+
+def test_collectives_are_recorded_per_rank_before_and_after(ranks):
+    for rank, dump in enumerate(ranks(["by_name(x)", "assert dist.all_reduce is before"])):
+        call = dump.forward("Distributed.all_reduce.0.forward")
+        assert call.args[0].max == rank + 1
+        assert call.output[0].max == 3.0
+
+
+def test_an_asynchronous_collective_is_recorded_when_it_is_waited_for(ranks):
+    body = ["work = dist.all_reduce(x, async_op=True)", "torch.tanh(torch.ones(2))", "work.wait()"]
+    for dump in ranks(body):
+        assert list(dump.records) == ["Torch.tanh.0.forward", "Distributed.all_reduce.0.forward"]
+        assert dump.forward("Distributed.all_reduce.0.forward").output[0].max == 3.0
+
+
+def test_receive_buffers_are_null_before_the_call(ranks):
+    body = ["out = torch.empty(4)", "dist.all_gather_into_tensor(out, x)", "parts = [torch.empty(2) for _ in range(2)]"]
+    body += ["dist.all_gather(parts, x)", "dist.broadcast(x, src=0)"]
+    for dump in ranks(body):
+        gathered = dump.forward("Distributed.all_gather_into_tensor.0.forward")
+        assert gathered.args[0] is None
+        assert (gathered.output[0].max, gathered.output[0].min) == (2.0, 1.0)
+        listed = dump.forward("Distributed.all_gather.0.forward")
+        assert [part.max for part in listed.output[0]] == [1.0, 2.0]
+        assert dump.forward("Distributed.broadcast.0.forward").output[0].max == 1.0
+
+
+def test_sends_and_receives_are_recorded(ranks):
+    body = [
+        "operations = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, torch.empty(2), 1 - rank)]",
+        "[work.wait() for work in dist.batch_isend_irecv(operations)]",
+        "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)",
+    ]
+    first, second = ranks(body)
+    assert "Distributed.batch_isend_irecv.0.forward" in first.records
+    assert "Distributed.send.0.forward" in first.records
+    assert second.forward("Distributed.recv.0.forward").output[0].max == 1.0
+
+
+def test_distributed_tensors_show_mesh_and_placement(ranks):
+    body = [
+        "from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor",
+        "mesh = DeviceMesh('cpu', [0, 1])",
+        "d = distribute_tensor(torch.ones(4, 2), mesh, [Shard(0)])",
+        "torch.tanh(d)",
+        "assert session.summary.errors == {}, session.summary.errors",
+    ]
+    for dump in ranks(body):
+        entry = dump.forward("Torch.tanh.0.forward").args[0]
+        assert entry.type == "torch.distributed.tensor.DTensor"
+        assert b"Shard" in bytes(dump.records["Torch.tanh.0.forward"])
+
+
+def test_data_parallel_gradients_are_those_that_the_optimizer_sees(ranks):
+    body = [
+        "torch.manual_seed(0)",
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))",
+        "model(x[None]).sum().backward()",
+        "torch.tanh(model.module.weight.grad)",
+    ]
+    for dump in ranks(body):
+        assert dump.forward("Torch.tanh.0.forward").args[0].max == 1.5
+
+
+def test_an_interposed_function_keeps_identity_and_signature_of_calls():
+    def plain(a, b=2, *, c=3):
+        return a + b + c
+
+    plain_before = plain
+    seen = []
+
+    def around(function, args, kwargs):
+        seen.append((args, kwargs))
+        return function(*args, **kwargs) * 10
+
+    outer, inner = Interposition(plain, around), Interposition(plain, around)
+    assert plain is plain_before
+    assert plain(1, c=4) == 700
+    inner.remove()
+    assert plain(1) == 60
+    outer.remove()
+    assert plain(1) == 6
+    assert len(seen) == 3
+
+
+def test_what_is_no_python_function_is_refused():
+    with pytest.raises(TypeError, match="is not a Python function"):
+        Interposition(len, lambda function, args, kwargs: None)

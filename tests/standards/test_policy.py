@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from msprobe_standards import Cascade, ExcusedByBaseline, MsprobeBenchmark, Policy, Standard, standard
+
+F16, BF16, F32, F64, I64 = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64
+F8 = torch.float8_e4m3fn
+
+
+def inner(by: Standard) -> Standard:
+    assert isinstance(by, ExcusedByBaseline)
+    return by.inner
+
+
+@pytest.mark.parametrize(
+    ("api", "name"),
+    [
+        ("relu", "binary_consistency"),
+        ("relu_", "binary_consistency"),
+        ("transpose", "binary_consistency"),
+        ("__getitem__", "binary_consistency"),
+        ("__setitem__", "binary_consistency"),
+        ("add.Tensor", "ulp"),
+        ("__iadd__", "ulp"),
+        ("__radd__", "ulp"),
+        ("__rsub__", "ulp"),
+        ("__truediv__", "ulp"),
+        ("special.expit", "ulp"),
+        ("gelu", "ulp"),
+        ("__matmul__", "benchmark"),
+        ("linalg.norm", "benchmark"),
+        ("softmax", "benchmark"),
+        ("addcmul", "benchmark"),
+        ("npu_fusion_attention", "benchmark"),
+        ("an_api_of_tomorrow", "benchmark"),
+    ],
+)
+def test_the_default_policy_knows_an_api_under_all_its_names(api: str, name: str) -> None:
+    assert Policy.load("default").select(api, output_dtype=F32).name == name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(I64, "binary_consistency"), (torch.bool, "binary_consistency"), (F8, "ulp")]
+)
+def test_the_dtype_of_the_output_may_decide(dtype: torch.dtype, name: str) -> None:
+    assert Policy.load("default").select("softmax", output_dtype=dtype).name == name
+
+
+def test_gradients_are_never_judged_as_exact_copies() -> None:
+    policy = Policy.load("default")
+    assert policy.select("transpose", output_dtype=F32, backward=True).name == "benchmark"
+    assert policy.select("add", output_dtype=F16, backward=True).name == "benchmark"
+
+
+def test_python_values_are_judged_as_float32() -> None:
+    policy = Policy.load("default")
+    assert policy.select("softmax", output_dtype=None) == policy.select("softmax", output_dtype=F32)
+
+
+def test_the_magnitude_of_a_complex_number_is_computed() -> None:
+    policy = Policy.load("default")
+    assert policy.select("abs", output_dtype=F32).name == "binary_consistency"
+    assert policy.select("abs", output_dtype=F32, input_dtypes=[torch.complex64]).name == "ulp"
+
+
+@pytest.mark.parametrize(
+    ("api", "dtype", "name"),
+    [
+        ("add", F16, "absolute_threshold"),
+        ("add_", F32, "absolute_threshold"),
+        ("sort", F32, "binary_consistency"),
+        ("matmul", BF16, "msprobe_ulp"),
+        ("conv2d", F16, "thousandth"),
+        ("softmax", F32, "msprobe_benchmark"),
+        ("softmax", I64, "binary_consistency"),
+        ("softmax", F64, "not_compared"),
+        ("__truediv__", F32, "msprobe_benchmark"),
+    ],
+)
+def test_msprobe_1_2_has_a_standard_per_api_for_recorded_baselines(api: str, dtype: torch.dtype, name: str) -> None:
+    policy = Policy.load("msprobe-1.2")
+    assert policy.select(api, output_dtype=dtype, recorded_baseline=True).name == name
+    assert policy.select(api, output_dtype=dtype) == Cascade()
+
+
+@pytest.mark.parametrize(
+    ("api", "level", "limits"),
+    [
+        ("layer_norm", None, (1.2, 2, 1.2)),
+        ("embedding", None, (1.5, 5, 1.5)),
+        ("softmax", None, (2, 10, 2)),
+        ("softmax", "L2", (1.2, 2, 1.2)),
+        ("softmax", "L1", (1.5, 5, 1.5)),
+        ("layer_norm", "L0", (2, 10, 2)),
+    ],
+)
+def test_msprobe_26_has_levels(api: str, level: str | None, limits: tuple[float, float, float]) -> None:
+    by = Policy.load("msprobe-26", level).select(api, output_dtype=F16, recorded_baseline=True)
+    assert isinstance(by, MsprobeBenchmark)
+    assert (by.rmse, by.max_rel_error, by.mean_rel_error) == limits
+
+
+def test_msprobe_26_judges_by_input_and_quantization() -> None:
+    policy = Policy.load("msprobe-26")
+    assert policy.select("x", output_dtype=F16, input_dtypes=[F8], recorded_baseline=True).name == "absolute_threshold"
+    assert policy.select("x", output_dtype=F8).name == "ulp"
+    by_one = standard("binary_consistency", max_abs_err=1)
+    assert policy.select("npu_dynamic_quant", output_dtype=torch.int8) == by_one
+
+
+def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "rules:\n"
+        "  - {standard: ulp, limits: {max_ulp: 3}, apis: [matmul], output: [bfloat16], framework: mindspore}\n"
+        "  - {standard: thousandth}\n"
+    )
+    policy = Policy.load(path)
+    assert policy.name == "mine"
+    assert policy.select("matmul", output_dtype=BF16, framework="mindspore") == standard("ulp", max_ulp=3)
+    assert policy.select("matmul", output_dtype=BF16) == standard("thousandth")
+    assert policy.select("matmul", output_dtype=F16, framework="mindspore") == standard("thousandth")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", r"a policy is a mapping with the keys name"),
+        ("rules: 3", r"rules: 3 is not a list of rules"),
+        ("rules: []", r"rules: \[\] is not a list of rules"),
+        ("rule: []", r"unknown key 'rule' with value \[\] \(allowed: name, "),
+        ("rules: [{standard: ulp}", r"not valid YAML"),
+        ("rules: [{apis: [a]}]", r"rules\[0\]: .* is not a mapping with a 'standard'"),
+        ("rules: [{standard: ulps}]", r"rules\[0\]: unknown standard 'ulps' \(known: "),
+        ("rules: [{standard: ulp, limits: {ulp: 1}}]", r"rules\[0\]: standard 'ulp' has no limit 'ulp'"),
+        ("rules: [{standard: ulp, limits: 3}]", r"rules\[0\]: limits: 3 is not a mapping"),
+        (
+            "rules: [{standard: ulp, api: [a]}]",
+            r"rules\[0\]: unknown key 'api' with value \['a'\] \(allowed: standard, ",
+        ),
+        ("rules: [{standard: ulp, apis: add}]", r"rules\[0\]: apis: 'add' is not a list of names"),
+        ("rules: [{standard: ulp, output: [half16]}]", r"rules\[0\]: output: 'half16' \(allowed: bool, int, float, "),
+        ("rules: [{standard: ulp, backward: maybe}]", r"rules\[0\]: backward: 'maybe' \(allowed: True, False\)"),
+        ("rules: [{standard: ulp, framework: jax}]", r"rules\[0\]: framework: 'jax' \(allowed: pytorch, mindspore\)"),
+        ("rules: [{standard: ulp, level: L1}]", r"rules\[0\]: level: 'L1' \(allowed: none\)"),
+        ("{names: fuzzy, rules: [{standard: ulp}]}", r"names: 'fuzzy' \(allowed: exact, loose\)"),
+    ],
+)
+def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"mine.yaml: {message}"):
+        Policy.load(path)
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown policy 'strict' \(known: default, msprobe-1.2, msprobe-26, or"):
+        Policy.load("strict")
+
+
+def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown level 'L9' \(allowed: L0, L1, L2\)"):
+        Policy.load("msprobe-26", "L9")
+    with pytest.raises(ValueError, match=r"unknown level 'L1' \(allowed: none, this policy has no levels\)"):
+        Policy.load("default", "L1")
+
+
+def test_a_missing_policy_file_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Policy.load(tmp_path / "none.yaml")
+
+
+def test_importing_the_package_costs_neither_torch_nor_numpy() -> None:
+    code = "import msprobe_standards, sys; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_apis_rule_is_unique_within_its_conditions() -> None:
+    policy = Policy.load("default")
+    seen: dict[object, int] = {}
+    for number, rule in enumerate(policy.rules):
+        for api in rule.apis or ():
+            condition = (api, rule.output, rule.input, rule.backward)
+            assert condition not in seen, f"{api} is in rules {seen[condition]} and {number}"
+            seen[condition] = number

@@ -1,0 +1,13 @@
+"""The planted faults, each of which a policy should find."""
+
+from __future__ import annotations
+
+from tests.verdict_quality import faults_of_gradients, faults_of_kernels, faults_of_rounding
+from tests.verdict_quality.fault import Variant
+
+FAULTS: tuple[Variant, ...] = tuple(
+    found
+    for module in (faults_of_rounding, faults_of_kernels, faults_of_gradients)
+    for found in vars(module).values()
+    if isinstance(found, Variant)
+)
