@@ -38,10 +38,11 @@ class ItemLog:
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome and what the plugin attached."""
+        """Keep what the plugin attached and how a failure ends."""
         if report.when == "call":
             checked = getattr(report, "msprobe", None)
-            self.items.setdefault(report.nodeid, {}).update(outcome=report.outcome, checked=checked)
+            failure = report.longreprtext[-200:] if report.failed else ""
+            self.items.setdefault(report.nodeid, {}).update(checked=checked, failure=failure)
 
     def pytest_sessionfinish(self) -> None:
         """Write everything."""

@@ -51,7 +51,7 @@ class RecordItem(pytest.Item):
         try:
             with deadline(options.timeout, ends_process=worker.is_replaceable):
                 result = worker.check(self.dump, self.name)
-        except (DumpError, ValueError) as error:
+        except DumpError as error:
             result = self._malformed(error)
         except DeadlineExceededError as error:
             worker.abandon(self.dump, self.name)
@@ -71,7 +71,7 @@ class RecordItem(pytest.Item):
         if verdict.outcome == "warn":
             warnings.warn(PrecisionWarning(f"{self.name}: {verdict.reason}"), stacklevel=1)
 
-    def _malformed(self, error: Exception) -> DirectionResult:
+    def _malformed(self, error: DumpError) -> DirectionResult:
         text = str(error)
         where = "" if text.startswith("$") else f"{record_path(self.name)}: "
         return broken(self.name, "record", f"{where}{text}")

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 
@@ -44,6 +45,9 @@ class Options:
     unique: bool
     csv: Path | None
     timeout: float | None
+    journal: Path | None
+    resume: bool
+    rerun: tuple[str, ...]
 
 
 options_key = pytest.StashKey[Options]()
@@ -87,6 +91,19 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
     add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
+    add(
+        "--msprobe-resume",
+        metavar="JOURNAL",
+        help="run what this journal lacks, and go on writing it",
+    )
+    add(
+        "--msprobe-rerun",
+        metavar="OUTCOMES",
+        action="append",
+        default=[],
+        help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
+    )
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
@@ -107,6 +124,9 @@ def read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
         timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
+        journal=_journal(config),
+        resume=bool(config.getoption("msprobe_resume")),
+        rerun=_outcomes(config),
     )
 
 
@@ -184,6 +204,26 @@ def _folder(config: pytest.Config) -> Path | None:
     if path.exists() and not path.is_dir():
         raise pytest.UsageError(f"--msprobe-csv {text!r}: is a file; wants a folder")
     return path
+
+
+def _journal(config: pytest.Config) -> Path | None:
+    new, resumed = config.getoption("msprobe_journal"), config.getoption("msprobe_resume")
+    if new and resumed:
+        raise pytest.UsageError(
+            "--msprobe-journal starts a journal and --msprobe-resume goes on with one: give one of them"
+        )
+    text: str | None = new or resumed
+    return None if text is None else Path(config.invocation_params.dir / text)
+
+
+def _outcomes(config: pytest.Config) -> tuple[str, ...]:
+    outcomes = _patterns(config.getoption("msprobe_rerun"))
+    for outcome in outcomes:
+        if outcome not in OUTCOMES:
+            raise pytest.UsageError(f"--msprobe-rerun {outcome!r}: allowed are {', '.join(OUTCOMES)}")
+    if outcomes and not config.getoption("msprobe_resume"):
+        raise pytest.UsageError("--msprobe-rerun says what to run again of a journal: give --msprobe-resume JOURNAL")
+    return outcomes
 
 
 def _patterns(texts: list[str]) -> tuple[str, ...]:

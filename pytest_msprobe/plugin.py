@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe import collection, distribution, marks, options, reporting
+from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.fixtures import precision
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
     config.stash[worker_key] = Worker(config, chosen, devices)
     reporting.register(config)
+    journaling.start(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
@@ -51,6 +52,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the user does not want checked."""
     collection.select_items(config, config.stash[options_key], items)
+    journaling.leave_out_settled(config, items)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -94,6 +96,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_configure_node(node: Any) -> None:
     """Give a new xdist worker its slot."""
     distribution.give_slot(node)
+    journaling.tell_worker(node.config, node.workerinput)
 
 
 @pytest.hookimpl(optionalhook=True)

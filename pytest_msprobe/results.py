@@ -17,7 +17,8 @@ from pytest_msprobe.replay.skips import SkipReason
 class OutputResult:
     """The verdict on one output or gradient; dtypes and shape are empty for values that are no tensors.
 
-    ``measured`` holds every metric where a report asked for all of them.
+    ``measured`` holds every metric where a report asked for all of them, ``difference`` where and how much a wrong
+    tensor differs, in words.
     """
 
     path: str
@@ -26,6 +27,7 @@ class OutputResult:
     golden_dtype: str = ""
     shape: tuple[int, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
+    difference: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Worker:
     def check(self, dump: Dump, record: str) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
 
-        Raises DumpError or ValueError where the record is malformed.
+        Raises DumpError where the record is malformed or a tensor file is unusable.
         """
         try:
             replay = self._replay(dump, record)
@@ -116,7 +116,10 @@ class Worker:
         )
 
     def _replay(self, dump: Dump, record: str) -> Replay:
-        forward = f"{parse_api_name(record).key}.forward"
+        try:
+            forward = f"{parse_api_name(record).key}.forward"
+        except ValueError as error:
+            raise RecordError(record_path(record), str(error)) from None
         if self._last is not None and self._last[0] is dump and self._last[1] == forward:
             return self._last[2]
         self.forget()

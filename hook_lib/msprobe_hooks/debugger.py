@@ -131,6 +131,8 @@ class PrecisionDebugger:
     def _finish(self) -> None:
         atexit.unregister(self._finish)
         summary = self._session.close()
+        if self._session.recorder.is_abandoned:
+            return
         self._report_failure(self._session)
         sys.stderr.write(f"msprobe_hooks: {summary}\n")
         PrecisionDebugger._instance = None

@@ -89,6 +89,12 @@ def shared_name(qualified_api: str) -> str:
     return _ALIASES.get(qualified_api, qualified_api)
 
 
+def backward_of(module_name: str) -> str:
+    """Return the backward name of a module call whose forward name is given."""
+    head, _, call = module_name.rpartition(".")
+    return f"{head.removesuffix('.forward')}.backward.{call}"
+
+
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.
 

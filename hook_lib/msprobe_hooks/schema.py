@@ -191,7 +191,7 @@ def _element(value: object, path: str, depth: int) -> Element:
         return MappingElement({key: _member(item, f"{path}.{key}", depth) for key, item in fields.items()})
     if kind in TENSOR_TYPES:
         return _tensor(kind, fields, path)
-    return ValueElement(kind, _value(kind, fields))
+    return ValueElement(kind, _value(kind, fields, path))
 
 
 def _member(value: object, path: str, depth: int) -> Element:
@@ -201,10 +201,10 @@ def _member(value: object, path: str, depth: int) -> Element:
     return _element(value, path, depth + 1)
 
 
-def _value(kind: str, fields: Mapping[str, object]) -> object:
+def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
     value = fields.get("format") if kind == "torch.memory_format" else fields.get("value")
     if kind == "float" and isinstance(value, str):
-        return float(value)
+        return _NON_FINITE[value] if value in _NON_FINITE else _refuse(f"{path}.value", "a number", value)
     return value if "value" in fields or value is not None else dict(fields)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import sys
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -70,11 +69,3 @@ def _in_words(frames: list[tuple[CodeType, int]]) -> list[str]:
         for code, line in frames
         if not code.co_filename.startswith(_OWN_FOLDER)
     ]
-
-
-def caller(depth: int) -> FrameType | None:
-    """Return the frame ``depth`` levels above the function that asks, or None where the stack is shorter."""
-    try:
-        return sys._getframe(depth + 1)
-    except ValueError:
-        return None

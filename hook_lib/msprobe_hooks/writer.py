@@ -69,10 +69,6 @@ class JsonStream:
             os.close(self._file)
             self._file = -1
 
-    def abandon(self) -> None:
-        """Let the descriptor go without touching the file, as a forked child must."""
-        self.close()
-
     def _write(self, text: bytes) -> None:
         # Text and tail go out together, so that only a kill inside this one system call can leave a torn file.
         view = memoryview(text + self._tail)

@@ -1,16 +1,16 @@
 """The journal: one JSON line per settled item, written when it settles, read again to resume or to report.
 
-The first line is a header that says what was checked and how. A line is written with one system call and a run holds the
-file's lock, so a journal has whole lines but for a last one that a dying process cut short; that one is dropped.
+The first line is a header that says what was checked and how. A line is written with one system call and a run holds
+the lock of the file, so a journal has whole lines but for a last one that a dying process cut short; it is dropped.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import os
-from collections.abc import Iterator
+import math
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
 
 import msgspec
 
@@ -50,10 +50,19 @@ class Journal(msgspec.Struct, frozen=True):
     entries: dict[str, Entry]
 
 
+#: What may come of an item: a verdict's outcomes, and the ways in which an item can fail to reach one.
+OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom")
+
+
+def outcome_of(result: DirectionResult) -> str:
+    """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
+    verdict = result.verdict
+    return verdict.standard if verdict.outcome == "fail" and verdict.standard in OUTCOMES else verdict.outcome
+
+
 def fingerprint(path: Path) -> str:
     """Return a short digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def read_journal(path: Path, size: int | None = None) -> Journal:
@@ -91,39 +100,79 @@ def _decode_header(path: Path, line: bytes) -> Header:
 
 def _decode_entry(path: Path, number: int, line: bytes) -> Entry:
     try:
-        return _decoder.decode(line)
+        # Lax, because JSON has no infinity: those numbers are strings.
+        return msgspec.convert(msgspec.json.decode(line), Entry, strict=False)
     except msgspec.MsgspecError as error:
-        raise JournalError(f"{path}: line {number} is damaged ({error}); delete that line to go on without it") from None
+        raise JournalError(
+            f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
+        ) from None
 
 
-_decoder = msgspec.json.Decoder(Entry, float_hook=float)
-_encoder = msgspec.json.Encoder()
+def _encode(entry: Entry) -> bytes:
+    return msgspec.json.encode(_without_infinities(msgspec.to_builtins(entry))) + b"\n"
+
+
+def _without_infinities(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_infinities(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_without_infinities(value) for value in tree]
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
 class JournalWriter:
-    """Appends to one journal, alone. Raises JournalError where the file is in use, foreign or of other content."""
+    """Appends to one journal, alone.
+
+    Raises JournalError where the file is in use, is no journal, or is about something else than ``header`` says.
+    """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = path.open("ab", buffering=0)
+        self._file = path.open("a+b", buffering=0)
         _lock(self._file, path)
-        if self._file.tell() == 0:
-            self._file.write(_encoder.encode(header) + b"\n")
+        if path.stat().st_size == 0:
+            self._append(msgspec.json.encode(header) + b"\n")
         else:
-            _require_same(path, read_journal(path).header, header)
-            _drop_cut_line(path)
+            require_same(path, read_journal(path).header, header)
+            _drop_cut_line(self._file)
 
     def write(self, entry: Entry) -> None:
-        """Append one entry. Raises JournalError where the disk is full."""
-        line = _encoder.encode(_finite(entry)) + b"\n"
-        try:
-            written = self._file.write(line)
-        except OSError as error:
-            raise JournalError(f"{self.path}: cannot be written: {error.strerror}") from None
-        if written != len(line):
-            raise JournalError(f"{self.path}: the disk is full")
+        """Append one entry. Raises JournalError where the disk does not take it."""
+        self._append(_encode(entry))
 
     def close(self) -> None:
         """Close the file and give up its lock."""
         self._file.close()
+
+    def _append(self, line: bytes) -> None:
+        try:
+            complete = self._file.write(line) == len(line)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be written: {error.strerror}") from None
+        if not complete:
+            raise JournalError(f"{self.path}: the disk is full")
+
+
+def require_same(path: Path, found: Header, wanted: Header) -> None:
+    """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
+    for name in ("policy", "level", "device", "seed", "real_data"):
+        before, now = getattr(found, name), getattr(wanted, name)
+        if before != now:
+            raise JournalError(f"{path}: was made with {name} {before}, this run has {now}; use another journal")
+    if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
+        raise JournalError(f"{path}: was made from other dumps, or they have changed since; use another journal")
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise JournalError(f"{path}: another run is writing this journal; give each run its own") from None
+
+
+def _drop_cut_line(file: IO[bytes]) -> None:
+    file.seek(0)
+    whole = file.read().rfind(b"\n") + 1
+    file.truncate(whole)

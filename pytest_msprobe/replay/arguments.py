@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,7 +20,10 @@ from pytest_msprobe.replay.tensor_files import load_tensor
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
 _INDEXING = ("__getitem__", "__setitem__")
-_DTYPE_OR_DEVICE_FIRST = ("to", "type")
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+
+# Devices take class numbers of any width, torch's CPU of 64 bits only.
+_CLASS_TARGETS = ("cross_entropy", "nll_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,11 @@ def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:
         raise Skip(SkipReason.NO_ARGUMENTS)
     source = tensor_source(call, seed=seed, real_data=real_data)
     args = tuple(_positional(call, source))
-    kwargs = {key: _argument(element, f"kwargs.{key}", source) for key, element in record.kwargs.items()}
-    drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(record.args))
+    kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
+    if call.name.api in _CLASS_TARGETS:
+        args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
+    recorded = [*record.args, *record.kwargs.values()]
+    drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(recorded))
     if drawn:
         args, kwargs = constrain(call.name.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
@@ -68,23 +75,55 @@ def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
 
 
 def _positional(call: Call, source: TensorSource) -> list[Any]:
+    recorded = call.forward.args
     args = [
-        _lost_argument(call) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
-        for i, element in enumerate(call.forward.args)
+        _lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        for i, element in enumerate(recorded)
     ]
-    if call.name.api in _INDEXING and len(args) > 1 and isinstance(args[1], list):
+    if call.name.api == "to":
+        args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
+    if call.name.api in _INDEXING and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
         # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
         args[1] = tuple(args[1])
     return args
 
 
-def _lost_argument(call: Call) -> Any:
+def _named(element: Element, key: str, source: TensorSource) -> Any:
+    if key == "device" and element is not None:
+        return DeviceArgument()
+    return _argument(element, f"kwargs.{key}", source)
+
+
+def _widened(value: Any) -> Any:
+    return value.long() if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int16) else value
+
+
+def _names_device(value: Any) -> bool:
+    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+
+
+def _is_position_list(call: Call) -> bool:
+    """Tell whether an index of whole numbers was a list, ``x[[0, 2]]``, and not a tuple, ``x[0, 2]``."""
+    source, index = call.forward.args[:2]
+    if not (isinstance(source, TensorElement) and isinstance(index, list)):
+        return False
+    if not all(isinstance(part, ValueElement) and part.type == "int" for part in index):
+        return False
+    output = next(walk_tensors(call.forward.output), None)
+    as_list = (len(index), *source.shape[1:])
+    return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
+
+
+def _lost_argument(call: Call, position: int) -> Any:
     """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
     record = call.forward
     outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))
-    if call.name.api in _DTYPE_OR_DEVICE_FIRST and outputs and inputs:
-        return DeviceArgument() if outputs[0].dtype == inputs[0].dtype else dtype_named(outputs[0].dtype)
-    raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
+    if not outputs:
+        raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
+    is_followed = record.args[position + 1 : position + 2] == [MappingElement({})]
+    if call.name.api == "to" and (is_followed or (inputs and outputs[0].dtype == inputs[0].dtype)):
+        return DeviceArgument()
+    return dtype_named(outputs[0].dtype)
 
 
 def _argument(element: Element, path: str, source: TensorSource) -> Any:
@@ -102,21 +141,21 @@ def _argument(element: Element, path: str, source: TensorSource) -> Any:
 
 def _value(element: ValueElement, path: str) -> Any:
     value = element.value
-    if element.type == "slice":
+    if element.type == "slice" and isinstance(value, list) and len(value) == 3:
         return slice(*value)
     if element.type == "ellipsis":
         return ...
-    if element.type == "torch.Size":
+    if element.type == "torch.Size" and isinstance(value, list):
         return torch.Size(value)
     if element.type == "torch.dtype":
-        return dtype_named(value)
+        return dtype_named(str(value))
     if element.type == "torch.device":
         return DeviceArgument()
     if element.type == "torch.memory_format":
         return _torch_constant(value, torch.memory_format, path)
     if element.type == "torch.layout":
         return _torch_constant(value, torch.layout, path)
-    if element.type == "complex":
+    if element.type == "complex" and isinstance(value, list) and len(value) == 2:
         return complex(*value)
     if isinstance(value, (bool, int, float, str)):
         return value

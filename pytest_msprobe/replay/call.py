@@ -20,6 +20,15 @@ class Call:
     tensor_folder: Path
 
 
+_NAMESPACES = frozenset({"fft", "linalg", "special"})
+
+
+def operation(api: str) -> str:
+    """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor."""
+    head, _, rest = api.partition(".")
+    return rest if head in _NAMESPACES else head
+
+
 def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> Call:
     """Decode a call from a dump by the name of its forward record, with its backward record if that is wanted.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +25,7 @@ from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tree import tensors_with_paths
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
-from pytest_msprobe.results import CallResult, DirectionResult, OutputResult
+from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
 
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
@@ -47,25 +47,31 @@ class Replay:
 
     def forward(self) -> DirectionResult:
         """Check the forward record."""
-        return settle(f"{self.call.name.key}.forward", lambda: judge_forward(self._trial, self._select, **self._extent))
+        return self._settle("forward", judge_forward)
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
-        return settle(
-            f"{self.call.name.key}.backward", lambda: judge_backward(self._trial, self._select, **self._extent)
-        )
+        return self._settle("backward", judge_backward)
 
-    @property
-    def _extent(self) -> dict[str, bool]:
-        return {"measure_all": self._setup.measure_all}
+    def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
+        with warnings.catch_warnings():
+            # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+            warnings.simplefilter("ignore")
+            return settle(
+                f"{self.call.name.key}.{direction}",
+                lambda: judge(self._trial, self._select, measure_all=self._setup.measure_all),
+            )
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
-        return self._setup.policy.select(
-            self.call.name.api,
-            output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
-            input_dtypes=self._input_dtypes,
-            backward=direction == "backward",
-        )
+        try:
+            return self._setup.policy.select(
+                self.call.name.api,
+                output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
+                input_dtypes=self._input_dtypes,
+                backward=direction == "backward",
+            )
+        except ValueError as error:
+            raise _NoRuleError(str(error)) from None
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
@@ -98,6 +104,10 @@ class Replay:
         return Trial(subject, setup.device)
 
 
+class _NoRuleError(Exception):
+    """The policy has no rule for an output."""
+
+
 def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
     """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
     started = time.perf_counter()
@@ -105,9 +115,11 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
         outputs = judged()
     except Skip as skip:
         return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+    except _NoRuleError as error:
+        return broken(record, "policy", str(error))
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
-        return DirectionResult(record, Verdict("fail", "run", reason, margin=math.inf))
+        return broken(record, "run", reason)
     decided = worst(output.verdict for output in outputs)
     if decided is None or decided.outcome == "skip":
         reason = decided.reason if decided else SkipReason.UNSPECIFIED.value

@@ -22,9 +22,9 @@ def plain_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     return func(*args, **kwargs)
 
 
-def golden_side(api: str, arguments: Arguments) -> Side:
+def golden_side(operation: str, arguments: Arguments) -> Side:
     """Return the side that computes the golden result of a call with these arguments."""
-    if api in _ABOUT_THE_DTYPE or _reinterprets_bytes(api, arguments):
+    if operation in _ABOUT_THE_DTYPE or _reinterprets_bytes(operation, arguments):
         return baseline_side(None)
     precision = golden_float(_dtypes(arguments.args, arguments.kwargs))
 
@@ -42,8 +42,8 @@ def baseline_side(autocast: torch.dtype | None) -> Side:
     return Side(lambda tensor: tensor.detach().clone(), lambda dtype: dtype, _CPU, plain_call, autocast)
 
 
-def _reinterprets_bytes(api: str, arguments: Arguments) -> bool:
-    return api == "view" and any(
+def _reinterprets_bytes(operation: str, arguments: Arguments) -> bool:
+    return operation == "view" and any(
         isinstance(value, torch.dtype) for value in (*arguments.args, *arguments.kwargs.values())
     )
 

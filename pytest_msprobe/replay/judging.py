@@ -10,8 +10,9 @@ import torch
 
 from msprobe_hooks.names import Direction
 from msprobe_standards import Standard, Verdict, judge_tree, measure
+from pytest_msprobe.replay.difference import describe_difference
 from pytest_msprobe.replay.random_apis import RandomProperty, random_property
-from pytest_msprobe.replay.selections import accept_equal_selections
+from pytest_msprobe.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.replay.side import Run
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tree import map_tensors, tensors_with_paths
@@ -29,10 +30,12 @@ def judge_forward(trial: Trial, select: SelectStandard, *, measure_all: bool = F
         return [_output_result("output", randomness.check_forward(output), output, None)]
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
     api = trial.subject.api
+    if trial.golden.output is None and not trial.golden.changed:
+        raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
     golden = _all_of(api, trial.golden, _detached)
     target = _all_of(api, trial.target, trial.device.get)
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
-    target["output"] = accept_equal_selections(api, arguments, target["output"], golden["output"])
+    target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
 
     def baseline() -> Any:
         return trial.baseline and _all_of(api, trial.baseline, _detached)
@@ -46,7 +49,7 @@ def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = 
     randomness = _randomness(trial)
     if randomness is not None:
         return [_judge_random_gradients(trial, randomness)]
-    golden = {"grad": _present(trial.golden_gradients, _detached)}
+    golden = {"grad": _golden_gradients(trial)}
     target = {"grad": _present(trial.target_gradients, trial.device.get)}
 
     def baseline() -> Any:
@@ -127,6 +130,20 @@ def _detached(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
+def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
+    gradients = _present(trial.golden_gradients, _detached)
+    if len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+        return gradients
+    # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(_detached, trial.golden.output))
+    arriving = trial.grad_outputs["0"]
+    return {
+        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, arriving, gradient)
+        for path, gradient in gradients.items()
+    }
+
+
 def _present(
     gradients: Mapping[str, torch.Tensor | None], get: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, torch.Tensor]:
@@ -144,7 +161,12 @@ def _output_result(
         golden_dtype="" if golden is None else str(golden.dtype),
         shape=() if tensor is None else tuple(tensor.shape),
         measured=_measured(tensor, golden) if measure_all else {},
+        difference=_difference(tensor, golden) if verdict.outcome in ("fail", "warn") else "",
     )
+
+
+def _difference(target: torch.Tensor | None, golden: torch.Tensor | None) -> str:
+    return "" if target is None or golden is None else describe_difference(target, golden)
 
 
 def _measured(target: torch.Tensor | None, golden: torch.Tensor | None) -> dict[str, float]:

@@ -14,6 +14,7 @@ import torch
 
 from msprobe_hooks.schema import Number, TensorElement
 from pytest_msprobe.replay.dtypes import dtype_named
+from pytest_msprobe.replay.failures import describe_error, is_out_of_memory
 from pytest_msprobe.replay.skips import Skip, SkipReason
 
 _INT64 = torch.iinfo(torch.int64)
@@ -36,6 +37,15 @@ def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
     appear where the statistics show them. Raises Skip where the dtype is unknown or cannot be drawn.
     """
     dtype = dtype_named(element.dtype)
+    try:
+        return _random_of(element, dtype, seed)
+    except (RuntimeError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise Skip(SkipReason.MEMORY, describe_error(error)) from None
+        raise Skip(SkipReason.UNKNOWN_DTYPE, f"{element.dtype} cannot be drawn: {error}") from None
+
+
+def _random_of(element: TensorElement, dtype: torch.dtype, seed: int) -> torch.Tensor:
     if 0 in element.shape:
         return torch.empty(element.shape, dtype=dtype)
     generator = torch.Generator().manual_seed(seed)
@@ -45,10 +55,7 @@ def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
         return _random_complex(element, dtype, generator)
     if dtype.is_floating_point:
         return _random_float(element, dtype, generator)
-    try:
-        return _random_integer(element, dtype, generator, seed)
-    except (RuntimeError, TypeError) as error:
-        raise Skip(SkipReason.UNKNOWN_DTYPE, f"{element.dtype} cannot be drawn: {error}") from None
+    return _random_integer(element, dtype, generator, seed)
 
 
 def _random_bool(element: TensorElement, generator: torch.Generator) -> torch.Tensor:
@@ -65,7 +72,11 @@ def _random_integer(element: TensorElement, dtype: torch.dtype, generator: torch
     if dtype in _WIDE_UNSIGNED:
         name = str(dtype).removeprefix("torch.")
         drawn = np.random.default_rng(seed).integers(low, high, size=element.shape, dtype=name, endpoint=True)
-        return torch.from_numpy(np.asarray(drawn))
+        wide = np.asarray(drawn)
+        wide.flat[0], wide.flat[-1] = low, high
+        return torch.from_numpy(wide)
+    if low == high:
+        return torch.full(element.shape, low, dtype=dtype)
     # torch excludes the upper end, which int64's largest value cannot lie below; the end is placed afterwards.
     values = torch.randint(low, min(high, _INT64.max - 1) + 1, element.shape, generator=generator, dtype=dtype)
     return _with_ends(values, low, high)
@@ -109,7 +120,10 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
 def _uniform(
     shape: tuple[int, ...], low: float, high: float, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
-    return torch.rand(shape, generator=generator, dtype=dtype).mul_(high - low).add_(low)
+    values = torch.rand(shape, generator=generator, dtype=dtype)
+    if not math.isfinite(high - low):
+        return values.mul_(high / 2 - low / 2).add_(low / 2).mul_(2)
+    return values.mul_(high - low).add_(low)
 
 
 def _fits_float32(span: float) -> bool:
@@ -118,18 +132,16 @@ def _fits_float32(span: float) -> bool:
 
 def _finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
     """Return the range of the finite values; what the dump does not tell is made up around what it does."""
-    largest = torch.finfo(dtype).max
+    limits = torch.finfo(dtype)
     known = [
         float(bound)
         for bound in (element.finite_min, element.finite_max, element.min, element.max, element.mean)
         if bound is not None and math.isfinite(bound)
     ]
-    if not known:
-        return -1.0, 1.0
-    low, high = min(known), max(known)
+    low, high = (min(known), max(known)) if known else (-1.0, 1.0)
     if low == high and element.max == math.inf:
         high = low + max(1.0, abs(low))
-    return max(low, -largest), min(high, largest)
+    return max(low, limits.min), min(high, limits.max)
 
 
 class _Peak(NamedTuple):
@@ -160,7 +172,8 @@ def _with_non_finite(values: torch.Tensor, element: TensorElement) -> torch.Tens
         flat[0 if everywhere else flat.numel() // 2 :: 1 if everywhere else flat.numel()] = math.nan
         return values
     if minimum == -math.inf:
-        flat[:: 1 if maximum == -math.inf else 2] = -math.inf
+        everywhere = maximum == -math.inf or flat.numel() == 1
+        flat[: None if everywhere else -1 : 1 if everywhere else 2] = -math.inf
     if maximum == math.inf:
         flat[0 if minimum == math.inf else -1 :] = math.inf
     return values

@@ -19,45 +19,68 @@ _ORDERINGS = frozenset({"sort", "argsort", "topk"})
 
 
 def accept_equal_selections(
-    api: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any
+    operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any
 ) -> Any:
     """Return the target's output with each index that selects the same value as golden's replaced by golden's.
 
     ``arguments`` are positional and keyword arguments in the recorded dtypes; ``target`` and ``golden`` are CPU
-    outputs. Positions that an ordering selects twice stay as they are, and so fail.
+    outputs, a single one in a list. Positions that an ordering selects twice stay as they are, and so fail.
     """
     args, kwargs = arguments
     source = args[0] if args else kwargs.get("input")
     if not isinstance(source, torch.Tensor) or source.dim() == 0:
         return target
-    if api in _OF_INDICES:
-        return _same_or(target, golden, lambda: _accepted(api, args, kwargs, source, target, golden))
-    if api in _OF_VALUES_AND_INDICES and _is_pair(target) and _is_pair(golden):
-        values, indices = target
-        accepted = _same_or(indices, golden[1], lambda: _accepted(api, args, kwargs, source, indices, golden[1]))
-        return (values, accepted)
-    return target
+    expected = 1 if operation in _OF_INDICES else 2 if operation in _OF_VALUES_AND_INDICES else None
+    if len(target) != expected or len(golden) != expected:
+        return target
+    *values, indices = target
+    right = golden[-1]
+    indices = _same_or(indices, right, lambda: _accepted(operation, args, kwargs, source, indices, right))
+    return type(target)([*values, indices])
 
 
-def _is_pair(output: Any) -> bool:
-    return isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], torch.Tensor)
+def gradient_of_selection(
+    operation: str,
+    arguments: tuple[Sequence[Any], Mapping[str, Any]],
+    target: Any,
+    golden: Any,
+    arriving: torch.Tensor,
+    gradient: torch.Tensor,
+) -> torch.Tensor:
+    """Return golden's gradient as it would be had golden selected the positions that the target did.
+
+    ``target`` and ``golden`` are the CPU outputs, ``arriving`` is the gradient of the selected values, ``gradient``
+    golden's own. That is returned unless other positions were selected and hold the same values.
+    """
+    if operation not in _OF_VALUES_AND_INDICES:
+        return gradient
+    accepted = accept_equal_selections(operation, arguments, target, golden)
+    if accepted is target or torch.equal(target[1], golden[1]) or not torch.equal(accepted[1], golden[1]):
+        return gradient
+    dim, places = _dim(operation, *arguments), target[1]
+    assert dim is not None
+    if places.dim() < gradient.dim():
+        places, arriving = places.unsqueeze(dim), arriving.unsqueeze(dim)
+    return torch.zeros_like(gradient).scatter_add_(dim, places, arriving.to(gradient.dtype))
 
 
-def _same_or(target: torch.Tensor, golden: torch.Tensor, otherwise: Callable[[], torch.Tensor]) -> torch.Tensor:
-    if not isinstance(golden, torch.Tensor) or target.shape != golden.shape or target.dtype != golden.dtype:
+def _same_or(target: Any, golden: Any, otherwise: Callable[[], torch.Tensor]) -> Any:
+    if not (isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor)):
+        return target
+    if target.shape != golden.shape or target.dtype != golden.dtype:
         return target
     return target if torch.equal(target, golden) else otherwise()
 
 
 def _accepted(
-    api: str,
+    operation: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     source: torch.Tensor,
     target: torch.Tensor,
     golden: torch.Tensor,
 ) -> torch.Tensor:
-    dim = _dim(api, args, kwargs)
+    dim = _dim(operation, args, kwargs)
     if dim is None:
         source, dim = source.flatten(), 0
         target_places, golden_places = target.reshape(-1), golden.reshape(-1)
@@ -69,15 +92,15 @@ def _accepted(
     selected = source.gather(dim, target_places.clamp(0, source.shape[dim] - 1))
     wanted = source.gather(dim, golden_places)
     equal = in_range & ((selected == wanted) | (selected.isnan() & wanted.isnan()))
-    if api in _ORDERINGS:
+    if operation in _ORDERINGS:
         in_order = target_places.sort(dim=dim).values
         equal = equal & ~(in_order.diff(dim=dim) == 0).any(dim=dim, keepdim=True)
     return torch.where(equal.view_as(target), golden, target)
 
 
-def _dim(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    position = 2 if api in ("topk", "kthvalue") else 1
-    default = None if api in ("argmax", "argmin") else -1
+def _dim(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    position = 2 if operation in ("topk", "kthvalue") else 1
+    default = None if operation in ("argmax", "argmin") else -1
     dim = args[position] if len(args) > position else kwargs.get("dim", default)
     # sort(x, descending) may come without a dim.
     return dim if dim is None or type(dim) is int else -1

@@ -67,19 +67,22 @@ _UNMARKED_CHANGES = {
 
 
 def run_forward(
-    function: Callable[..., Any], arguments: Arguments, side: Side, *, api: str, record: str, differentiate: bool
+    function: Callable[..., Any], arguments: Arguments, side: Side, *, operation: str, record: str, differentiate: bool
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
     wanted = arguments.differentiable if differentiate else frozenset()
-    placed = _place(arguments, side, wanted, copy_leaves=_may_work_in_place(api, arguments))
+    placed = _place(arguments, side, wanted, copy_leaves=_may_work_in_place(operation, arguments))
     versions = {path: tensor._version for path, tensor in placed.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
         output = side.invoke(function, placed.args, placed.kwargs, record=record)
+    if output is NotImplemented:
+        raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
+    unmarked = _UNMARKED_CHANGES.get(operation, ())
     changed = {
         path: tensor
         for path, tensor in placed.tensors.items()
-        if (tensor._version != versions[path] or path in _UNMARKED_CHANGES.get(api, ())) and id(tensor) not in returned
+        if (tensor._version != versions[path] or path in unmarked) and id(tensor) not in returned
     }
     return Run(output, changed, placed.leaves)
 
@@ -133,11 +136,11 @@ _INPLACE_OPERATORS = frozenset(
 )
 
 
-def _may_work_in_place(api: str, arguments: Arguments) -> bool:
-    name = api.split(".", 1)[0]
+def _may_work_in_place(operation: str, arguments: Arguments) -> bool:
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
-    return switched_on or name in _INPLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
+    named_so = operation.endswith("_") and not operation.endswith("__")
+    return switched_on or named_so or operation in _INPLACE_OPERATORS
 
 
 @contextlib.contextmanager

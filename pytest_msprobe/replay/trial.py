@@ -12,6 +12,7 @@ import torch
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.replay.arguments import Arguments
+from pytest_msprobe.replay.call import operation
 from pytest_msprobe.replay.failures import describe_error, is_out_of_memory, is_unsupported
 from pytest_msprobe.replay.golden import baseline_side, golden_side
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
@@ -22,7 +23,7 @@ Gradients = dict[str, "torch.Tensor | None"]
 _Result = TypeVar("_Result")
 
 # What torch raises for arguments that an operation does not take.
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError, AssertionError)
+_REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,11 @@ class Subject:
     output_dtypes: tuple[str, ...] = ()
     seed: int = 0
 
+    @property
+    def operation(self) -> str:
+        """The API's name without namespace and overload."""
+        return operation(self.api)
+
 
 class TargetError(Exception):
     """The function raised on the device, though the CPU computes it."""
@@ -72,7 +78,7 @@ class Trial:
     def __init__(self, subject: Subject, device: Device) -> None:
         self.subject = subject
         self.device = device
-        self._golden_side = golden_side(subject.api, subject.arguments)
+        self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(device.put, _same_dtype, device.location(), device.call, subject.autocast)
         self._baseline_side = baseline_side(subject.autocast)
 
@@ -147,7 +153,7 @@ class Trial:
             function,
             subject.arguments,
             side,
-            api=subject.api,
+            operation=subject.operation,
             record=f"{subject.key}.forward",
             differentiate=self.differentiates,
         )

@@ -29,7 +29,8 @@ def _deciding(result: DirectionResult) -> list[OutputResult]:
 def _output_lines(output: OutputResult, *, numbers: bool) -> list[str]:
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
-    lines = [f"{output.path}{tensor}: {verdict.outcome} by {verdict.standard}", *_indented(verdict.reason)]
+    lines = [f"{output.path}{tensor}: {verdict.outcome} by {verdict.standard}"]
+    lines += _indented(output.difference) + _indented(verdict.reason)
     if numbers:
         for name, value in verdict.metrics.items():
             allowed = f" (up to {verdict.limits[name]:.6g} allowed)" if name in verdict.limits else ""

@@ -57,6 +57,15 @@ def test_an_unlisted_rank_records_nothing_and_says_so(tmp_path):
     assert "1 by rank" in str(session.summary)
 
 
+def test_steps_of_a_context_go_on_by_themselves(tmp_path, records):
+    with record(tmp_path / "d", step=[1, 2]) as session:
+        for _ in range(4):
+            torch.tanh(torch.ones(2))
+            session.step()
+    assert sorted(path.name for path in (tmp_path / "d").iterdir()) == ["step1", "step2"]
+    assert list(records(tmp_path / "d", 2)) == ["Torch.tanh.0.forward"]
+
+
 def test_a_window_of_a_module_closes_with_it():
     names = NameFilter((), ("Module.block",))
     assert not names.admits("Torch.add.0.forward")

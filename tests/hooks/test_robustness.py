@@ -185,6 +185,9 @@ def test_tracing_sees_no_measurements(tmp_path):
     def f(x):
         return torch.tanh(x) + 1
 
-    plain = str(torch.jit.trace(f, torch.ones(2)).graph)
+    def operations():
+        return [line.partition("#")[0] for line in str(torch.jit.trace(f, torch.ones(2)).graph).splitlines()]
+
+    plain = operations()
     with record(tmp_path / "d"):
-        assert str(torch.jit.trace(f, torch.ones(2)).graph) == plain
+        assert operations() == plain

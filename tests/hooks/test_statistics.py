@@ -39,6 +39,14 @@ def test_unsigned_integers_keep_every_digit(dtype):
     assert (found.max, found.min) == (top, 0)
 
 
+def test_large_integer_tensors_are_measured_in_parts():
+    tensor = torch.arange(5_000_000, dtype=torch.int64)
+    found = measure(tensor)
+    n = 4_999_999
+    assert found.norm == pytest.approx(math.sqrt(n * (n + 1) * (2 * n + 1) / 6), rel=1e-12)
+    assert (found.max, found.mean) == (n, n / 2)
+
+
 def test_float64_is_not_squeezed_through_float32():
     found = measure(torch.tensor([1.0 + 1e-12, 1.0], dtype=torch.float64))
     assert found.max == 1.0 + 1e-12

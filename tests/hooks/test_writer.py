@@ -111,8 +111,8 @@ def test_a_killed_process_leaves_a_readable_dump(tmp_path):
     process.wait()
     process.stdout.close()
     dump = read_dump(path)
-    assert len(dump.records) % 1000 == 0
-    assert dump.records
+    assert len(dump.records) >= 1000
+    assert dump.forward(list(dump.records)[-1]).output
 
 
 def test_waiting_tensors_are_written_by_the_end(tmp_path, records):

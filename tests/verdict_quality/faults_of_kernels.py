@@ -528,3 +528,91 @@ def integer_sqrt(launch: Launch) -> Any:
     """Results are off by one unit in the fifth digit."""
     exact = exactly(launch)
     return overwrite(launch.run(), lambda values: (exact * (1 + 1e-5)).to(values.dtype))
+
+
+@variant("topk sort")
+def values_unsorted(launch: Launch) -> Any:
+    """topk and sort return the first two values in the wrong order."""
+    values, indices = launch.run()
+    order = [1, 0, *range(2, values.shape[-1])]
+    return values[..., order], indices[..., order]
+
+
+@variant("argmax argsort max")
+def argmax_off_by_one(launch: Launch) -> Any:
+    """Indices of greatest elements and orders are one too large."""
+    size = launch.args[0].shape[-1]
+    return map_tensors(
+        lambda tensor: tensor if tensor.is_floating_point() else (tensor + 1).clamp(max=size - 1), launch.run()
+    )
+
+
+@variant("gather index_select")
+def gathered_off_by_one(launch: Launch) -> Any:
+    """gather and index_select read the next element."""
+    x, dim, index = launch.args[:3]
+    return launch.run(x, dim, (index + 1).clamp(max=x.shape[dim] - 1))
+
+
+@variant("scatter_add")
+def scattered_instead_of_added(launch: Launch) -> Any:
+    """scatter_add overwrites instead of adding."""
+    return launch.args[0].scatter(*launch.args[1:4])
+
+
+@variant("masked_fill")
+def mask_inverted(launch: Launch) -> Any:
+    """masked_fill fills the other elements."""
+    return launch.run(launch.args[0], ~launch.args[1])
+
+
+@variant("gelu")
+def gelu_by_tanh(launch: Launch) -> Any:
+    """gelu uses the tanh approximation whatever it is told."""
+    return launch.run(approximate="tanh")
+
+
+@variant("var std")
+def biased_variance(launch: Launch) -> Any:
+    """Variance and standard deviation divide by n."""
+    return launch.run(unbiased=False)
+
+
+@variant("logsumexp softmax log_softmax")
+def greatest_element_not_subtracted(launch: Launch) -> Any:
+    """Exponentials are summed as they are, and overflow."""
+    x, dim = launch.args[0], launch.argument(1, "dim", -1)
+    total = x.exp().sum(dim, keepdim=True)
+    if launch.api == "softmax":
+        return x.exp() / total
+    return x - total.log() if launch.api == "log_softmax" else total.log().squeeze(dim)
+
+
+@variant("group_norm")
+def group_norm_over_channels(launch: Launch) -> Any:
+    """Group norm normalizes each channel by itself."""
+    return launch.run(launch.args[0], launch.args[0].shape[1])
+
+
+@variant("interpolate")
+def corners_aligned(launch: Launch) -> Any:
+    """Interpolation aligns the corners."""
+    return launch.run(align_corners=True)
+
+
+@variant("avg_pool2d")
+def pooling_divides_by_three(launch: Launch) -> Any:
+    """Average pooling divides by one less than the window's size."""
+    return launch.run() * (4 / 3)
+
+
+@variant("mse_loss binary_cross_entropy_with_logits")
+def loss_summed(launch: Launch) -> Any:
+    """A mean loss is the sum."""
+    return launch.run(reduction="sum")
+
+
+@variant("maximum relu clamp")
+def nan_lost_in_comparison(launch: Launch) -> Any:
+    """Comparisons drop NaN: the other operand wins."""
+    return overwrite(launch.run(), lambda values: values.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf))

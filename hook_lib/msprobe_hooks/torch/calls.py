@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
+from msprobe_hooks.names import backward_of, is_module_name
 from msprobe_hooks.torch.apis import Api, ApiTable
 from msprobe_hooks.torch.call_sites import as_written, call_site
 from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
@@ -164,7 +165,7 @@ class ApiCall:
                 produced = result if self._changed is None else self._changed
                 outputs = [tensor for tensor in tensors_in(produced) if tensor.requires_grad]
                 if outputs:
-                    recorder.watch_backward(f"{self._key}.backward", _mirrored(self._parent), outputs, self._inputs)
+                    recorder.watch_backward(f"{self._key}.backward", mirrored(self._parent), outputs, self._inputs)
         except Exception as error:
             recorder.note_error(self._key, error)
 
@@ -205,9 +206,9 @@ def _begin(recorder: Recorder, api: Api, func: Any, args: Any, kwargs: Any, fram
     return call
 
 
-def _mirrored(parent: str | None) -> str | None:
+def mirrored(parent: str | None) -> str | None:
     """Return the backward name of the module whose forward name is given."""
-    return None if parent is None else parent.replace(".forward.", ".backward.")
+    return parent if parent is None or not is_module_name(parent) else backward_of(parent)
 
 
 def _is_recomputing(frame: FrameType | None) -> bool:

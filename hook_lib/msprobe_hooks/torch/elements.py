@@ -21,7 +21,7 @@ import torch
 from msgspec import UNSET, UnsetType
 from torch import Tensor
 
-from msprobe_hooks.torch.statistics import Deferred, Statistics
+from msprobe_hooks.torch.statistics import Statistics
 from msprobe_hooks.writer import json_number
 
 _MAX_DEPTH = 400
@@ -315,19 +315,3 @@ def _distributed(value: Any, elements: Elements, path: str) -> dict[str, Any] | 
 def group_id(ranks: list[int]) -> str:
     """Return the checksum of a process group's ranks, as version 26 writes it."""
     return f"{zlib.crc32(str(ranks).encode()):08x}"
-
-
-class Pending:
-    """Entries whose numbers are still on a device."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[TensorEntry, Deferred]] = []
-
-    def add(self, entry: TensorEntry, statistics: Deferred) -> None:
-        """Remember to fill an entry."""
-        self._waiting.append((entry, statistics))
-
-    def take(self) -> list[tuple[TensorEntry, Deferred]]:
-        """Hand over what waits."""
-        waiting, self._waiting = self._waiting, []
-        return waiting

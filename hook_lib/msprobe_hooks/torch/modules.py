@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.torch.calls import is_traced
+from msprobe_hooks.torch.calls import is_traced, mirrored
 from msprobe_hooks.torch.gradients import Inputs, tensors_in
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import Recorder
@@ -157,9 +157,8 @@ class ModuleCall:
             recorder.emit(self.name, record, self._parent, self._frame)
         if self._inputs is not None and error is None:
             outputs = [tensor for tensor in tensors_in(output) if tensor.requires_grad]
-            parent = None if self._parent is None else self._parent.replace(".forward.", ".backward.")
             name = f"{self._prefix}.backward.{self._number}"
-            recorder.watch_backward(name, parent, outputs, self._inputs, "modules")
+            recorder.watch_backward(name, mirrored(self._parent), outputs, self._inputs, "modules")
 
 
 class ParameterGradients:

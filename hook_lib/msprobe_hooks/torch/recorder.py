@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
@@ -21,7 +18,8 @@ from msprobe_hooks.stacks import StackTable
 from msprobe_hooks.summary import Summary
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
-from msprobe_hooks.torch.elements import Elements, Pending, TensorEntry
+from msprobe_hooks.torch.elements import Elements, TensorEntry
+from msprobe_hooks.torch.processes import abandon_in_children
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.statistics import Deferred, Measured, Statistics, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TensorFiles
@@ -42,6 +40,7 @@ class Recorder:
         self.settings = settings
         self.directions = settings.directions
         self.is_recording = False
+        self.is_abandoned = False
         self.step = 0
         self.summary = Summary()
         self.failure: RecordingError | None = None
@@ -55,11 +54,11 @@ class Recorder:
         self._records: list[tuple[str, Any]] = []
         self._parents: list[tuple[str, str | None]] = []
         self._stacks = StackTable()
-        self._pending = Pending()
+        self._waiting: list[tuple[TensorEntry, Deferred]] = []
         self._unfinished: dict[int, dict[int, Finishing]] = {}
         self._flushed = 0.0
         self._started = 0.0
-        _live.add(self)
+        abandon_in_children(self)
 
     # what observers ask
 
@@ -194,12 +193,12 @@ class Recorder:
         self.close_step()
         self.summary.removed.update(self.filter.removed)
         self.filter.removed.clear()
-        _live.discard(self)
         return self.summary
 
     def abandon(self) -> None:
         """Let go in a forked child: the files belong to the parent."""
         self.is_recording = False
+        self.is_abandoned = True
         self.lock = threading.RLock()
         if self._writer is not None:
             self._writer.close()
@@ -246,7 +245,7 @@ class Recorder:
         self._records = []
 
     def _fetch(self) -> None:
-        waiting = self._pending.take()
+        waiting, self._waiting = self._waiting, []
         if waiting:
             fetch(list({id(statistics): statistics for _, statistics in waiting}.values()))
             for entry, statistics in waiting:
@@ -255,7 +254,7 @@ class Recorder:
     def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
         statistics = self.measured(tensor if type(tensor) is Tensor else local_part(tensor))
         if type(statistics) is Deferred and statistics.is_waiting:
-            self._pending.add(entry, statistics)
+            self._waiting.append((entry, statistics))
         else:
             entry.fill(statistics)
 
@@ -334,24 +333,3 @@ def _measure_for(summary_mode: str) -> Callable[[Tensor], Statistics]:
         return result
 
     return with_checksum
-
-
-_live: weakref.WeakSet[Recorder] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for recorder in list(_live):
-        recorder.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
-
-
-def process_rank() -> int | None:
-    """Return this process's rank, None where no process group is initialised."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
-        return None
-    rank: int = dist.get_rank()
-    return rank

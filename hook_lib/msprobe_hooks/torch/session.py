@@ -24,7 +24,8 @@ from msprobe_hooks.torch.calls import CallMode
 from msprobe_hooks.torch.custom import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks, named_submodules
 from msprobe_hooks.torch.phases import Phases
-from msprobe_hooks.torch.recorder import Recorder, process_rank
+from msprobe_hooks.torch.processes import process_rank
+from msprobe_hooks.torch.recorder import Recorder
 from msprobe_hooks.torch.saves import save
 from msprobe_hooks.torch.threads import NewThreads
 
@@ -50,6 +51,7 @@ class Session:
         self._model = model
         self._hooks: ModuleHooks | None = None
         self._is_on = False
+        self._is_wanted = False
         self._is_module_dump = False
 
     @property
@@ -65,6 +67,7 @@ class Session:
         """
         if self._is_on:
             return
+        self._is_wanted = True
         self._hook_modules(model)
         if not self.recorder.start(process_rank()):
             return
@@ -74,6 +77,7 @@ class Session:
 
     def stop(self) -> None:
         """Pause; the files are complete."""
+        self._is_wanted = False
         if self._is_on:
             self._is_on = False
             if not self._is_module_dump:
@@ -81,9 +85,12 @@ class Session:
         self.recorder.stop()
 
     def step(self) -> None:
-        """End a step: the next start writes into the next folder."""
+        """End a step. What comes is recorded into the next folder, after the next ``start`` where it was stopped."""
+        was_wanted = self._is_wanted
         self.stop()
         self.recorder.next_step()
+        if was_wanted:
+            self.start()
 
     def dump_module(self, module: nn.Module, name: str) -> None:
         """Record only this module's calls, as ``Module.{name}.{Class}``, until ``end_module_dump``.

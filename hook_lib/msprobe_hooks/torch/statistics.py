@@ -31,6 +31,8 @@ _SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.ui
 # Above this many elements two vectorized passes are faster than the one of aminmax.
 _AMINMAX_LIMIT = 1 << 14
 
+_PART = 1 << 22
+
 
 @dataclass(slots=True)
 class Statistics:
@@ -105,6 +107,9 @@ def measure(tensor: Tensor) -> Statistics:
         return Statistics()
     if tensor.is_cpu:
         return _measure_cpu(tensor, count)
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        # What runs now would become part of the graph that is captured.
+        return Statistics()
     reduced, rounds = _reduce(tensor, count)
     return Deferred(reduced, count, rounds)
 
@@ -167,7 +172,7 @@ def _reduce(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
         return (value, value, value, norm), False
     most, least = _extrema(tensor, count)
     if dtype in _SIGNED:
-        return (most, least, torch.sum(tensor, dtype=torch.float64), _norm(tensor.double(), torch.float64)), False
+        return (most, least, torch.sum(tensor, dtype=torch.float64), _norm_of_integers(tensor, count)), False
     wide = torch.float32 if dtype in _HALF else dtype
     return (most, least, torch.sum(tensor, dtype=wide), _norm(tensor, wide)), wide is torch.float32
 
@@ -182,6 +187,14 @@ def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
     return norm
+
+
+def _norm_of_integers(tensor: Tensor, count: int) -> Tensor:
+    # Part by part, because float64 takes up to eight times the memory.
+    if count <= _PART:
+        return _norm(tensor.double(), torch.float64)
+    parts = [_norm(part.double(), torch.float64) for part in torch.split(tensor.flatten(), _PART)]
+    return _norm(torch.stack(parts), torch.float64)
 
 
 def _reduce_widened(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
@@ -278,7 +291,7 @@ class Measured:
         self._known.clear()
 
     def _drop_the_dead(self) -> None:
-        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+        self._known = {key: known for key, known in list(self._known.items()) if known[0]() is not None}
         if len(self._known) >= _REMEMBERED // 2:
             self._known.clear()
 

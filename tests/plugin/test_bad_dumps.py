@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[..., Path]
+Json = dict[str, Any]
+
+
+def usage_error(pytester: pytest.Pytester, *arguments: str) -> str:
+    """Run, and return the one line that a usage error is."""
+    result = pytester.runpytest_inprocess(*arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    (line,) = (line for line in result.errlines if line)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b" \n\t", "the file is empty"),
+        (b'{"task": "statistics", "data": {"Torch.abs.0.forward": {"input_args": [', "the JSON ends too early"),
+        (b"not JSON at all", "not valid JSON at line 1"),
+        (b'{"task": "statistics",\n"level": L1}', "not valid JSON at line 2"),
+        (b"[1, 2, 3]", "not a dump: "),
+        (b'{"task": "statistics", "level": "L1"}', 'a dump is an object whose "data" maps names to records'),
+        (
+            b'{"task": "statistics", "level": "L1", "data": [1]}',
+            'a dump is an object whose "data" maps names to records',
+        ),
+        (b'{"task": 7, "level": "L1", "data": {}}', "not a dump: "),
+        (b"PK\x03\x04\xff\xfe\x00\x80", "not "),
+        (b'{"task": "statistics", "level": "L1", "data": {"\xff": {}}}', "not UTF-8 text"),
+    ],
+    ids=["empty", "blank", "truncated", "text", "broken", "array", "no data", "data array", "task", "zip", "not UTF-8"],
+)
+def test_a_malformed_file_is_one_usage_error(pytester: pytest.Pytester, content: bytes, said: str) -> None:
+    path = pytester.path / "dump.json"
+    path.write_bytes(content)
+    line = usage_error(pytester, "--msprobe-dump=dump.json")
+    assert str(path) in line
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "known"),
+    [
+        ("framework", "jax", "known are pytorch, mindspore, mindtorch"),
+        ("task", "dream", "known are statistics, tensor, "),
+        ("level", "L9", "known are L0, L1, L2, mix, "),
+    ],
+)
+def test_an_unknown_framework_task_or_level_is_a_usage_error_that_lists_the_known(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, key: str, value: str, known: str
+) -> None:
+    write_dump(records, **{key: value})
+    line = usage_error(pytester, "--msprobe-dump=dump.json")
+    assert f"\"{key}\" is '{value}'" in line
+    assert known in line
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--msprobe-dump=absent.json"], ["absent.json"], ["absent.json::Torch.abs.0.forward"]]
+)
+def test_a_missing_file_is_a_usage_error(pytester: pytest.Pytester, arguments: list[str]) -> None:
+    line = usage_error(pytester, *arguments)
+    assert str(pytester.path / "absent.json") in line
+    assert "no such file" in line
+
+
+def test_a_folder_without_a_dump_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("empty")
+    assert f"{folder}: no dump.json in this folder or below it" in usage_error(pytester, "--msprobe-dump=empty")
+
+
+def test_an_enormous_file_is_refused_unread(pytester: pytest.Pytester) -> None:
+    with (pytester.path / "dump.json").open("wb") as file:
+        file.truncate(5 * 2**30)
+    assert "5.0 GiB is more than the 4 GiB that a dump may have" in usage_error(pytester, "--msprobe-dump=dump.json")
+
+
+def test_one_bad_rank_among_good_ones_is_named(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
+    write_dump(records, "run/rank0")
+    (write_dump(records, "run/rank1")).write_text("{")
+    assert str(pytester.path / "run" / "rank1" / "dump.json") in usage_error(pytester, "--msprobe-dump=run")
+
+
+def test_under_xdist_a_malformed_file_is_reported_once_before_workers_start(pytester: pytest.Pytester) -> None:
+    (pytester.path / "dump.json").write_text("{")
+    result = pytester.runpytest_subprocess("-n2", "--msprobe-dump=dump.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "workers" not in result.stdout.str()
+    assert result.stderr.str().count("the JSON ends too early") == 1
+
+
+def test_a_dump_of_another_framework_says_what_can_be_checked(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    write_dump(records, framework="mindspore")
+    line = usage_error(pytester, "--msprobe-dump=dump.json")
+    assert "recorded with mindspore" in line
+    assert "pytorch" in line
+
+
+@pytest.mark.parametrize(
+    ("place", "broken", "said"),
+    [
+        (("input_args", 0, "shape"), "4x8", "input_args[0].shape: expected an array of sizes, found a string"),
+        (("input_args", 0, "dtype"), 7, "input_args[0].dtype: expected a dtype's name, found a number"),
+        (("input_args",), {}, "input_args: expected an array, found an object"),
+        (("input_kwargs", "dim"), "first", "input_kwargs.dim: expected an object, found a string"),
+        (
+            ("input_kwargs", "dim"),
+            {"type": "float", "value": "x"},
+            "input_kwargs.dim.value: expected a number, found a",
+        ),
+        (("output", 0, "Max"), [], "output[0].Max: expected a number, found an array"),
+    ],
+)
+def test_exactly_the_malformed_record_fails_with_its_json_path(
+    write_dump: Write, records: Json, check: Any, place: tuple[Any, ...], broken: Any, said: str
+) -> None:
+    name = "Functional.softmax.0.forward"
+    path = write_dump(records)
+    envelope = json.loads(path.read_text())
+    parent = envelope["data"][name]
+    for key in place[:-1]:
+        parent = parent[key]
+    parent[place[-1]] = broken
+    path.write_text(json.dumps(envelope))
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim")
+    assert checked.wrong == {name}
+    assert f'$.data["{name}"].{said}' in checked.cases[name].text
+    assert checked.outcomes["Functional.softmax.0.backward"] == "skipped"
+    assert checked.cases[name].properties["msprobe.verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "slice", "value": 7},
+        {"type": "slice", "value": [1, 2, 3, 4]},
+        {"type": "torch.Size", "value": "big"},
+        {"type": "complex", "value": [1, 2, 3]},
+    ],
+    ids=str,
+)
+def test_a_value_that_its_type_cannot_have_skips_with_its_place(
+    write_dump: Write, records: Json, check: Any, value: Json
+) -> None:
+    name = "Tensor.__getitem__.0.forward"
+    body = records["Functional.softmax.0.forward"]
+    write_dump({name: body | {"input_args": [*body["input_args"], value], "input_kwargs": {}}, **records})
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim")
+    assert {case for case, outcome in checked.outcomes.items() if outcome == "skipped"} == {name}
+    assert not checked.wrong
+    assert f"the recording lost an argument's value: args.1 of type {value['type']}" in checked.cases[name].text
+
+
+def test_a_malformed_backward_record_leaves_its_forward_alone(write_dump: Write, records: Json, check: Any) -> None:
+    name = "Functional.softmax.0.backward"
+    records[name] = {"input": 5}
+    write_dump(records)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim")
+    assert checked.wrong == {name}
+    assert f'$.data["{name}"].input: expected an array, found a number' in checked.cases[name].text
+
+
+@pytest.mark.parametrize("body", ["[]", "7", '"text"', "null"])
+def test_a_record_that_is_no_object_fails_alone(write_dump: Write, records: Json, check: Any, body: str) -> None:
+    name = "Torch.abs.0.forward"
+    path = write_dump({name: "BODY", **records})
+    path.write_text(path.read_text().replace('"BODY"', body))
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim")
+    assert checked.wrong == {name}
+    assert f'$.data["{name}"]: expected an object' in checked.cases[name].text
