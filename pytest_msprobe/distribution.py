@@ -15,7 +15,7 @@ from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
 from pytest_msprobe.item import RecordItem
 from pytest_msprobe.options import devices_key, options_key
-from pytest_msprobe.reporting import summary_key
+from pytest_msprobe.reporting import abandoned_key, summary_key
 from pytest_msprobe.worker import worker_key
 
 _slots_key = pytest.StashKey[Slots]()
@@ -63,9 +63,10 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def give_slot(node: Any) -> None:
-    """Put the lowest free slot into what a new worker is told."""
+    """Tell a new worker the lowest free slot, and which calls killed the workers before it."""
     slots = node.config.stash.setdefault(_slots_key, Slots())
     node.workerinput["msprobe_slot"] = slots.take(node.gateway.id)
+    node.workerinput["msprobe_abandoned"] = node.config.stash.get(abandoned_key, [])
 
 
 def take_back(node: Any) -> None:

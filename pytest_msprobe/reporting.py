@@ -15,6 +15,9 @@ from pytest_msprobe.results import broken, to_plain
 
 summary_key = pytest.StashKey[Summary]()
 
+# What killed its worker, as dump and record: the replacement does not run a dead forward call for its backward record.
+abandoned_key = pytest.StashKey[list[tuple[str, str]]]()
+
 
 def register(config: pytest.Config) -> None:
     """Register the reporters of this run, in the process that hears of every item."""
@@ -58,6 +61,7 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
     path, _, record = nodeid.partition("::")
     dump = config.rootpath / path
     if dump in config.stash[dumps_key]:
+        config.stash.setdefault(abandoned_key, []).append((str(dump), record))
         result = broken(record, "crash", f"the process that ran it died: {report.longrepr}; its last words are above")
         report.msprobe = to_plain(result)
         report.longrepr = failure_text(result, rerun_command(config.stash[options_key], dump, record))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ class Worker:
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("workercount", 1))
         self._last: tuple[Dump, str, Replay] | None = None
-        self._abandoned: tuple[Path, str] | None = None
+        self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
         self.is_replaceable = bool(workerinput)
 
     def check(self, dump: Dump, record: str) -> DirectionResult:
@@ -62,7 +61,7 @@ class Worker:
     def abandon(self, dump: Dump, record: str) -> None:
         """Give up a record that did not end; after a forward one, its backward record is not tried."""
         self.forget()
-        self._abandoned = (dump.path, record)
+        self._abandoned.add((str(dump.path), record))
 
     @property
     def has_started(self) -> bool:
@@ -125,7 +124,7 @@ class Worker:
         self.forget()
         if forward not in dump.records:
             raise Skip(SkipReason.NO_FORWARD)
-        if record != forward and self._abandoned == (dump.path, forward):
+        if record != forward and (str(dump.path), forward) in self._abandoned:
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self.setup
         from pytest_msprobe.replay.check import Replay

@@ -130,11 +130,18 @@ class JournalWriter:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b", buffering=0)
-        _lock(self._file, path)
-        if path.stat().st_size == 0:
+        try:
+            _lock(self._file, path)
+            self._begin(header)
+        except JournalError:
+            self.close()
+            raise
+
+    def _begin(self, header: Header) -> None:
+        if self.path.stat().st_size == 0:
             self._append(msgspec.json.encode(header) + b"\n")
         else:
-            require_same(path, read_journal(path).header, header)
+            require_same(self.path, read_journal(self.path).header, header)
             _drop_cut_line(self._file)
 
     def write(self, entry: Entry) -> None:
@@ -168,7 +175,6 @@ def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        file.close()
         raise JournalError(f"{path}: another run is writing this journal; give each run its own") from None
 
 

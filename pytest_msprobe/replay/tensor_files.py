@@ -44,7 +44,8 @@ def _inside(folder: Path, name: str) -> Path:
 def _read(path: Path) -> torch.Tensor:
     try:
         if path.suffix == ".npy":
-            return torch.from_numpy(np.load(path, allow_pickle=False))
+            with path.open("rb") as file:
+                return torch.from_numpy(np.load(file, allow_pickle=False))
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # Bytes that are no tensor make torch's and numpy's readers raise almost anything.

@@ -163,3 +163,19 @@ def test_losses_gradients_weights_and_random_numbers_stay_the_same(tmp_path, fam
         assert torch.equal(one, other)
     assert all(session.summary.errors == {} for session in sessions)
     assert all(session.summary.records for session in sessions)
+
+
+class Compiled(Transformer):
+    def __init__(self):
+        super().__init__()
+        self.layers[1] = torch.compile(self.layers[1], backend="eager")
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_a_model_with_a_compiled_layer_computes_the_same(tmp_path):
+    torch._dynamo.reset()
+    want, *_ = train(Compiled, Nothing)
+    torch._dynamo.reset()
+    got, *_ = train(Compiled, lambda model, step: record(tmp_path / f"{step}", "mix", model=model))
+    for one, other in zip(want, got, strict=True):
+        assert torch.equal(one, other)

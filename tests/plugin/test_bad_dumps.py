@@ -144,9 +144,8 @@ def test_exactly_the_malformed_record_fails_with_its_json_path(
 @pytest.mark.parametrize(
     "value",
     [
-        {"type": "slice", "value": 7},
         {"type": "slice", "value": [1, 2, 3, 4]},
-        {"type": "torch.Size", "value": "big"},
+        {"type": "torch.Size", "value": {}},
         {"type": "complex", "value": [1, 2, 3]},
     ],
     ids=str,

@@ -11,7 +11,19 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_msprobe.replay.tree import map_tensors
-from tests.verdict_quality.fault import Launch, Variant, exactly, overwrite, plain_name, product, variant, working
+from tests.verdict_quality.fault import (
+    Launch,
+    Variant,
+    batch_norm,
+    convolution,
+    exactly,
+    layer_norm,
+    overwrite,
+    plain_name,
+    product,
+    variant,
+    working,
+)
 
 PRODUCTS = "matmul linear addmm bmm"
 ELEMENTWISE = (
@@ -105,15 +117,14 @@ def channels_last(launch: Launch) -> Any:
 @variant("conv2d")
 def convolution_as_product(launch: Launch) -> Any:
     """Convolutions unfold their input and multiply matrices."""
-    x, weight, bias, stride, padding, dilation, groups = launch.args[:7]
-    if groups != 1:
+    conv = convolution(launch)
+    if conv.groups != 1:
         return launch.run()
-    size = weight.shape[-2:]
-    columns = F.unfold(x, size, dilation, padding, stride)
-    result = weight.flatten(1) @ columns
-    height = (x.shape[2] + 2 * padding[0] - dilation[0] * (size[0] - 1) - 1) // stride[0] + 1
-    result = result.unflatten(2, (height, -1))
-    return result if bias is None else result + bias.view(-1, 1, 1)
+    size = conv.weight.shape[2:]
+    columns = F.unfold(conv.x, size, conv.dilation, conv.padding, conv.stride)
+    covered = conv.x.shape[2] + 2 * conv.padding[0] - conv.dilation[0] * (size[0] - 1) - 1
+    result = (conv.weight.flatten(1) @ columns).unflatten(2, (covered // conv.stride[0] + 1, -1))
+    return result if conv.bias is None else result + conv.bias.view(-1, 1, 1)
 
 
 @variant("conv2d")
@@ -135,9 +146,11 @@ _TRANSFORMS = (
 @variant("conv2d")
 def winograd(launch: Launch) -> Any:
     """3 x 3 convolutions use Winograd's F(2 x 2, 3 x 3)."""
-    x, weight, bias, stride, padding, dilation, groups = launch.args[:7]
+    conv = convolution(launch)
+    x, weight, bias = conv.x, conv.weight, conv.bias
     even = all(size % 2 == 0 for size in x.shape[2:])
-    if tuple(weight.shape[2:]) != (3, 3) or max(*stride, *dilation, groups) > 1 or list(padding) != [1, 1] or not even:
+    plain = max(*conv.stride, *conv.dilation, conv.groups) == 1 and conv.padding == (1, 1)
+    if tuple(weight.shape[2:]) != (3, 3) or not plain or not even:
         return launch.run()
     of_input, of_weight, of_output = (torch.tensor(matrix, dtype=x.dtype) for matrix in _TRANSFORMS)
     tiles = F.pad(x, (1, 1, 1, 1)).unfold(2, 4, 2).unfold(3, 4, 2)
@@ -237,14 +250,13 @@ def reductions_reversed(launch: Launch) -> Any:
     name = plain_name(launch.api)
     dim = launch.argument(1, "dim", -1)
     if name == "layer_norm":
-        shape, weight, bias, eps = (launch.argument(i, key) for i, key in enumerate(("", "", "", "eps"), 1))
+        norm = layer_norm(launch)
         wide = working(x).flip(-1)
-        if len(shape) != 1:
+        if norm.dims != (-1,):
             return launch.run()
-        centred = wide - _sum_of_parts(wide, -1) / shape[0]
-        spread = _sum_of_parts(centred * centred, -1) / shape[0]
-        result = (centred * (spread + eps).rsqrt()).flip(-1)
-        return (result * weight + bias).to(x.dtype)
+        centred = wide - _sum_of_parts(wide, -1) / x.shape[-1]
+        spread = _sum_of_parts(centred * centred, -1) / x.shape[-1]
+        return norm.applied(centred.flip(-1), (spread + norm.eps).rsqrt()).to(x.dtype)
     if not isinstance(dim, int):
         return launch.run()
     wide = working(x.to(launch.kwargs.get("dtype") or x.dtype))
@@ -263,16 +275,14 @@ def _sum_of_parts(values: torch.Tensor, dim: int) -> torch.Tensor:
 @variant("batch_norm")
 def batch_norm_in_one_pass(launch: Launch) -> Any:
     """Batch norm gets its variance from sums of x and x squared, kept in float64."""
-    x, mean, variance, weight, bias, training, momentum, eps = launch.args
-    if not training:
+    if not launch.argument(5, "training", False):
         return launch.run()
     launch.run()
-    wide = x.double()
-    dims = [dim for dim in range(x.dim()) if dim != 1]
-    centre = wide.mean(dims, keepdim=True)
-    spread = (wide * wide).mean(dims, keepdim=True) - centre * centre
-    scale = (spread + eps).rsqrt() * weight.view(1, -1, *[1] * (x.dim() - 2))
-    return ((wide - centre) * scale + bias.view(1, -1, *[1] * (x.dim() - 2))).to(x.dtype)
+    norm = batch_norm(launch)
+    wide = norm.x.double()
+    centre = wide.mean(norm.dims, keepdim=True)
+    spread = (wide * wide).mean(norm.dims, keepdim=True) - centre * centre
+    return norm.applied(wide - centre, (spread + norm.eps).rsqrt()).to(norm.x.dtype)
 
 
 @variant("scaled_dot_product_attention")

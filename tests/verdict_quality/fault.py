@@ -202,6 +202,60 @@ class _Product(torch.autograd.Function):
         return of_left, ctx.multiply(left.mT, grad).sum_to_size(right.shape).to(right.dtype), None
 
 
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The arguments of a two-dimensional convolution."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+
+def convolution(launch: Launch) -> Convolution:
+    """Return the arguments of a conv2d launch."""
+    x, weight, bias = launch.argument(0, "input"), launch.argument(1, "weight"), launch.argument(2, "bias")
+    defaults = (("stride", 1), ("padding", 0), ("dilation", 1))
+    pairs = (launch.argument(i, name, default) for i, (name, default) in enumerate(defaults, 3))
+    stride, padding, dilation = ((size, size) if isinstance(size, int) else tuple(size) for size in pairs)
+    return Convolution(x, weight, bias, stride, padding, dilation, launch.argument(6, "groups", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """The arguments of a normalization; ``dims`` are those it averages over, the rest broadcasts against the input."""
+
+    x: torch.Tensor
+    dims: tuple[int, ...]
+    weight: Any
+    bias: Any
+    eps: float
+
+    def applied(self, centred: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """Return the centred input times ``scale``, weight and bias."""
+        return centred * scale * self.weight + self.bias
+
+
+def layer_norm(launch: Launch) -> Norm:
+    """Return the arguments of a layer_norm launch."""
+    weight, bias = launch.argument(2, "weight"), launch.argument(3, "bias")
+    dims = tuple(range(-len(launch.argument(1, "normalized_shape")), 0))
+    eps = launch.argument(4, "eps", 1e-5)
+    return Norm(launch.args[0], dims, 1 if weight is None else weight, 0 if bias is None else bias, eps)
+
+
+def batch_norm(launch: Launch) -> Norm:
+    """Return the arguments of a batch_norm launch."""
+    x = launch.args[0]
+    dims = tuple(dim for dim in range(x.dim()) if dim != 1)
+    spread = [1, -1, *(1 for _ in dims[1:])]
+    weight, bias = launch.argument(3, "weight"), launch.argument(4, "bias")
+    return Norm(x, dims, weight.view(spread), bias.view(spread), launch.argument(7, "eps", 1e-5))
+
+
 def working(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in the dtype that sums are kept in: float32 for narrower formats."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

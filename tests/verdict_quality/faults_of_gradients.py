@@ -142,14 +142,14 @@ def loss_gradient_not_averaged(launch: Launch) -> Gradients:
 
 
 @variant("linear addmm matmul", backward=True)
-def weight_gradient_truncated_sum(launch: Launch) -> Gradients:
-    """The weight gradient is computed from operands in TF32."""
+def weight_gradient_coarse(launch: Launch) -> Gradients:
+    """Gradients of matrices have absolute errors of 2^-12 of their mean size, as from operands in TF32."""
 
     def change(gradient: torch.Tensor) -> torch.Tensor:
         if gradient.dtype != torch.float32 or gradient.dim() < 2:
             return gradient
-        noise = torch.sin(torch.arange(gradient.numel(), dtype=torch.float64)).view(gradient.shape)
-        return gradient + (gradient.abs().mean() * 2.0**-12 * noise).to(gradient.dtype)
+        errors = torch.sin(torch.arange(gradient.numel(), dtype=torch.float64)).view(gradient.shape)
+        return gradient + (gradient.abs().mean() * 2.0**-12 * errors).to(gradient.dtype)
 
     return regraded(launch, change)
 

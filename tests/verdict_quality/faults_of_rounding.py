@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from tests.verdict_quality.fault import (
     Launch,
     Multiply,
+    Norm,
+    batch_norm,
     exactly,
+    layer_norm,
     overwrite,
     product,
     rounded,
@@ -129,7 +132,7 @@ def float16_accumulation_in_convolutions(launch: Launch) -> Any:
         return launch.run()
     total: Any = 0
     for channel in range(x.shape[1]):
-        part = launch.func(x[:, channel : channel + 1], weight[:, channel : channel + 1], None, *launch.args[3:])
+        part = launch.run(x[:, channel : channel + 1], weight[:, channel : channel + 1], None)
         total = part if channel == 0 else total + part
         total = substitute(total, _half(total.detach()))
     return total
@@ -171,28 +174,23 @@ def float16_statistics_in_layer_norm(launch: Launch) -> Any:
 
 
 def _layer_norm(launch: Launch, narrow: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    x, shape = launch.args[:2]
-    dims = tuple(range(-len(shape), 0))
-    mean = x.mean(dims, keepdim=True)
-    variance = (x - mean).square().mean(dims, keepdim=True)
+    return _normalized(layer_norm(launch), narrow)
+
+
+def _normalized(norm: Norm, narrow: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    mean = norm.x.mean(norm.dims, keepdim=True)
+    variance = (norm.x - mean).square().mean(norm.dims, keepdim=True)
     mean, variance = (substitute(each, narrow(each.detach())) for each in (mean, variance))
-    result = (x - mean) * (variance + launch.argument(4, "eps", 1e-5)).rsqrt()
-    return result * launch.argument(2, "weight", 1) + launch.argument(3, "bias", 0)
+    return norm.applied(norm.x - mean, (variance + norm.eps).rsqrt())
 
 
 @variant("batch_norm")
 def bfloat16_statistics_in_batch_norm(launch: Launch) -> Any:
     """Batch norm rounds mean and variance to bfloat16 before it applies them."""
-    x, _, _, weight, bias, training, _, eps = launch.args
-    if not training:
+    if not launch.argument(5, "training", False):
         return launch.run()
     launch.run()
-    dims = [dim for dim in range(x.dim()) if dim != 1]
-    mean = x.mean(dims, keepdim=True)
-    variance = (x - mean).square().mean(dims, keepdim=True)
-    mean, variance = (substitute(each, _bfloat16(each.detach())) for each in (mean, variance))
-    spread = [1, -1, *(1 for _ in dims[1:])]
-    return (x - mean) * (variance + eps).rsqrt() * weight.view(spread) + bias.view(spread)
+    return _normalized(batch_norm(launch), _bfloat16)
 
 
 @variant("mean sum")

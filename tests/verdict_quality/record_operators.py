@@ -23,6 +23,7 @@ def main() -> None:
         functions()
         reductions()
         selections()
+        moves()
         layers()
     with record(Path(sys.argv[1]) / "values", level="L1", task="tensor"):
         special_values()
@@ -85,6 +86,19 @@ def selections() -> None:
     torch.cumsum(whole, -1)
     torch.all(whole > -900)
     torch.bincount(whole.abs().flatten())
+
+
+def moves() -> None:
+    """Copies and views."""
+    x = _leaf(6, 10)
+    _backward(torch.cat([x, 2 * x, -x], 1))
+    _backward(torch.split(x, 5, 1)[1])
+    _backward(x.transpose(0, 1))
+    _backward(x[1:5, ::2])
+    _backward(x.reshape(4, 15))
+    _backward(F.pad(x, [1, 2]))
+    torch.arange(5, 50, 3)
+    torch.where(x.detach() > 0, x.detach(), -1.0)
 
 
 def layers() -> None:

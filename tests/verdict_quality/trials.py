@@ -71,6 +71,8 @@ class Bench:
         return tally
 
     def _count(self, tally: Tally, device: VariantDevice, dump: str, result: DirectionResult) -> None:
+        if device.variant is not None and result.verdict.standard == "run":
+            raise RuntimeError(f"{device.variant.name!r} cannot run {result.record} of {dump}: {result.verdict.reason}")
         found = device.digests.get(result.record)
         key = (dump, result.record)
         if device.variant is None:

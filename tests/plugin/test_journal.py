@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.containment.journal import Entry, Header, JournalError, JournalWriter, outcome_of, read_journal
+from pytest_msprobe.results import DirectionResult, OutputResult
+
+HEADER = Header(dumps={"dump.json": "abc"}, policy="default", level=None, device="cpu", seed=0, real_data="auto")
+
+
+def entry(name: str, verdict: Verdict) -> Entry:
+    result = DirectionResult(
+        name, verdict, (OutputResult("output.0", verdict, "torch.float32", "torch.float64", (2,)),)
+    )
+    return Entry(f"dump.json::{name}", outcome_of(result), result)
+
+
+def write(path: Path, *entries: Entry, header: Header = HEADER) -> None:
+    writer = JournalWriter(path, header)
+    for one in entries:
+        writer.write(one)
+    writer.close()
+
+
+numbers = st.floats(allow_nan=False)
+
+
+@given(
+    names=st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), unique=True, max_size=5),
+    margin=numbers,
+    metric=numbers,
+)
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], margin: float, metric: float
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    entries = [entry(name, Verdict("fail", "ulp", "why", {"u": metric}, {"u": 2.0}, margin)) for name in names]
+    write(path, *entries)
+    journal = read_journal(path)
+    assert journal.header == HEADER
+    assert list(journal.entries.values()) == entries
+
+
+def test_nan_is_read_back_as_nan(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, entry("a", Verdict("fail", "ulp", metrics={"u": math.nan})))
+    (read,) = read_journal(path).entries.values()
+    assert math.isnan(read.result.verdict.metrics["u"])
+
+
+def test_a_line_that_was_cut_short_is_dropped_and_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    first, second = entry("a", Verdict("pass", "ulp")), entry("b", Verdict("pass", "ulp"))
+    write(path, first, second)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert list(read_journal(path).entries.values()) == [first]
+    write(path, second)
+    assert list(read_journal(path).entries.values()) == [first, second]
+
+
+def test_the_last_line_about_an_item_counts(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    again = entry("a", Verdict("pass", "ulp"))
+    write(path, entry("a", Verdict("fail", "crash")), again)
+    assert list(read_journal(path).entries.values()) == [again]
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    writer = JournalWriter(path, HEADER)
+    with pytest.raises(JournalError, match="another run is writing this journal"):
+        JournalWriter(path, HEADER)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "not a journal"),
+        (b"hello\n", "not a journal"),
+        (b'{"data": {}}\n', "not a journal"),
+        (b'{"msprobe_journal": 99}\n', "written by a newer version"),
+        (b'{"msprobe_journal": 1}\n', "line 1 is no header"),
+    ],
+)
+def test_a_foreign_file_is_refused_with_its_name(tmp_path: Path, text: bytes, problem: str) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(JournalError, match=problem) as caught:
+        read_journal(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [({"seed": 1}, "made with seed 0, this run has 1"), ({"dumps": {"dump.json": "abd"}}, "other dumps")],
+)
+def test_a_journal_about_another_check_is_refused(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, entry("a", Verdict("pass", "ulp")))
+    other = {name: getattr(HEADER, name) for name in HEADER.__struct_fields__} | changes
+    with pytest.raises(JournalError, match=problem):
+        JournalWriter(path, Header(**other))
+
+
+DUMP = Path(__file__).parents[1] / "data" / "dumps" / "lstm-mix" / "dump.json"
+
+CRASHING_DEVICE = """
+import os
+from pathlib import Path
+from pytest_msprobe.devices.sim import SimDevice
+
+class Crashing(SimDevice):
+    name = "crashing"
+
+    def call(self, func, args, kwargs, *, record):
+        if record == "Functional.linear.1.forward" and not Path("repaired").exists():
+            os._exit(1)
+        return super().call(func, args, kwargs, record=record)
+
+def pytest_msprobe_register_devices(registry):
+    registry.add(Crashing())
+"""
+
+
+def test_a_resumed_run_checks_what_is_missing_and_what_is_asked_for_again(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CRASHING_DEVICE)
+    base = ["--msprobe-device", "crashing", "--msprobe-dump", str(DUMP), "-k", "linear or embedding"]
+    pytester.runpytest_subprocess(*base, "-n", "1", "--msprobe-journal", "run.jsonl")
+    first = read_journal(pytester.path / "run.jsonl").entries
+    crashed = [item.result.record for item in first.values() if item.outcome == "crash"]
+    assert crashed == ["Functional.linear.1.forward"]
+
+    pytester.path.joinpath("repaired").touch()
+    resumed = pytester.runpytest_subprocess(
+        *base, "-n", "1", "--msprobe-resume", "run.jsonl", "--msprobe-rerun", "crash"
+    )
+    assert resumed.parseoutcomes()["passed"] == 1
+    last = read_journal(pytester.path / "run.jsonl").entries
+    assert last.keys() == first.keys()
+    assert {item.outcome for item in last.values()} == {"pass", "skip"}
+
+
+def test_a_run_that_was_killed_is_resumed_without_losing_or_doubling_an_item(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CRASHING_DEVICE)
+    base = ["--msprobe-device", "crashing", "--msprobe-dump", str(DUMP), "-k", "linear or embedding"]
+    pytester.runpytest_subprocess(*base, "--msprobe-journal", "run.jsonl")
+    path = pytester.path / "run.jsonl"
+    before = list(read_journal(path).entries)
+    assert before
+    pytester.path.joinpath("repaired").touch()
+    pytester.runpytest_subprocess(*base, "--msprobe-resume", "run.jsonl")
+    lines = path.read_text().splitlines()[1:]
+    assert len(lines) == len(read_journal(path).entries) > len(before)
+
+
+def test_starting_on_an_existing_journal_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("run.jsonl").write_text("mine\n")
+    result = pytester.runpytest_subprocess("--msprobe-dump", str(DUMP), "--msprobe-journal", "run.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: exists; --msprobe-resume goes on with it*"])
+    assert pytester.path.joinpath("run.jsonl").read_text() == "mine\n"
