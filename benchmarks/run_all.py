@@ -30,9 +30,13 @@ def main() -> None:
     if options.dumps:
         sections["Recorded dumps on a healthy CPU"] = ["real_dumps.py", str(options.dumps)]
     print(f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    failed = []
     for title, words in sections.items():
         print(f"## {title}\n\n`python benchmarks/{' '.join(words)}`\n", flush=True)
-        subprocess.run([sys.executable, FOLDER / words[0], *words[1:]], check=True)
+        if subprocess.run([sys.executable, FOLDER / words[0], *words[1:]], check=False).returncode:
+            failed.append(words[0])
+    if failed:
+        raise SystemExit(f"without result: {', '.join(failed)}")
 
 
 def processor() -> str:

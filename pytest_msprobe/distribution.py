@@ -14,7 +14,7 @@ from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
 from pytest_msprobe.item import RecordItem
-from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.options import devices_key, read_options
 from pytest_msprobe.reporting import abandoned_key, summary_key
 from pytest_msprobe.worker import worker_key
 
@@ -88,14 +88,19 @@ def worker_count(config: pytest.Config) -> int | None:
 
     Real cards are counted in a process of its own: the controller never loads torch.
     """
-    choice = config.stash[options_key].device
-    if not config.stash[dumps_key] or choice.name == "cpu":
+    options = read_options(config)
+    choice = options.device
+    has_dump = options.dumps or any(".json" in argument for argument in config.args)
+    if not has_dump or choice.name == "cpu":
         return None
     if choice.indices:
         return len(choice.indices)
     if choice.name in (AUTO, "npu", "cuda"):
         return _count_elsewhere(choice.name)
-    return config.stash[devices_key].get(choice.name).count()
+    try:
+        return config.stash[devices_key].get(choice.name).count()
+    except DeviceError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _count_elsewhere(name: str) -> int | None:

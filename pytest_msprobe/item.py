@@ -12,6 +12,7 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
+from pytest_msprobe import marks
 from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
 from pytest_msprobe.options import options_key, rerun_command
 from pytest_msprobe.reports.failure import failure_text
@@ -49,7 +50,7 @@ class RecordItem(pytest.Item):
         options = self.config.stash[options_key]
         worker = self.config.stash[worker_key]
         try:
-            with deadline(options.timeout, ends_process=worker.is_replaceable):
+            with deadline(options.timeout, last_words=worker.last_words):
                 result = worker.check(self.dump, self.name)
         except DumpError as error:
             result = self._malformed(error)
@@ -88,7 +89,7 @@ class RecordItem(pytest.Item):
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
         """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
-        if not self.own_markers:
+        if not self.own_markers and (name is None or name in marks.known()):
             self.own_markers = [getattr(pytest.mark, mark).mark for mark in self._mark_names()]
         return super().iter_markers_with_node(name)
 
@@ -99,8 +100,8 @@ class RecordItem(pytest.Item):
             return [self.dump.framework]
         raw = bytes(self.dump.records[self.name])
         dtypes = dict.fromkeys(match.decode() for match in _DTYPE.findall(raw))
-        marks = [self.dump.framework, name.type, name.direction, *dtypes]
-        return [mark for mark in marks if mark.isidentifier() and not mark.startswith("_")]
+        names = [self.dump.framework, name.type, name.direction, *dtypes]
+        return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
 
     def _rerun(self) -> str:
         return rerun_command(self.config.stash[options_key], self.path, self.name)

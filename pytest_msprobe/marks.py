@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 _MARKS = {
@@ -32,6 +34,7 @@ def register(config: pytest.Config) -> None:
             config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
+@cache
 def known() -> frozenset[str]:
     """Return the names of the marks that records carry."""
     return frozenset(name for names in _MARKS.values() for name in names.split())

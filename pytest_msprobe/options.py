@@ -110,8 +110,19 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(f"msprobe_{name}", text, default=None)
 
 
-def read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
-    """Read and check the options. Raises pytest.UsageError that says what is allowed."""
+def read_options(config: pytest.Config) -> Options:
+    """Read and check the options, once: ``-n auto`` needs them before pytest is configured.
+
+    Raises pytest.UsageError that says what is allowed.
+    """
+    if options_key not in config.stash:
+        config.stash[devices_key] = devices = DeviceRegistry()
+        config.hook.pytest_msprobe_register_devices(registry=devices)
+        config.stash[options_key] = _read_options(config, devices)
+    return config.stash[options_key]
+
+
+def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     return Options(
         dumps=tuple(config.getoption("msprobe_dump")),
         device=_device(_text(config, "device", AUTO), devices),

@@ -10,7 +10,6 @@ import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.collection import dumps_key
-from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
 from pytest_msprobe.recording import msprobe_dump, msprobe_dump_options, recorded
@@ -35,11 +34,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
     marks.register(config)
-    config.stash[devices_key] = devices = DeviceRegistry()
-    config.hook.pytest_msprobe_register_devices(registry=devices)
-    config.stash[options_key] = chosen = options.read_options(config, devices)
+    chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
-    config.stash[worker_key] = Worker(config, chosen, devices)
+    config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
     reporting.register(config)
     journaling.start(config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
@@ -39,6 +40,8 @@ class Worker:
         self._last: tuple[Dump, str, Replay] | None = None
         self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
         self.is_replaceable = bool(workerinput)
+        # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
+        self.last_words = os.dup(2) if self.is_replaceable else None
 
     def check(self, dump: Dump, record: str) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
@@ -155,6 +158,9 @@ def _read_call(dump: Dump, forward: str, record: str) -> Call:
 def _import_torch() -> ModuleType:
     # torch reads this once. Huge pages halve the time of large records, half of which is page faults without them.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    # torch makes 165 000 objects that live as long as the process: collecting them is wasted, now and later.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
@@ -162,6 +168,10 @@ def _import_torch() -> ModuleType:
             f"torch cannot be imported: {error}; install torch, or, where a device extension is at fault, "
             "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
         ) from error
+    finally:
+        if collects:
+            gc.enable()
+    gc.freeze()
     return torch
 
 

@@ -5,6 +5,7 @@ Sizes and seeds are those of published dumps, so that records can also be compar
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -149,9 +150,56 @@ def _causal(model: Any) -> tuple[nn.Module, Loss]:
     return model, lambda: model(input_ids=ids, labels=ids).loss
 
 
+class Spellings(nn.Module):
+    """The same arithmetic in every way that it can be spelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 4) + 0.5)
+        self.scale = 0.7
+        self.act = nn.Identity()
+        self.many = nn.Bilinear(4, 4, 4)
+
+    def forward(self, x: Tensor, *, bias: Tensor | None = None) -> Tensor:
+        """Map a matrix (4, 4) to one; ``bias`` is added."""
+        y = x + self.weight
+        y = 2 + y - (1 - y) * 3 + math.sqrt(2.0) * y
+        y = self.scale * y + y * self.scale + y / 2 + 2 / (y + 3) + (y.abs() + 1) ** 2 + 2**-y + abs(-y)
+        y = y % 5 + (y // 2).detach() + (7 % (y.detach() + 1)) + y @ self.weight
+        y += 1
+        y -= 0.5
+        y *= 1.5
+        y /= 2
+        y = y.add(1).mul(2).sub(y, alpha=0.1).div(y.detach() + 9, rounding_mode=None)
+        y = torch.add(y, y, alpha=2) + torch.sub(input=y, other=1)
+        keep = (y > 0) | (1 < y) & ~(y == 2) ^ (y != 3)
+        y = torch.where(keep & (y <= 100) | (y >= 3), y, y * 0)
+        z = y.clone()
+        z[0] = 1.0
+        z[1, 2:] = y[1, 2:]
+        z[:, [0, 1]] = z[:, [1, 0]]
+        rows = z[torch.tensor([0, 2])].sum() + z[z > 0].sum() + z[..., None].mean()
+        top, place = y.max(dim=1)
+        first, second = y.chunk(2, dim=-1)
+        _, spread = torch.std_mean(y, dim=0)
+        y = y + torch.einsum("ij,jk->ik", y, self.weight) + torch.linalg.norm(y, ord=2, dim=(0, 1)) + top.sum() + rows
+        y = y + F.pad(torch.cat([first, second], dim=1), (0, 0, 0, 0), value=0.0) + spread + place.float().mean()
+        y = F.gelu(y, approximate="tanh") + F.layer_norm(y, (4,), eps=1e-6) + F.silu(y) + torch.relu(y).clamp(max=3.0)
+        y = self.many(self.act(y), y.to(torch.float32)) + y.view(-1).reshape(4, 4).permute(1, 0).contiguous()
+        y = y.masked_fill(keep, 0.25).type_as(x).expand(4, 4).float().squeeze().unsqueeze(0)[0]
+        return y if bias is None else y + bias
+
+
+def _spellings() -> tuple[nn.Module, Loss]:
+    model = nn.Sequential(Spellings(), Spellings())
+    x, bias = torch.rand(4, 4), torch.rand(4, requires_grad=True)
+    return model, lambda: (model[1](model[0](x, bias=bias), bias=bias) ** 2).mean()
+
+
 FAMILIES: dict[str, Callable[[], tuple[nn.Module, Loss]]] = {
     "lstm": _lstm,
     "resnet18": _resnet18,
+    "spellings": _spellings,
     "gpt2": _gpt2,
     "llama-fp32": lambda: _llama(torch.float32, "sdpa"),
     "llama-bf16": lambda: _llama(torch.bfloat16, "eager"),

@@ -19,11 +19,11 @@ class DeadlineExceededError(BaseException):
 
 
 @contextlib.contextmanager
-def deadline(seconds: float | None, *, ends_process: bool) -> Iterator[None]:
+def deadline(seconds: float | None, *, last_words: int | None) -> Iterator[None]:
     """Raise DeadlineExceededError in this thread once ``seconds`` have passed; None sets no limit.
 
-    Code that does not return to Python cannot be interrupted so. Where ``ends_process`` says that somebody replaces
-    this process, it is ended then, with a traceback on stderr.
+    Code that does not return to Python cannot be interrupted so. The process is ended then, with a traceback to the
+    file descriptor ``last_words``; None where nobody would replace this process, which then hangs.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
@@ -34,12 +34,12 @@ def deadline(seconds: float | None, *, ends_process: bool) -> Iterator[None]:
 
     former = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    if ends_process:
-        faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
+    if last_words is not None:
+        faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=last_words)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-        if ends_process:
+        if last_words is not None:
             faulthandler.cancel_dump_traceback_later()

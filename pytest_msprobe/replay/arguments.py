@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,17 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     differentiable: frozenset[str]
+
+    @property
+    def has_rounded_scalars(self) -> bool:
+        """Whether a number is passed that a device may round before it computes: any but a power of two."""
+        return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
+
+
+def _is_rounded(value: Any) -> bool:
+    if isinstance(value, float):
+        return abs(math.frexp(value)[0]) not in (0.0, 0.5)
+    return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
 
 
 def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:

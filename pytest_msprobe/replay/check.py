@@ -69,6 +69,7 @@ class Replay:
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
                 backward=direction == "backward",
+                scalars=self._trial.subject.arguments.has_rounded_scalars,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
@@ -81,6 +82,8 @@ class Replay:
     @functools.cached_property
     def _trial(self) -> Trial:
         call, setup = self.call, self._setup
+        if call.forward.exception is not None:
+            raise Skip(SkipReason.RAISED, call.forward.exception)
         golden = resolve(call.name, setup.references)
         on_npu = setup.device.name == "npu"
         target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden

@@ -34,7 +34,7 @@ def golden_side(operation: str, arguments: Arguments) -> Side:
     def place(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(raise_dtype(tensor.dtype), copy=True)
 
-    return Side(place, raise_dtype, _CPU, plain_call, default_dtype=precision)
+    return Side(place, raise_dtype, _CPU, plain_call, default_dtype=precision, full_precision=True)
 
 
 def baseline_side(autocast: torch.dtype | None) -> Side:

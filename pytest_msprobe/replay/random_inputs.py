@@ -110,9 +110,11 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
         values = _uniform(element.shape, low, high, working, generator)
     else:
         values = torch.randn(element.shape, generator=generator, dtype=working).mul_(peak.deviation).add_(peak.mean)
-        outside = ((values < low) | (values > high)).nonzero(as_tuple=True)
-        # Clamping would pile them up at the extrema, where ties decide what max and topk select.
-        values[outside] = _uniform(outside[0].shape, low, high, working, generator)
+        found_low, found_high = values.aminmax()
+        if found_low < low or found_high > high:
+            # Clamping would pile them up at the extrema, where ties decide what max and topk select.
+            outside = ((values < low) | (values > high)).nonzero(as_tuple=True)
+            values[outside] = _uniform(outside[0].shape, low, high, working, generator)
     values = _with_ends(values.clamp_(low, high), low, high)
     return _with_non_finite(values, element).to(dtype)
 

@@ -25,7 +25,8 @@ class Side:
     """Where and how one side computes.
 
     ``place`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
-    used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
+    used here. ``autocast`` is the dtype of an autocast region around the call, None for none. ``full_precision`` turns
+    reduced-precision matmuls off, whatever the process allows.
     """
 
     place: Callable[[torch.Tensor], torch.Tensor]
@@ -34,6 +35,7 @@ class Side:
     invoke: Invoke
     autocast: torch.dtype | None = None
     default_dtype: torch.dtype = torch.float32
+    full_precision: bool = False
 
 
 @dataclass(slots=True)
@@ -57,13 +59,10 @@ class _Placed:
     leaves: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-# Running statistics: torch's schema does not mark these arguments as changed, so their version stays.
-_UNMARKED_CHANGES = {
-    "batch_norm": ("args.1", "args.2", "kwargs.running_mean", "kwargs.running_var"),
-    "instance_norm": ("args.1", "args.2", "kwargs.running_mean", "kwargs.running_var"),
-    "native_batch_norm": ("args.3", "args.4", "kwargs.running_mean", "kwargs.running_var"),
-    "cudnn_batch_norm": ("args.3", "args.4"),
-}
+_WITH_RUNNING_STATISTICS = frozenset(
+    """_batch_norm_impl_index _native_batch_norm_legit batch_norm cudnn_batch_norm instance_norm miopen_batch_norm
+    native_batch_norm""".split()
+)
 
 
 def run_forward(
@@ -78,13 +77,20 @@ def run_forward(
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
-    unmarked = _UNMARKED_CHANGES.get(operation, ())
+    unmarked = _running_statistics(arguments) if operation in _WITH_RUNNING_STATISTICS else ()
     changed = {
         path: tensor
         for path, tensor in placed.tensors.items()
         if (tensor._version != versions[path] or path in unmarked) and id(tensor) not in returned
     }
     return Run(output, changed, placed.leaves)
+
+
+def _running_statistics(arguments: Arguments) -> tuple[str, ...]:
+    """Return where running statistics are: torch's schema does not mark them as changed, so their version stays."""
+    # torch.nn.functional has them before weight and bias, and no more than 8 arguments; torch and ATen after those.
+    first = 1 if len(arguments.args) < 9 and isinstance(arguments.args[-1], float) else 3  # placeholder
+    return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
 
 
 def run_backward(
@@ -96,14 +102,28 @@ def run_backward(
     """
     outputs = dict(tensors_with_paths(run.output))
     gradients = [side.place(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
+    arriving = _Arriving.apply(gradients, *(outputs[path] for path in grad_outputs))  # type: ignore[no-untyped-call]
     with _numeric_context(side):
         found = side.invoke(
-            torch.autograd.grad,
-            ([outputs[path] for path in grad_outputs], list(run.leaves.values()), gradients),
-            {"allow_unused": True},
-            record=record,
+            torch.autograd.grad, (arriving, list(run.leaves.values())), {"allow_unused": True}, record=record
         )
     return dict(zip(run.leaves, found, strict=True))
+
+
+class _Arriving(torch.autograd.Function):
+    """A scalar whose gradients with respect to the outputs are the ones that arrive for them.
+
+    Given to ``torch.autograd.grad`` themselves they would cost its import of sympy, 0.2 s in each worker.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros((), device=outputs[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        return (None, *ctx.gradients)
 
 
 def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Placed:
@@ -143,10 +163,15 @@ def _may_work_in_place(operation: str, arguments: Arguments) -> bool:
     return switched_on or named_so or operation in _INPLACE_OPERATORS
 
 
+_FULL = "highest"
+
+
 @contextlib.contextmanager
 def _numeric_context(side: Side) -> Any:
-    former = torch.get_default_dtype()
+    former, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
     torch.set_default_dtype(side.default_dtype)
+    if side.full_precision and precision != _FULL:
+        torch.set_float32_matmul_precision(_FULL)
     try:
         if side.autocast is None:
             yield
@@ -155,3 +180,5 @@ def _numeric_context(side: Side) -> Any:
                 yield
     finally:
         torch.set_default_dtype(former)
+        if torch.get_float32_matmul_precision() != precision:
+            torch.set_float32_matmul_precision(precision)

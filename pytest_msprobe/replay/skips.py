@@ -12,6 +12,7 @@ class SkipReason(Enum):
     UNKNOWN_API = "this torch has no such API"
     NOT_AN_OPERATION = "not an operation with a result to judge"
     NO_REFERENCE = "no golden definition for this NPU API"
+    RAISED = "the call raised when it was recorded"
     NO_ARGUMENTS = "the dump holds no arguments for this record"
     LOST_ARGUMENT = "the recording lost an argument's value"
     UNKNOWN_DTYPE = "this torch has no such dtype"

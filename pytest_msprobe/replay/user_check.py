@@ -51,7 +51,11 @@ def check_function(
     def select(direction: Any, leaf: Any) -> Standard:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else None
         chosen = setup.policy.select(
-            subject.api, output_dtype=dtype, input_dtypes=inputs, backward=direction == "backward"
+            subject.api,
+            output_dtype=dtype,
+            input_dtypes=inputs,
+            backward=direction == "backward",
+            scalars=subject.arguments.has_rounded_scalars,
         )
         return standard or chosen
 

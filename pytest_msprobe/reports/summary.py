@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_msprobe.results import DirectionResult, from_plain
+from pytest_msprobe.replay.skips import SkipReason
 
 _WORST_SHOWN = 5
 
@@ -22,19 +22,19 @@ class Summary:
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
-        self._worst: list[tuple[float, str, DirectionResult]] = []
+        self._worst: list[tuple[float, str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
         plain = getattr(report, "msprobe", None)
         if plain is None:
             return
-        result = from_plain(plain)
-        self._outcomes[result.verdict.outcome] += 1
-        if result.skip is not None:
-            self._skips[result.skip.value] += 1
-        elif result.verdict.margin > 0:
-            entry = (result.verdict.margin, result.record, result)
+        verdict = plain["verdict"]
+        self._outcomes[verdict["outcome"]] += 1
+        if plain["skip"] is not None:
+            self._skips[SkipReason(plain["skip"]).value] += 1
+        elif verdict["margin"] > 0:
+            entry = (verdict["margin"], plain["record"], verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -56,5 +56,5 @@ class Summary:
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
-        lines += [f"  {margin:9.3g}  {record}  ({result.verdict.standard})" for margin, record, result in worst]
+        lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
         return lines

@@ -22,7 +22,18 @@ _FOLDER = Path(__file__).parent / "policies"
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules")
-_RULE_KEYS = ("standard", "limits", "apis", "output", "input", "backward", "recorded_baseline", "framework", "level")
+_RULE_KEYS = (
+    "standard",
+    "limits",
+    "apis",
+    "output",
+    "input",
+    "backward",
+    "scalars",
+    "recorded_baseline",
+    "framework",
+    "level",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +45,7 @@ class Rule:
     output: frozenset[str] | None = None
     input: frozenset[str] | None = None
     backward: bool | None = None
+    scalars: bool | None = None
     recorded_baseline: bool | None = None
     framework: str | None = None
     level: str | None = None
@@ -81,16 +93,18 @@ class Policy:
         input_dtypes: Collection[torch.dtype] = (),
         framework: str = "pytorch",
         backward: bool = False,
+        scalars: bool = False,
         recorded_baseline: bool = False,
     ) -> Standard:
         """Return the standard for one output of an API call.
 
         ``api`` is the name in the record ("conv2d", "linalg.norm", "__add__"). ``output_dtype`` is that of the output
         leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
-        ``backward`` tells gradients from results. ``recorded_baseline`` tells that the baseline is another device's
+        ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes part,
+        which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another device's
         recorded result, for which msprobe has rules of its own.
         """
-        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, recorded_baseline)
+        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, scalars, recorded_baseline)
         if key not in self._selected:
             self._selected[key] = self._first_match(*key)
         return self._selected[key]
@@ -102,6 +116,7 @@ class Policy:
         input_dtypes: Collection[torch.dtype],
         framework: str,
         backward: bool,
+        scalars: bool,
         recorded_baseline: bool,
     ) -> Standard:
         names = _loose(api) if self.loose_names else {api}
@@ -117,6 +132,7 @@ class Policy:
                 and (rule.output is None or not output.isdisjoint(rule.output))
                 and (rule.input is None or not inputs.isdisjoint(rule.input))
                 and rule.backward in (None, backward)
+                and rule.scalars in (None, scalars)
                 and rule.recorded_baseline in (None, recorded_baseline)
                 and rule.framework in (None, framework)
             ):
@@ -189,6 +205,7 @@ def _rule(row: object, where: str, levels: Sequence[str], wrap: Callable[[Standa
         kinds(key="output"),
         kinds(key="input"),
         flag(key="backward"),
+        flag(key="scalars"),
         flag(key="recorded_baseline"),
         _optional(row, where, "framework", ("pytorch", "mindspore")),
         _optional(row, where, "level", tuple(levels)),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from msprobe_hooks import ConfigError, record
+from msprobe_hooks import ConfigError, RecordingError, record
 
 
 class Block(nn.Module):
@@ -143,6 +143,15 @@ def test_modules_without_a_model_are_refused(tmp_path):
         record(tmp_path / "d", "L0"),
     ):
         pass
+
+
+def test_a_folder_that_is_taken_leaves_the_model_without_hooks(tmp_path):
+    model, x = net()
+    with record(tmp_path / "d", "mix", model=model):
+        model(x)
+    with pytest.raises(RecordingError):
+        record(tmp_path / "d", "mix", model=model).__enter__()
+    assert not model.head._forward_hooks
 
 
 def test_the_structure_task_writes_names_and_parents_only(tmp_path, records):

@@ -47,6 +47,23 @@ def test_step(msprobe_dump):
     assert outcomes(pytester.runpytest_subprocess()) == {"passed": 1}
 
 
+def test_a_recorded_call_that_raised_is_skipped_with_its_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import contextlib, torch
+
+def test_step(msprobe_dump):
+    with contextlib.suppress(RuntimeError):
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    torch.ones(2).relu()
+    raised, fine = msprobe_dump.check()
+    assert raised.skip.name == "RAISED" and "shapes cannot be multiplied" in raised.verdict.reason
+    assert fine.verdict.outcome == "pass"
+"""
+    )
+    assert outcomes(pytester.runpytest_subprocess()) == {"passed": 1}
+
+
 def test_each_wrong_api_is_a_failed_subtest(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTY_DEVICE)
     pytester.makepyfile(STEP + "\ndef test_step(msprobe_dump):\n    step()\n    msprobe_dump.check()\n")

@@ -94,12 +94,12 @@ def test_a_wrong_result_is_the_one_failing_item_and_says_all_that_is_needed(
         ("Torch.abs.0.forward", ["result = result[:-1]"], "shape is (999, 1000), golden has (1000, 1000)"),
         ("Torch.max.0.forward", ["result = (result[0],)"], "output 1 is missing"),
         ("Torch.max.0.forward", ["result = (*result, result[0])"], "output 2 is surplus"),
-        ("Torch.max.0.forward", ["result = result[0]"], "missing"),
+        ("Torch.max.0.forward", ["result = result[0]"], "output is a list, golden is a tuple"),
         ("Torch.abs.0.forward", ["result = None"], "output is NoneType, golden is Tensor"),
-        ("Tensor.add_.0.forward", ["result = result.clone()", "args[0].add_(1)"], "args.0"),
-        ("Functional.batch_norm.0.forward", ["args[1].add_(0.01)"], "args.1"),
-        ("Functional.batch_norm.0.forward", ["args[2].mul_(1.01)"], "args.2"),
-        ("Torch.abs.0.forward", ["args[0].zero_()"], "args.0"),
+        ("Tensor.add_.0.forward", ["result = result.clone()", "args[0].add_(1)"], "changed.args.0"),
+        ("Functional.batch_norm.0.forward", ["args[1].add_(0.01)"], "changed.args.1"),
+        ("Functional.batch_norm.0.forward", ["args[2].mul_(1.01)"], "changed.args.2"),
+        ("Torch.abs.0.forward", ["args[0].zero_()"], "changed.args.0"),
     ],
 )
 def test_everything_that_a_call_produces_is_judged(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.trial import Setup
@@ -97,7 +99,9 @@ class Recorder:
             "input_args": element(args),
             "input_kwargs": element(kwargs),
         }
-        output = function(*args, **kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            output = function(*args, **kwargs)
         outputs = output if isinstance(output, (list, tuple)) and not isinstance(output, torch.Size) else [output]
         forward["output"] = element(list(outputs))
         differentiable = [item for item in outputs if isinstance(item, torch.Tensor) and item.requires_grad]
@@ -160,3 +164,19 @@ def check(default_policy: Policy) -> Any:
         return CallResult(replay.forward(), replay.backward() if call.backward else None)
 
     return run
+
+
+@pytest.fixture
+def device_that() -> Any:
+    """Make a device whose forward calls go through ``alter(func, args, kwargs)``."""
+
+    def make(alter: Callable[[Any, Any, Any], Any]) -> SimDevice:
+        class Altered(SimDevice):
+            name = "altered"
+
+            def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+                return alter(func, args, kwargs) if record.endswith(".forward") else func(*args, **kwargs)
+
+        return Altered()
+
+    return make

@@ -14,6 +14,7 @@ from pytest_msprobe.replay.tree import map_tensors
 from tests.verdict_quality.fault import (
     Launch,
     Variant,
+    arrived,
     batch_norm,
     convolution,
     exactly,
@@ -261,7 +262,7 @@ def reductions_reversed(launch: Launch) -> Any:
         return launch.run()
     wide = working(x.to(launch.kwargs.get("dtype") or x.dtype))
     if name == "softmax":
-        powers = (wide - wide.amax(dim, keepdim=True)).exp()
+        powers = (wide - wide.detach().amax(dim, keepdim=True)).exp()
         return (powers / _sum_of_parts(powers, dim)).to(launch.kwargs.get("dtype") or x.dtype)
     total = _sum_of_parts(wide, dim)
     total = total / x.shape[dim] if name == "mean" else total
@@ -306,12 +307,10 @@ def other_dropout_generator(launch: Launch) -> Any:
 @variant("embedding", backward=True)
 def scattered_in_another_order(launch: Launch) -> Any:
     """The gradient of an embedding adds rows from the last to the first."""
-    outputs, leaves, incoming = launch.args[:3]
-    indices = outputs[0].grad_fn._saved_indices.reshape(-1).flip(0)
-    rows = incoming[0].reshape(-1, leaves[0].shape[1]).flip(0)
-    total = torch.zeros_like(working(leaves[0].detach())).index_add_(0, indices, working(rows))
-    launch.run()
-    return (total.to(leaves[0].dtype),)
+    (right,), forward = arrived(launch)
+    indices = forward.args[0].reshape(-1).flip(0)
+    rows = working(forward.incoming.reshape(-1, right.shape[1])).flip(0)
+    return (torch.zeros_like(working(right)).index_add_(0, indices, rows).to(right.dtype),)
 
 
 @variant("linear addmm matmul bmm conv2d layer_norm batch_norm", backward=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -18,13 +18,20 @@ _OPERATORS = {"truediv": "div", "iadd": "add", "radd": "add", "imul": "mul", "rm
 
 @dataclass(slots=True)
 class Launch:
-    """A kernel about to run. ``api`` is the recorded name, ``memory`` what the device keeps between kernels."""
+    """A kernel about to run. ``api`` is the recorded name, ``memory`` what the device keeps between kernels.
+
+    A backward launch knows the ``forward`` one, with the first ``output`` of that and, once it has run itself, the
+    gradient that arrived for it (``incoming``).
+    """
 
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     api: str
-    memory: dict[Any, Any] = field(default_factory=dict)
+    memory: dict[Any, Any]
+    forward: Launch | None = None
+    output: Any = None
+    incoming: Any = None
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run it as it should be; positional and keyword arguments replace the first ones and those of that name."""
@@ -33,6 +40,17 @@ class Launch:
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         """Return an argument however it was passed."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+    def run_forward(self) -> Any:
+        """Run a forward kernel as it should be, and remember what its backward will ask for."""
+        output = self.run()
+        self.output = next((tensor for _, tensor in tensors_with_paths(output) if tensor.requires_grad), None)
+        if self.output is not None:
+            self.output.register_hook(self._arrive)
+        return output
+
+    def _arrive(self, gradient: torch.Tensor) -> None:
+        self.incoming = gradient
 
     @property
     def in_place(self) -> bool:
@@ -84,15 +102,21 @@ class VariantDevice(SimDevice):
         self.variant = variant
         self.digests: dict[str, int] = {}
         self._memory: dict[Any, Any] = {}
+        self._forward: Launch | None = None
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Run ``func``, through the variant's kernel where it is one of its APIs."""
         name = parse_api_name(record)
         backward = name.direction == "backward"
-        if self.variant is None or backward != self.variant.backward or not self.variant.touches(name.api):
-            output = func(*args, **kwargs)
+        forward = self._forward if backward else None
+        launch = Launch(func, tuple(args), dict(kwargs), name.api, self._memory, forward)
+        if self.variant is None or not self.variant.touches(name.api):
+            output = launch.run()
+        elif backward == self.variant.backward:
+            output = self.variant.kernel(launch)
         else:
-            output = self.variant.kernel(Launch(func, tuple(args), dict(kwargs), name.api, self._memory))
+            self._forward = launch
+            output = launch.run() if backward else launch.run_forward()
         self.digests[record] = digest(output if backward else [output, list(args), dict(kwargs)])
         return output
 
@@ -139,6 +163,14 @@ def overwrite(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> An
         return tensor
 
     return map_tensors(overwritten, output)
+
+
+def arrived(launch: Launch) -> tuple[tuple[torch.Tensor | None, ...], Launch]:
+    """Return the right gradients of a backward launch, and the forward launch with the gradient that arrived."""
+    gradients = tuple(launch.run())
+    if launch.forward is None:
+        raise RuntimeError(f"{launch.api}: a backward launch without its forward")
+    return gradients, launch.forward
 
 
 def regraded(launch: Launch, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor | None, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.verdict_quality.fault import Launch, regraded, variant
+from tests.verdict_quality.fault import Launch, arrived, plain_name, regraded, variant
 
 Gradients = tuple["torch.Tensor | None", ...]
 
@@ -50,15 +50,10 @@ def bias_gradient_missing(launch: Launch) -> Gradients:
 @variant("linear conv2d addmm", backward=True)
 def bias_gradient_of_the_last_sample_missing(launch: Launch) -> Gradients:
     """The bias gradient leaves out the last sample."""
-    incoming = launch.args[2][0]
-
-    def change(gradient: torch.Tensor) -> torch.Tensor:
-        if gradient.dim() != 1:
-            return gradient
-        last = incoming.reshape(-1, incoming.shape[-1])[-1] if incoming.shape[-1] == gradient.shape[0] else 0
-        return gradient - last
-
-    return regraded(launch, change)
+    gradients, forward = arrived(launch)
+    incoming = forward.incoming
+    last = incoming[-1].sum((-1, -2)) if plain_name(launch.api) == "conv2d" else incoming.flatten(0, -2)[-1]
+    return tuple(each - last if each is not None and each.dim() == 1 else each for each in gradients)
 
 
 @variant(f"{PRODUCTS} {NORMS} {FUNCTIONS} embedding lstm", backward=True)
@@ -88,21 +83,17 @@ def gradient_row_dropped(launch: Launch) -> Gradients:
 @variant("embedding", backward=True)
 def repeated_index_overwrites(launch: Launch) -> Gradients:
     """The gradient of an embedding keeps only the last of repeated indices."""
-    outputs, leaves, incoming = launch.args[:3]
-    node = outputs[0].grad_fn
-    indices = node._saved_indices.reshape(-1)
-    gradient = torch.zeros_like(leaves[0])
-    gradient[indices] = incoming[0].reshape(-1, gradient.shape[1])
-    launch.run()
+    (right,), forward = arrived(launch)
+    gradient = torch.zeros_like(right)
+    gradient[forward.args[0].reshape(-1)] = forward.incoming.reshape(-1, gradient.shape[1])
     return (gradient,)
 
 
 @variant("softmax", backward=True)
 def softmax_gradient_without_its_sum(launch: Launch) -> Gradients:
     """The gradient of softmax lacks the term that couples the elements."""
-    output, incoming = launch.args[0][0], launch.args[2][0]
-    (right,) = launch.run()
-    return ((output.detach() * incoming).to(right.dtype),)
+    (right,), forward = arrived(launch)
+    return ((forward.output.detach() * forward.incoming).to(right.dtype),)
 
 
 @variant("layer_norm", backward=True)
@@ -116,8 +107,8 @@ def norm_gradient_without_its_means(launch: Launch) -> Gradients:
 @variant("relu", backward=True)
 def relu_gradient_everywhere(launch: Launch) -> Gradients:
     """The gradient of relu ignores the sign of the input."""
-    incoming = launch.args[2][0]
-    return tuple(incoming.clone() for _ in launch.run())
+    gradients, forward = arrived(launch)
+    return tuple(forward.incoming.clone() for _ in gradients)
 
 
 @variant("max_pool2d", backward=True)

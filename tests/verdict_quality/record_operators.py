@@ -50,6 +50,10 @@ def functions() -> None:
         _backward(torch.clamp(x, -1.0, 1.0))
         _backward(torch.div(x, x.abs() + 1))
         _backward(F.hardswish(x))
+        for number in (3, 0.7, 1.9, 5.3e-4):
+            _backward(torch.div(x, number))
+            _backward(torch.mul(x, number))
+            _backward(torch.add(x, x, alpha=number))
 
 
 def reductions() -> None:

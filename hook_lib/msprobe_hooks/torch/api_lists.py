@@ -31,44 +31,46 @@ FUNCTIONAL = _names("""
     upsample_bilinear upsample_nearest
 """)
 
+# ``2 / x``, ``2 // x`` and other reflected operators that torch puts together from functions listed here are recorded
+# as those functions, as msprobe does.
 TENSOR = _names("""
     __abs__ __add__ __and__ __bool__ __div__ __eq__ __floordiv__ __ge__ __getitem__ __gt__ __iadd__ __iand__ __idiv__
     __ifloordiv__ __ilshift__ __imod__ __imul__ __invert__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__
     __le__ __lshift__ __lt__ __matmul__ __mod__ __mul__ __ne__ __neg__ __nonzero__ __or__ __pow__ __radd__ __rand__
-    __rdiv__ __rfloordiv__ __rlshift__ __rmatmul__ __rmod__ __rmul__ __ror__ __rpow__ __rrshift__ __rshift__ __rsub__
-    __rtruediv__ __rxor__ __setitem__ __sub__ __truediv__ __xor__ abs abs_ absolute absolute_ acos acos_ acosh acosh_
-    add add_ addbmm addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ addmv addmv_ addr addr_ adjoint align_as
-    align_to all allclose amax amin aminmax angle any arccos arccos_ arccosh arccosh_ arcsin arcsin_ arcsinh arcsinh_
-    arctan arctan2 arctan2_ arctan_ arctanh arctanh_ argmax argmin argsort argwhere asin asin_ asinh asinh_ atan atan2
-    atan2_ atan_ atanh atanh_ baddbmm baddbmm_ bernoulli bernoulli_ bfloat16 bincount bitwise_and bitwise_and_
-    bitwise_left_shift bitwise_left_shift_ bitwise_not bitwise_not_ bitwise_or bitwise_or_ bitwise_right_shift
-    bitwise_right_shift_ bitwise_xor bitwise_xor_ bmm bool broadcast_to byte cauchy_ ceil ceil_ cfloat char cholesky
-    cholesky_inverse cholesky_solve chunk clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ clip clip_ clone
-    conj_physical contiguous copy_ copysign copysign_ corrcoef cos cos_ cosh cosh_ count_nonzero cov cummax cummin
-    cumprod cumprod_ cumsum cumsum_ deg2rad deg2rad_ det diag diag_embed diagflat diagonal diagonal_scatter diff digamma
-    digamma_ dist div div_ divide divide_ dot double dsplit eig eq eq_ equal erf erf_ erfc erfc_ erfinv erfinv_ exp exp2
-    exp2_ exp_ expand expand_as expm1 expm1_ exponential_ fill_ fill_diagonal_ fix fix_ flatten flip fliplr flipud float
-    float_power float_power_ floor floor_ floor_divide floor_divide_ fmax fmin fmod fmod_ frac frac_ frexp gather gcd
-    gcd_ ge ge_ geometric_ geqrf ger greater greater_ greater_equal greater_equal_ gt gt_ half hardshrink heaviside
-    heaviside_ histc histogram hsplit hypot hypot_ i0 i0_ igamma igamma_ igammac igammac_ index_add index_add_
-    index_copy index_copy_ index_fill index_fill_ index_put index_put_ index_reduce index_reduce_ index_select inner int
-    inverse isclose isfinite isinf isnan isneginf isposinf isreal kron kthvalue lcm lcm_ ldexp ldexp_ le le_ lerp lerp_
-    less less_ less_equal less_equal_ lgamma lgamma_ log log10 log10_ log1p log1p_ log2 log2_ log_ log_normal_
-    log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and logical_and_ logical_not logical_not_ logical_or
-    logical_or_ logical_xor logical_xor_ logit logit_ logsumexp long lstsq lt lt_ lu lu_solve map2_ map_ masked_fill
-    masked_fill_ masked_scatter masked_scatter_ masked_select matmul matrix_exp matrix_power max maximum mean median min
-    minimum mm mode moveaxis movedim msort mul mul_ multinomial multiply multiply_ mv mvlgamma mvlgamma_ nan_to_num
-    nan_to_num_ nanmean nanmedian nanquantile nansum narrow narrow_copy ne ne_ neg neg_ negative negative_ nextafter
-    nextafter_ nonzero norm normal_ not_equal not_equal_ numpy orgqr ormqr outer permute pinverse polygamma polygamma_
-    pow pow_ prelu prod put_ q_zero_point qr quantile rad2deg rad2deg_ ravel reciprocal reciprocal_ relu relu_ remainder
-    remainder_ renorm renorm_ repeat repeat_interleave reshape reshape_as resize_ resize_as_ resolve_neg roll rot90
-    round round_ rsqrt rsqrt_ scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ select sgn sgn_
-    short sigmoid sigmoid_ sign sign_ signbit sin sin_ sinc sinc_ sinh sinh_ slice_scatter slogdet smm softmax solve
-    sort split split_with_sizes sqrt sqrt_ square square_ squeeze squeeze_ sspaddmm std stft stride sub sub_ subtract
-    sum sum_to_size svd swapaxes swapdims swapdims_ symeig t t_ take take_along_dim tan tan_ tanh tanh_ tensor_split
-    tile to topk trace transpose transpose_ triangular_solve tril tril_ triu triu_ true_divide true_divide_ trunc trunc_
-    type type_as unbind unflatten unfold unique unique_consecutive unsafe_chunk unsafe_split unsafe_split_with_sizes
-    unsqueeze unsqueeze_ var vdot view view_as vsplit where xlogy xlogy_ zero_
+    __rmod__ __rmul__ __ror__ __rpow__ __rshift__ __rsub__ __rxor__ __setitem__ __sub__ __truediv__ __xor__ abs abs_
+    absolute absolute_ acos acos_ acosh acosh_ add add_ addbmm addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm addmm_
+    addmv addmv_ addr addr_ adjoint align_as align_to all allclose amax amin aminmax angle any arccos arccos_ arccosh
+    arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan arctan2 arctan2_ arctan_ arctanh arctanh_ argmax argmin argsort
+    argwhere asin asin_ asinh asinh_ atan atan2 atan2_ atan_ atanh atanh_ baddbmm baddbmm_ bernoulli bernoulli_ bfloat16
+    bincount bitwise_and bitwise_and_ bitwise_left_shift bitwise_left_shift_ bitwise_not bitwise_not_ bitwise_or
+    bitwise_or_ bitwise_right_shift bitwise_right_shift_ bitwise_xor bitwise_xor_ bmm bool broadcast_to byte cauchy_
+    ceil ceil_ cfloat char cholesky cholesky_inverse cholesky_solve chunk clamp clamp_ clamp_max clamp_max_ clamp_min
+    clamp_min_ clip clip_ clone conj_physical contiguous copy_ copysign copysign_ corrcoef cos cos_ cosh cosh_
+    count_nonzero cov cummax cummin cumprod cumprod_ cumsum cumsum_ deg2rad deg2rad_ det diag diag_embed diagflat
+    diagonal diagonal_scatter diff digamma digamma_ dist div div_ divide divide_ dot double dsplit eig eq eq_ equal erf
+    erf_ erfc erfc_ erfinv erfinv_ exp exp2 exp2_ exp_ expand expand_as expm1 expm1_ exponential_ fill_ fill_diagonal_
+    fix fix_ flatten flip fliplr flipud float float_power float_power_ floor floor_ floor_divide floor_divide_ fmax fmin
+    fmod fmod_ frac frac_ frexp gather gcd gcd_ ge ge_ geometric_ geqrf ger greater greater_ greater_equal
+    greater_equal_ gt gt_ half hardshrink heaviside heaviside_ histc histogram hsplit hypot hypot_ i0 i0_ igamma igamma_
+    igammac igammac_ index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_put index_put_
+    index_reduce index_reduce_ index_select inner int inverse isclose isfinite isinf isnan isneginf isposinf isreal kron
+    kthvalue lcm lcm_ ldexp ldexp_ le le_ lerp lerp_ less less_ less_equal less_equal_ lgamma lgamma_ log log10 log10_
+    log1p log1p_ log2 log2_ log_ log_normal_ log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and
+    logical_and_ logical_not logical_not_ logical_or logical_or_ logical_xor logical_xor_ logit logit_ logsumexp long
+    lstsq lt lt_ lu lu_solve map2_ map_ masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select matmul
+    matrix_exp matrix_power max maximum mean median min minimum mm mode moveaxis movedim msort mul mul_ multinomial
+    multiply multiply_ mv mvlgamma mvlgamma_ nan_to_num nan_to_num_ nanmean nanmedian nanquantile nansum narrow
+    narrow_copy ne ne_ neg neg_ negative negative_ nextafter nextafter_ nonzero norm normal_ not_equal not_equal_ numpy
+    orgqr ormqr outer permute pinverse polygamma polygamma_ pow pow_ prelu prod put_ q_zero_point qr quantile rad2deg
+    rad2deg_ ravel reciprocal reciprocal_ relu relu_ remainder remainder_ renorm renorm_ repeat repeat_interleave
+    reshape reshape_as resize_ resize_as_ resolve_neg roll rot90 round round_ rsqrt rsqrt_ scatter scatter_ scatter_add
+    scatter_add_ scatter_reduce scatter_reduce_ select sgn sgn_ short sigmoid sigmoid_ sign sign_ signbit sin sin_ sinc
+    sinc_ sinh sinh_ slice_scatter slogdet smm softmax solve sort split split_with_sizes sqrt sqrt_ square square_
+    squeeze squeeze_ sspaddmm std stft stride sub sub_ subtract sum sum_to_size svd swapaxes swapdims swapdims_ symeig t
+    t_ take take_along_dim tan tan_ tanh tanh_ tensor_split tile to topk trace transpose transpose_ triangular_solve
+    tril tril_ triu triu_ true_divide true_divide_ trunc trunc_ type type_as unbind unflatten unfold unique
+    unique_consecutive unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_ var vdot view view_as
+    vsplit where xlogy xlogy_ zero_
 """)
 
 # dsmm and spmm are mm, hsmm is hspmm and saddmm is sspaddmm: one function each, called by its own name here.

@@ -14,6 +14,7 @@ from msprobe_hooks.names import backward_of, is_module_name
 from msprobe_hooks.torch.apis import Api, ApiTable
 from msprobe_hooks.torch.call_sites import as_written, call_site
 from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
+from msprobe_hooks.torch.operands import is_reflected
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import Recorder
 from msprobe_hooks.torch.transparent import body_of
@@ -105,6 +106,9 @@ class CallMode(TorchFunctionMode):
 
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+# What ``number + tensor`` is recorded as; other reflected operators are functions of their own.
+_REFLECTED = {"Tensor.__add__": "Tensor.__radd__", "Tensor.__mul__": "Tensor.__rmul__"}
 _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
@@ -150,7 +154,7 @@ class ApiCall:
         if wanted.input:
             record["input_args"] = elements.sequence(args, "input")
             record["input_kwargs"] = elements.mapping(kwargs, "kwargs")
-        record["is_recompute"] = is_in_backward() and _is_recomputing(self._frame)
+        record["is_recompute"] = is_recomputed(self._frame)
 
     def end(self, result: Any) -> None:
         """Take the result; arrange for the backward record."""
@@ -193,6 +197,8 @@ def _begin(recorder: Recorder, api: Api, func: Any, args: Any, kwargs: Any, fram
         if frame is not None:
             if api.operators:
                 qualified = api.operators.get(call_site(frame).operator, qualified)
+                if qualified in _REFLECTED and not isinstance(args[1], Tensor) and is_reflected(frame):
+                    qualified = _REFLECTED[qualified]
             elif api.is_python and frame.f_code is _HANDLER_CODE:
                 args, kwargs = as_written(func, frame, args, kwargs)
                 frame = frame.f_back.f_back if frame.f_back is not None else None
@@ -211,7 +217,10 @@ def mirrored(parent: str | None) -> str | None:
     return parent if parent is None or not is_module_name(parent) else backward_of(parent)
 
 
-def _is_recomputing(frame: FrameType | None) -> bool:
+def is_recomputed(frame: FrameType | None) -> bool:
+    """Tell whether a call is made by activation checkpointing, during the backward pass."""
+    if not is_in_backward():
+        return False
     while frame is not None:
         code = frame.f_code
         if code.co_filename.endswith("checkpoint.py") and code.co_name in ("recompute_fn", "backward"):

@@ -46,8 +46,12 @@ class Collectives:
         """Watch the functions and the class whose ``wait`` ends an asynchronous call."""
         for name in sorted(api_lists.DISTRIBUTED):
             function = getattr(c10d, name, None)
-            if function is not None:
+            if function is None:
+                continue
+            try:
                 self._around.append(Interposition(function, self._recording(name)))
+            except TypeError as error:
+                self._recorder.note_error(f"Distributed.{name}", error)
         self._wait = wait = dist.Work.wait
 
         def wait_and_record(work: Any, *args: Any, **kwargs: Any) -> Any:

@@ -24,7 +24,8 @@ from torch import Tensor
 from msprobe_hooks.torch.statistics import Statistics
 from msprobe_hooks.writer import json_number
 
-_MAX_DEPTH = 400
+# Each level takes three Python frames, and the program that is recorded needs its own.
+_MAX_DEPTH = 100
 
 
 class TensorEntry(msgspec.Struct):
@@ -232,12 +233,13 @@ def _placement(placement: Any) -> dict[str, Any]:
 
 
 def _items(value: Any) -> list[tuple[Any, Any]] | None:
+    # The output classes of transformers are dataclasses and mappings; as mappings they leave out what is None.
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
 
 

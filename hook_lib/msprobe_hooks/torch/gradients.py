@@ -145,12 +145,17 @@ def watch(
     further backward pass goes through a call that was emitted.
     """
     arriving: dict[Node, list[tuple[int, int]]] = {}
+    unchanged: dict[Node, list[tuple[int, int]]] = {}
     for slot, tensor in enumerate(outputs):
         node = tensor.grad_fn
-        # An output that is one of the inputs was not computed here, so nothing flows back through this call.
-        if node is not None and (node, tensor.output_nr) not in inputs.edges:
-            arriving.setdefault(node, []).append((slot, tensor.output_nr))
+        if node is not None:
+            made_here = (node, tensor.output_nr) not in inputs.edges
+            (arriving if made_here else unchanged).setdefault(node, []).append((slot, tensor.output_nr))
     if not arriving:
+        # The call returned its inputs, as ``x.to(x.dtype)`` does: what arrives is what is passed on.
+        if len(unchanged) == 1:
+            ((node, slots),) = unchanged.items()
+            _watch_unchanged(Backward(len(outputs), inputs.count, emit, again), node, slots, inputs)
         return
     leaving = _boundary(arriving, inputs)
     backward = Backward(len(outputs), inputs.count, emit, again)
@@ -175,6 +180,17 @@ def _watch_one_node(
     def fire(grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
         backward.arrive(slots, grad_outputs, counts=False)
         backward.leave(places, grad_inputs)
+
+    node.register_hook(fire)
+
+
+def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]], inputs: Inputs) -> None:
+    backward.expect()
+    places = [(number, inputs.edges[node, number]) for _, number in slots]
+
+    def fire(_: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
+        backward.arrive(slots, grad_outputs, counts=False)
+        backward.leave(places, grad_outputs)
 
     node.register_hook(fire)
 

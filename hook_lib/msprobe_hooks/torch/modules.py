@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.torch.calls import is_traced, mirrored
+from msprobe_hooks.torch.calls import is_recomputed, is_traced, mirrored
 from msprobe_hooks.torch.gradients import Inputs, tensors_in
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import Recorder
@@ -127,6 +127,7 @@ class ModuleCall:
             record["input_kwargs"] = elements.mapping(kwargs, "kwargs")
             own = dict(self.module.named_parameters(recurse=False))
             record["parameters"] = elements.mapping(own, "parameters")
+        record["is_recompute"] = is_recomputed(self._frame)
 
     def end(self, output: Any) -> None:
         """Take the output, or that there is none because the module raised."""

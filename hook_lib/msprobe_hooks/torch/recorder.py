@@ -109,7 +109,7 @@ class Recorder:
         with self.lock:
             if self.settings.task != "structure":
                 self._records.append((name, record))
-            if self.settings.level in ("L0", "mix"):
+            if self.settings.level in ("L0", "mix") and ".parameters_grad" not in name:
                 self._parents.append((name, parent))
             if frame is not None and self.settings.extra_info:
                 self._stacks.add(name, frame)

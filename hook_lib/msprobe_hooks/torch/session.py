@@ -67,10 +67,13 @@ class Session:
         """
         if self._is_on:
             return
+        to_hook = self._model_to_hook(model)
         self._is_wanted = True
-        self._hook_modules(model)
         if not self.recorder.start(process_rank()):
             return
+        if to_hook is not None:
+            self._model = to_hook
+            self._hooks = ModuleHooks(self.recorder, named_submodules(to_hook))
         self._is_on = True
         if not self._is_module_dump:
             self._begin_observers()
@@ -154,18 +157,18 @@ class Session:
         for observer in reversed(self._observers):
             observer.end()
 
-    def _hook_modules(self, model: Model | None) -> None:
-        if not self.recorder.settings.records_modules or self._hooks is not None:
-            return
+    def _model_to_hook(self, model: Model | None) -> Model | None:
+        settings = self.recorder.settings
+        if not settings.records_modules or self._hooks is not None:
+            return None
         model = model if model is not None else self._model
         if model is None:
-            raise ConfigError(
-                "model", None, f"a torch.nn.Module or a list of them, which level {self.recorder.settings.level} needs"
-            )
+            allowed = f"a torch.nn.Module or a list of them, which level {settings.level} needs"
+            raise ConfigError("model", None, allowed)
         models = [model] if isinstance(model, nn.Module) else model
         if not isinstance(models, (list, tuple)) or not all(isinstance(one, nn.Module) for one in models):
             raise ConfigError("model", model, "a torch.nn.Module or a list or tuple of them")
-        self._hooks = ModuleHooks(self.recorder, named_submodules(model))
+        return model
 
 
 def _observers(recorder: Recorder) -> list[Observer]:

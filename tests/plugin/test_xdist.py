@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[..., Path]
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def many(records: Json) -> Json:
+    """Return the shared calls ten times over."""
+    repeated = {}
+    for i in range(10):
+        for name, body in records.items():
+            repeated[name.replace(".0.", f".{i}.")] = body
+    return repeated
+
+
+def test_two_workers_give_the_ids_verdicts_and_numbers_of_one(
+    write_dump: Write, many: Json, check: Any, make_device: Callable[[str], None]
+) -> None:
+    write_dump(many)
+    make_device("if record in ('Torch.index_select.3.forward', 'Functional.linear.5.forward'): result = result + 1")
+    arguments = ("--msprobe-dump=dump.json", "--msprobe-device=faulty")
+    alone = check(*arguments, apart=True)
+    spread = check(*arguments, "-n2", apart=True)
+    assert alone.exit_code == spread.exit_code == pytest.ExitCode.TESTS_FAILED
+    assert alone.outcomes == spread.outcomes
+    assert alone.wrong == {"Torch.index_select.3.forward", "Functional.linear.5.forward"}
+    for name, case in alone.cases.items():
+        ours, theirs = dict(case.properties), dict(spread.cases[name].properties)
+        assert ours.pop("msprobe.device") == "faulty:0"
+        assert theirs.pop("msprobe.device") in ("faulty:0", "faulty:1")
+        # Two threads add up in another order than one.
+        margins = float(ours.pop("msprobe.margin")), float(theirs.pop("msprobe.margin"))
+        assert math.isclose(*margins, rel_tol=1e-3, abs_tol=1e-2)
+        assert ours == theirs
+    assert {case.properties["msprobe.device"] for case in spread.cases.values()} == {"faulty:0", "faulty:1"}
+    # A failure's text is the same, but for the line that names the worker.
+    for name in alone.wrong:
+        assert alone.cases[name].text.splitlines()[0] in spread.cases[name].text
+
+
+def test_workers_take_the_chosen_cards_in_turn(write_dump: Write, many: Json, check: Any) -> None:
+    write_dump(many)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim:5,2", "-n3", apart=True)
+    assert checked.exit_code == 0
+    checked.result.stdout.fnmatch_lines_random(["on simulated card 5 of 8 *", "on simulated card 2 of 8 *"])
+    assert {case.properties["msprobe.device"] for case in checked.cases.values()} == {"sim:5", "sim:2"}
+
+
+def test_auto_makes_one_worker_per_chosen_card(write_dump: Write, records: Json, check: Any) -> None:
+    write_dump(records)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim:0,1", "-nauto", apart=True)
+    assert checked.exit_code == 0
+    checked.result.stdout.fnmatch_lines(["2 workers [[]5 items[]]"])
+
+
+def test_auto_counts_the_cards_of_a_registered_device(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    write_dump: Write,
+    records: Json,
+    make_device: Callable[[str], None],
+) -> None:
+    write_dump(records)
+    make_device("pass")
+    monkeypatch.setenv("MSPROBE_SIM_DEVICES", "3")
+    result = pytester.runpytest_subprocess(
+        "--msprobe-dump=dump.json", "--msprobe-device=faulty", "-nauto", "--collect-only", "-q"
+    )
+    assert result.ret == 0
+    result = pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=faulty", "-nauto", "-x")
+    result.stdout.fnmatch_lines(["3 workers [[]5 items[]]"])
+
+
+@pytest.mark.parametrize("death", ["os._exit(7)", "os.kill(os.getpid(), 9)"], ids=["exit", "kill"])
+def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(
+    write_dump: Write, many: Json, check: Any, make_device: Callable[[str], None], death: str
+) -> None:
+    killer = "Torch.index_select.4.forward"
+    write_dump(many)
+    make_device(f"if record == {killer!r}: {death}")
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty:3,6", "-n2", apart=True)
+    assert checked.exit_code == pytest.ExitCode.TESTS_FAILED
+    checked.result.assert_outcomes(passed=len(many) - 1, failed=1)
+    checked.result.stdout.fnmatch_lines(
+        [
+            f"{killer} failed",
+            "the process that ran it died: worker * crashed while running *",
+            f"Run this item alone: pytest --msprobe-dump=*::{killer} --msprobe-device faulty:3,6",
+            f"{len(many)} API records: {len(many) - 1} passed, 1 failed",
+        ]
+    )
+    # The replacement took over the dead worker's card: nobody started a third one.
+    devices = {case.properties["msprobe.device"] for case in checked.cases.values() if case.outcome == "passed"}
+    assert devices == {"faulty:3", "faulty:6"}
+
+
+def test_one_worker_that_dies_is_replaced_on_the_same_card(
+    write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
+) -> None:
+    write_dump(records)
+    make_device("if record == 'Functional.linear.0.backward': os._exit(7)")
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty:6", "-n1", apart=True)
+    checked.result.assert_outcomes(passed=len(records) - 1, failed=1)
+    passed = [case for case in checked.cases.values() if case.outcome == "passed"]
+    assert {case.properties["msprobe.device"] for case in passed} == {"faulty:6"}
