@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.item import PrecisionError, PrecisionWarning
-from pytest_msprobe.options import options_key
+from pytest_msprobe.options import options_key, rerun_command
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -93,6 +92,5 @@ class Precision:
             warnings.warn(PrecisionWarning(f"{result.record}: {verdict.reason}"), stacklevel=3)
 
     def _rerun(self) -> str:
-        device = str(self._config.stash[options_key].device)
         test = self._item.nodeid.partition("::")[2]
-        return shlex.join(["pytest", f"{self._item.path}::{test}", "--msprobe-device", device])
+        return rerun_command(self._config.stash[options_key], f"{self._item.path}::{test}")

@@ -14,7 +14,7 @@ from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
 from pytest_msprobe import marks
 from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
-from pytest_msprobe.options import options_key, rerun_command
+from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results import DirectionResult, broken
 from pytest_msprobe.worker import worker_key
@@ -104,4 +104,4 @@ class RecordItem(pytest.Item):
         return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
 
     def _rerun(self) -> str:
-        return rerun_command(self.config.stash[options_key], self.path, self.name)
+        return rerun_command(self.config.stash[options_key], record_argument(self.path, self.name))

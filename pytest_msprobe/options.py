@@ -141,10 +141,15 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     )
 
 
-def rerun_command(options: Options, dump: Path, record: str) -> str:
-    """Return the command that checks one record again, under the same options."""
+def record_argument(dump: Path, record: str) -> str:
+    """Return the argument that chooses one record of a dump."""
     # As an option, in one word, the dump's place changes neither pytest's rootdir nor which conftest.py are loaded.
-    words = ["pytest", f"--msprobe-dump={dump}::{record}", "--msprobe-device", str(options.device)]
+    return f"--msprobe-dump={dump}::{record}"
+
+
+def rerun_command(options: Options, chosen: str) -> str:
+    """Return the command that checks what an argument chooses again, under the same options."""
+    words = ["pytest", chosen, "--msprobe-device", str(options.device)]
     for flag, value, default in (
         ("--msprobe-policy", options.policy, "default"),
         ("--msprobe-level", options.level, None),

@@ -15,7 +15,7 @@ import yaml
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.reader import find_dumps, read_dump
 from pytest_msprobe.item import PrecisionError
-from pytest_msprobe.options import options_key
+from pytest_msprobe.options import options_key, rerun_command
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class TestDump:
             pytest.fail(f"msprobe_dump: {self._session.summary}", pytrace=False)
 
     def _rerun(self) -> str:
-        device = self._request.config.stash[options_key].device
-        return f"pytest '{self._request.node.nodeid}' --msprobe-device {device}"
+        item = self._request.node
+        return rerun_command(item.config.stash[options_key], f"{item.path}::{item.nodeid.partition('::')[2]}")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.item import RecordItem
-from pytest_msprobe.options import options_key, rerun_command
+from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results import broken, to_plain
@@ -64,4 +64,5 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         config.stash.setdefault(abandoned_key, []).append((str(dump), record))
         result = broken(record, "crash", f"the process that ran it died: {report.longrepr}; its last words are above")
         report.msprobe = to_plain(result)
-        report.longrepr = failure_text(result, rerun_command(config.stash[options_key], dump, record))
+        rerun = rerun_command(config.stash[options_key], record_argument(dump, record))
+        report.longrepr = failure_text(result, rerun)

@@ -77,7 +77,7 @@ def run_forward(
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
-    unmarked = _running_statistics(arguments) if operation in _WITH_RUNNING_STATISTICS else ()
+    unmarked = _running_statistics(operation, arguments) if operation in _WITH_RUNNING_STATISTICS else ()
     changed = {
         path: tensor
         for path, tensor in placed.tensors.items()
@@ -86,10 +86,11 @@ def run_forward(
     return Run(output, changed, placed.leaves)
 
 
-def _running_statistics(arguments: Arguments) -> tuple[str, ...]:
-    """Return where running statistics are: torch's schema does not mark them as changed, so their version stays."""
-    # torch.nn.functional has them before weight and bias, and no more than 8 arguments; torch and ATen after those.
-    first = 1 if len(arguments.args) < 9 and isinstance(arguments.args[-1], float) else 3  # placeholder
+def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
+    """Return where running statistics are: torch does not count them as changed, so their version stays."""
+    # Functional.batch_norm has them before weight and bias; all others after, torch.batch_norm with a ninth argument.
+    functional = operation in ("batch_norm", "instance_norm") and len(arguments.args) + len(arguments.kwargs) < 9
+    first = 1 if functional else 3
     return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
 
 

@@ -18,6 +18,8 @@ from msprobe_standards.registry import standard
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
+# The C loader is as safe and ten times as fast, but not in every build of PyYAML.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FOLDER = Path(__file__).parent / "policies"
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -80,7 +82,7 @@ class Policy:
                 )
             path = _FOLDER / f"{source}.yaml"
         try:
-            table = yaml.safe_load(path.read_text(encoding="utf-8"))
+            table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
         except yaml.YAMLError as error:
             raise ValueError(f"{path}: not valid YAML: {error}") from error
         return _parse(table, path, level)

@@ -176,3 +176,34 @@ def pytest_msprobe_register_devices(registry):
         )
 
     return make
+
+
+@pytest.fixture
+def always_warns(pytester: pytest.Pytester) -> list[str]:
+    """Register a standard whose every verdict is a warning, and return the options that make it judge.
+
+    A standard is registered once per process, so runs with it are runs apart.
+    """
+    pytester.makeconftest(
+        """
+        from dataclasses import dataclass
+        from typing import ClassVar
+
+
+        def pytest_msprobe_register_standards(registry):
+            from msprobe_standards import Standard, Verdict
+
+            @dataclass(frozen=True)
+            class Doubtful(Standard):
+                name: ClassVar[str] = "doubtful"
+                wanted: ClassVar = frozenset({"max_abs_err"})
+                exact_passes: ClassVar[bool] = False
+
+                def decide(self, metrics, baseline_metrics):
+                    return Verdict("warn", self.name, "worth a look", margin=0.9)
+
+            registry.add("doubtful", Doubtful)
+        """
+    )
+    (pytester.path / "doubtful.yaml").write_text("rules: [{standard: doubtful}]")
+    return ["--msprobe-policy=doubtful.yaml"]

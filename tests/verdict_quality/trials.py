@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,69 +15,77 @@ from pytest_msprobe.results import DirectionResult
 from tests.verdict_quality.fault import Variant, VariantDevice
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call and the dump it is from."""
+
+    dump: Path
+    call: Call
+
+
 @dataclass(slots=True)
 class Tally:
-    """What came of one variant: records whose results it changed, those that failed, and reasons by record."""
+    """What came of one variant: the records whose results it changed, and the reasons of those that failed."""
 
     touched: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
-    apis: Counter[str] = field(default_factory=Counter)
 
     @property
-    def found(self) -> bool:
-        """Whether at least one touched record failed."""
-        return any(record in self.touched for record in self.failed)
-
-
-def read_calls(dumps: Iterable[Path], per_api: int) -> list[tuple[str, Call]]:
-    """Return at most ``per_api`` calls of each API and dump, spread over it, with the dump's name."""
-    calls = []
-    for path in dumps:
-        dump = read_dump(path)
-        if dump.framework != "pytorch":
-            continue
-        by_api: dict[str, list[str]] = {}
-        for name in dump.api_names:
-            if name.endswith(".forward"):
-                by_api.setdefault(name.split(".")[1], []).append(name)
-        for names in by_api.values():
-            step = max(1, len(names) // per_api)
-            calls += [(str(path), read_call(dump, name)) for name in names[::step][:per_api]]
-    return calls
+    def found(self) -> set[str]:
+        """The touched records that failed."""
+        return self.touched & self.failed.keys()
 
 
 @dataclass(slots=True)
 class Bench:
-    """The calls to try, and what a healthy device makes of each."""
+    """The calls to try, and what a healthy device makes of each (``healthy``, by record)."""
 
-    calls: Sequence[tuple[str, Call]]
+    calls: Sequence[RecordedCall]
     policy: Policy
     seed: int = 0
-    healthy: dict[tuple[str, str], int] = field(default_factory=dict)
+    healthy: dict[str, int] = field(default_factory=dict)
 
     def run(self, variant: Variant | None) -> Tally:
-        """Check all calls that a variant touches; None is the healthy device."""
+        """Check all calls of a variant's APIs; None is the healthy device, which has to come first.
+
+        Raises RuntimeError where the variant itself raises: a crash is no fault that a standard finds.
+        """
         device = VariantDevice(variant)
         tally = Tally()
-        for dump, call in self.calls:
+        for recorded in self.calls:
+            call = recorded.call
             if variant is not None and not variant.touches(call.name.api):
                 continue
-            device.digests.clear()
             replay = Replay(call, Setup(device, self.policy, seed=self.seed))
-            results = [replay.forward(), *([replay.backward()] if call.backward else [])]
-            for result in results:
-                self._count(tally, device, dump, result)
+            directions = [replay.forward] if variant is None or not variant.backward else []
+            directions += [replay.backward] if call.backward else []
+            for judged in directions:
+                result = judged()
+                self._count(tally, device, result, f"{recorded.dump}::{result.record}")
         return tally
 
-    def _count(self, tally: Tally, device: VariantDevice, dump: str, result: DirectionResult) -> None:
+    def _count(self, tally: Tally, device: VariantDevice, result: DirectionResult, record: str) -> None:
         if device.variant is not None and result.verdict.standard == "run":
-            raise RuntimeError(f"{device.variant.name!r} cannot run {result.record} of {dump}: {result.verdict.reason}")
-        found = device.digests.get(result.record)
-        key = (dump, result.record)
-        if device.variant is None:
-            if found is not None:
-                self.healthy[key] = found
-        elif found != self.healthy.get(key):
-            tally.touched.add(f"{dump}::{result.record}")
+            raise RuntimeError(f"{device.variant.name!r} cannot run {record}: {result.verdict.reason}")
+        digest = device.digests.pop(result.record, None)
+        if device.variant is None and digest is not None:
+            self.healthy[record] = digest
+        elif digest != self.healthy.get(record):
+            tally.touched.add(record)
         if result.verdict.outcome not in ("pass", "skip"):
-            tally.failed[f"{dump}::{result.record}"] = result.verdict.reason
+            tally.failed[record] = result.verdict.reason
+
+
+def read_calls(dumps: Iterable[Path], per_api: int) -> list[RecordedCall]:
+    """Return at most ``per_api`` calls of each API and dump, spread over the dump; only dumps of pytorch have any."""
+    calls: list[RecordedCall] = []
+    for path in dumps:
+        dump = read_dump(path)
+        by_api: dict[str, list[str]] = {}
+        for name in dump.api_names if dump.framework == "pytorch" else ():
+            if name.endswith(".forward"):
+                by_api.setdefault(name.split(".")[1], []).append(name)
+        for names in by_api.values():
+            step = max(1, len(names) // per_api)
+            calls += [RecordedCall(path, read_call(dump, name)) for name in names[::step][:per_api]]
+    return calls

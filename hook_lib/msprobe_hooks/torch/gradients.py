@@ -39,12 +39,13 @@ def tensors_in(values: Any) -> Iterator[Tensor]:
 class Inputs:
     """Where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
 
-    Only the inputs that require a gradient count; each has its slot in the record, in their order.
+    Only the inputs that require a gradient count; each has its slot in the record, in their order. The record is
+    complete when theirs and those of the ``awaited`` leaves have left.
     """
 
     __slots__ = ("count", "edges", "leaves")
 
-    def __init__(self, tensors: Iterable[Tensor]) -> None:
+    def __init__(self, tensors: Iterable[Tensor], awaited: Iterable[Tensor | None] = ()) -> None:
         self.edges: dict[Edge, list[int]] = {}
         self.leaves: dict[int, list[int]] = {}
         self.count = 0
@@ -56,6 +57,9 @@ class Inputs:
                 else:
                     self.edges.setdefault((node, tensor.output_nr), []).append(self.count)
                 self.count += 1
+        for leaf in awaited:
+            if leaf is not None:
+                self.leaves.setdefault(id(leaf), [])
 
     def slots(self, node: Node, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""
@@ -98,7 +102,7 @@ class Backward:
         if self._emit is not None:
             for place, slots in places:
                 gradient = gradients[place]
-                if gradient is not None:
+                if slots and gradient is not None:
                     self._add(slots[0], gradient)
                     for slot in slots[1:]:
                         self._leaving[slot] = self._leaving[slots[0]]

@@ -65,8 +65,8 @@ class MaskProperty:
                 return surprise.broken(
                     f"the returned mask contradicts {contradictions} elements", contradictions=contradictions
                 )
-            return self._judged_mask(~mask)
-        return self._judged_mask(known_dropped[known_kept | known_dropped])
+            return self._judged_mask(~mask, torch.ones_like(mask))
+        return self._judged_mask(known_dropped, known_kept | known_dropped)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient went through the mask of the forward."""
@@ -131,19 +131,27 @@ class MaskProperty:
             return None
         return others[0].flatten().bool()
 
-    def _judged_mask(self, dropped: Tensor) -> Verdict:
+    def _judged_mask(self, dropped: Tensor, known: Tensor) -> Verdict:
         # a kernel may hold p in the precision of its input
         slack = rounding(self.x.dtype)
-        n, count = dropped.numel(), int(dropped.sum())
-        pairs = dropped[: n - n % 2].reshape(-1, 2)
-        changes = int((pairs[:, 0] != pairs[:, 1]).sum())
-        neighbours = 2 * self.p * (1 - self.p)
-        return surprise.decided(
-            [
-                surprise.share("dropped share", (count, count), n, self.p, slack),
-                surprise.share("share of unlike neighbours", (changes, changes), len(pairs), neighbours, 2 * slack),
-            ]
-        )
+        count = int((dropped & known).sum())
+        verdicts = [surprise.share("dropped share", (count, count), int(known.sum()), self.p, slack)]
+        shape = self.x.shape if self.mask_dims is None else self.x.shape[: self.mask_dims]
+        unlike = 2 * self.p * (1 - self.p)
+        for dim in range(len(shape)):
+            first, second = _pairs(dropped.reshape(shape), dim)
+            both = torch.logical_and(*_pairs(known.reshape(shape), dim))
+            changes = int(((first != second) & both).sum())
+            what = f"share of unlike neighbours along dimension {dim}"
+            verdicts.append(surprise.share(what, (changes, changes), int(both.sum()), unlike, 2 * slack))
+        return surprise.decided(verdicts)
+
+
+def _pairs(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return the first and the second elements of the disjoint pairs of neighbours along a dimension."""
+    pairs = values.shape[dim] // 2
+    both = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2))
+    return both.select(dim + 1, 0), both.select(dim + 1, 1)
 
 
 def _matches(actual: Tensor, expected: Tensor, magnitude: Tensor) -> Tensor:

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[..., Path]
+Json = dict[str, Any]
+
+RESULT_HEADER = ["API name", "Forward Test Success", "Backward Test Success", "Message"]
+
+# msprobe 1.2.2's, in its order.
+DETAILS_HEADER = [
+    "API Name",
+    "Bench Dtype",
+    "DEVICE Dtype",
+    "Shape",
+    "余弦相似度",
+    "最大绝对误差",
+    "双百指标",
+    "双千指标",
+    "双万指标",
+    "二进制一致错误率",
+    "误差均衡性",
+    "均方根误差",
+    "小值域错误占比",
+    "相对误差最大值",
+    "相对误差平均值",
+    "inf/nan错误率",
+    "相对误差错误率",
+    "绝对误差错误率",
+    "ULP误差最大值",
+    "ULP误差平均值",
+    "ULP误差大于阈值占比",
+    "Status",
+    "Message",
+]
+
+
+@pytest.fixture
+def tables(pytester: pytest.Pytester) -> Callable[[], tuple[list[list[str]], list[list[str]]]]:
+    """Read the two files that a run wrote to ``out``: results and details."""
+
+    def read() -> tuple[list[list[str]], list[list[str]]]:
+        found = []
+        for kind in ("result", "details"):
+            (path,) = (pytester.path / "out").glob(f"accuracy_checking_{kind}_*.csv")
+            assert re.fullmatch(rf"accuracy_checking_{kind}_\d{{14}}\.csv", path.name)
+            assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                found.append(list(csv.reader(file)))
+        return found[0], found[1]
+
+    return read
+
+
+@pytest.fixture
+def dump(write_dump: Write, records: Json, element: Any, forward: Any, make_device: Callable[[str], None]) -> None:
+    """Write a dump of which index_select is made wrong, one element of abs by 0.5, and one API is unknown."""
+    positive = element(10, 10, low=1.0, high=2.0)
+    write_dump(
+        {
+            **records,
+            "Torch.abs.0.forward": forward(positive),
+            "Torch.no_such_api.0.forward": forward(positive),
+        }
+    )
+    make_device(
+        """
+if record == "Torch.abs.0.forward":
+    result[3, 4] += 0.5
+if record == "Torch.index_select.0.forward":
+    result = result + 1
+"""
+    )
+
+
+def run(check: Any, *arguments: str, apart: bool = False) -> Any:
+    return check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-csv=out", *arguments, apart=apart)
+
+
+def test_the_result_table_has_one_row_per_call(dump: None, check: Any, tables: Any) -> None:
+    run(check)
+    header, *rows = tables()[0]
+    assert header == RESULT_HEADER
+    skip = "this torch has no such API: Torch.no_such_api"
+    assert rows == [
+        ["Functional.softmax.0", "pass", "pass"],
+        ["Functional.linear.0", "pass", "pass"],
+        ["Torch.index_select.0", "error", " "],
+        ["Torch.abs.0", "error", " "],
+        ["Torch.no_such_api.0", "SKIP", " ", skip],
+    ]
+
+
+def test_the_details_table_has_msprobes_columns_and_a_row_per_output(dump: None, check: Any, tables: Any) -> None:
+    run(check)
+    header, *rows = tables()[1]
+    assert header == DETAILS_HEADER
+    assert {len(row) for row in rows} == {len(DETAILS_HEADER)}
+    assert [row[0] for row in rows] == [
+        "Functional.softmax.0.forward.output.0",
+        "Functional.softmax.0.backward.output.0",
+        "Functional.linear.0.forward.output.0",
+        "Functional.linear.0.backward.output.0",
+        "Functional.linear.0.backward.output.1",
+        "Torch.index_select.0.forward.output.0",
+        "Torch.abs.0.forward.output.0",
+        "Torch.no_such_api.0.forward",
+    ]
+    linear = dict(zip(header, rows[2], strict=True))
+    assert (linear["Bench Dtype"], linear["DEVICE Dtype"]) == ("torch.float32", "torch.bfloat16")
+    assert (linear["Shape"], linear["Status"]) == ("(4, 8)", "pass")
+    skipped = rows[-1]
+    assert set(skipped[1:-2]) == {" "}
+    assert skipped[-2:] == ["SKIP", "this torch has no such API: Torch.no_such_api"]
+
+
+def test_the_metrics_are_those_of_the_output(dump: None, check: Any, tables: Any) -> None:
+    run(check)
+    header, *rows = tables()[1]
+    wrong = dict(zip(header, next(row for row in rows if row[0] == "Torch.abs.0.forward.output.0"), strict=True))
+    assert wrong["Status"] == "error"
+    # One of 100 elements, all between 1 and 2, is off by 0.5.
+    expected = {
+        "最大绝对误差": 0.5,
+        "双百指标": 0.99,
+        "双千指标": 0.99,
+        "双万指标": 0.99,
+        "二进制一致错误率": 0.01,
+        "均方根误差": 0.05,
+        "小值域错误占比": 0.0,
+        "inf/nan错误率": 0.0,
+        "相对误差错误率": 0.01,
+        "绝对误差错误率": 0.0,
+    }
+    assert {name: float(wrong[name]) for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert 0.25 <= float(wrong["相对误差最大值"]) <= 0.5
+    assert 0.99 < float(wrong["余弦相似度"]) < 1
+    assert float(wrong["ULP误差最大值"]) == pytest.approx(0.5 * 2**23)
+
+
+def test_two_workers_write_the_rows_of_one(dump: None, check: Any, tables: Any) -> None:
+    run(check, "-n2", apart=True)
+    results, details = tables()
+    assert {row[0]: row[1] for row in results[1:]} == {
+        "Functional.softmax.0": "pass",
+        "Functional.linear.0": "pass",
+        "Torch.index_select.0": "error",
+        "Torch.abs.0": "error",
+        "Torch.no_such_api.0": "SKIP",
+    }
+    assert len(details) == 1 + 8
+
+
+def test_a_warning_is_spelled_as_msprobe_spells_it(
+    always_warns: list[str], write_dump: Write, records: Json, check: Any, tables: Any
+) -> None:
+    write_dump({"Functional.softmax.0.forward": records["Functional.softmax.0.forward"]})
+    check("--msprobe-dump=dump.json", "--msprobe-csv=out", *always_warns, apart=True)
+    results, details = tables()
+    assert results[1] == ["Functional.softmax.0", "Warning", " "]
+    assert details[1][-2:] == ["Warning", "worth a look"]
+
+
+def test_the_folder_is_made_and_named_at_the_end(dump: None, pytester: pytest.Pytester, check: Any) -> None:
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-csv=deep/er")
+    checked.result.stdout.fnmatch_lines(["msprobe tables: *deep/er/accuracy_checking_result_*.csv and *details_*.csv"])
+    assert len(list((pytester.path / "deep" / "er").iterdir())) == 2
+
+
+def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    assert pytester.runpytest_inprocess("--msprobe-csv=out").ret == 0
+    assert not (pytester.path / "out").exists()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DUMPS = Path(__file__).parents[1] / "data" / "dumps"
+
+Write = Callable[..., Path]
+Json = dict[str, Any]
+
+
+def closing_section(result: pytest.RunResult) -> list[str]:
+    lines = iter(result.outlines)
+    next(line for line in lines if line.strip("=") == " msprobe ")
+    section = []
+    for line in lines:
+        if line.startswith(("=", "- generated")):
+            break
+        section.append(line)
+    return section
+
+
+def test_the_closing_section_counts_verdicts_and_skips_by_reason(
+    write_dump: Write,
+    records: Json,
+    check: Any,
+    make_device: Callable[[str], None],
+    element: Any,
+    forward: Any,
+) -> None:
+    unknown = {f"Torch.no_such_api.{i}.forward": forward(element(4)) for i in range(3)}
+    collective = {"Distributed.all_reduce.0.forward": forward(element(4))}
+    write_dump({**records, **unknown, **collective})
+    make_device("if record == 'Torch.index_select.0.forward': result = result + 1")
+    lines = closing_section(check("--msprobe-dump=dump.json", "--msprobe-device=faulty:1").result)
+    assert lines[0] == "9 API records: 4 passed, 1 failed, 4 skipped"
+    assert lines[1].startswith("on simulated card 1 of 8 on ")
+    assert lines[2:4] == [
+        "skipped 3: this torch has no such API",
+        "skipped 1: collective communication needs its other ranks",
+    ]
+    assert lines[4] == "largest share of what is allowed (over 1 is wrong):"
+    share, worst, standard = lines[5].split()
+    assert (share, worst, standard) == ("inf", "Torch.index_select.0.forward", "(binary_consistency)")
+    shares = [float(line.split()[0]) for line in lines[5:]]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_at_most_five_worst_apis_are_shown(write_dump: Write, records: Json, check: Any) -> None:
+    body = records["Functional.softmax.0.forward"]
+    write_dump({f"Functional.softmax.{i}.forward": body for i in range(20)})
+    lines = closing_section(check("--msprobe-dump=dump.json", "--msprobe-device=sim").result)
+    header = lines.index("largest share of what is allowed (over 1 is wrong):")
+    assert 0 < len([line for line in lines[header + 1 :] if line]) <= 5
+
+
+def test_modules_are_counted_in_header_and_summary(pytester: pytest.Pytester, check: Any) -> None:
+    shutil.copy(DUMPS / "lstm-mix" / "dump.json", pytester.path)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim", "-k", "embedding")
+    path = pytester.path / "dump.json"
+    assert f"msprobe: {path}: 159 API records, 17 module records (pytorch, mix, statistics)" in checked.result.outlines
+    assert "17 module records are no API calls and were not checked" in closing_section(checked.result)
+
+
+def test_the_header_names_dumps_policy_device_and_seed(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    for rank in (0, 1):
+        write_dump(records, f"run/rank{rank}")
+    result = pytester.runpytest_inprocess(
+        "--collect-only", "--msprobe-dump=run", "--msprobe-device=sim:0-2", "--msprobe-seed=3"
+    )
+    assert "msprobe: policy default, device sim:0,1,2, seed 3" in result.outlines
+    for rank in (0, 1):
+        path = pytester.path / "run" / f"rank{rank}" / "dump.json"
+        assert f"msprobe: {path}: 5 API records (pytorch, L1, statistics)" in result.outlines
+
+
+def test_the_device_line_tells_the_math_modes(write_dump: Write, records: Json, check: Any) -> None:
+    write_dump(records)
+    line = closing_section(check("--msprobe-dump=dump.json", "--msprobe-device=cpu").result)[1]
+    assert "CPU, torch " in line
+    assert "float32 matmul precision highest" in line
+
+
+def test_a_run_without_dumps_says_nothing_of_msprobe(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    result = pytester.runpytest_inprocess()
+    assert not [line for line in result.outlines if "msprobe:" in line or line.strip("=") == " msprobe "]
+
+
+def test_quiet_runs_still_end_with_the_section(write_dump: Write, records: Json, check: Any) -> None:
+    write_dump(records)
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim", "-q")
+    assert closing_section(checked.result)[0] == "5 API records: 5 passed"

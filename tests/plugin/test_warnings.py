@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAME = "Functional.softmax.0.forward"
+
+
+@pytest.fixture
+def doubtful(always_warns: list[str], write_dump: Callable[..., Path], records: dict[str, Any]) -> list[str]:
+    """Write a dump of one call, and return the options under which its verdict is a warning."""
+    write_dump({NAME: records[NAME]})
+    return ["--msprobe-dump=dump.json", "--msprobe-device=cpu", *always_warns]
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "a worker"])
+def test_a_warning_verdict_passes_and_is_a_pytest_warning(check: Any, doubtful: list[str], workers: list[str]) -> None:
+    checked = check(*doubtful, *workers, apart=True)
+    checked.result.assert_outcomes(passed=1, warnings=1)
+    assert checked.cases[NAME].properties["msprobe.verdict"] == "warn"
+    checked.result.stdout.fnmatch_lines(
+        ["*warnings summary*", f"*PrecisionWarning: {NAME}: worth a look", "1 API records: 1 warned"]
+    )
+
+
+def test_a_warning_can_be_made_an_error_as_any_pytest_warning(check: Any, doubtful: list[str]) -> None:
+    checked = check(*doubtful, "-W", "error::pytest_msprobe.item.PrecisionWarning", apart=True)
+    assert checked.wrong == {NAME}
+    assert "worth a look" in checked.cases[NAME].text
+    assert checked.exit_code == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_warning_can_be_ignored_as_any_pytest_warning(check: Any, doubtful: list[str]) -> None:
+    checked = check(*doubtful, "-W", "ignore::pytest_msprobe.item.PrecisionWarning", apart=True)
+    checked.result.assert_outcomes(passed=1, warnings=0)
+    assert checked.cases[NAME].properties["msprobe.verdict"] == "warn"

@@ -1,0 +1,47 @@
+"""A call that would not fit is a skip with its size, before anything is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.schema import BackwardRecord, ForwardRecord, TensorElement
+from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.memory import free_bytes, needed_bytes, require_memory
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+
+def call(*shape: int, dtype: str = "torch.float32", backward: bool = False) -> Call:
+    element = TensorElement("torch.Tensor", dtype, shape)
+    return Call(
+        parse_api_name("Torch.add.0.forward"),
+        ForwardRecord("Torch.add.0.forward", [element, [element]], {"out": element}, [element], {}),
+        BackwardRecord("Torch.add.0.backward", [element], [element]) if backward else None,
+        Path("none"),
+    )
+
+
+def test_every_tensor_counts_as_drawn_on_the_target_and_raised() -> None:
+    assert needed_bytes(call(10, 10)) == 4 * 100 * (4 + 4 + 8)
+    assert needed_bytes(call(10, 10, dtype="torch.float16")) == 4 * 100 * (2 + 2 + 8)
+    assert needed_bytes(call(10, 10, backward=True)) == 6 * 100 * (4 + 4 + 8)
+    assert needed_bytes(call(10, 0)) == 0
+
+
+def test_there_is_some_memory() -> None:
+    assert free_bytes() > 2**20
+
+
+def test_what_fits_passes_and_what_does_not_is_a_skip_with_its_size() -> None:
+    require_memory(call(10, 10), 0.9)
+    with pytest.raises(Skip, match="GiB") as caught:
+        require_memory(call(2**20, 2**20), 0.9)
+    assert caught.value.reason is SkipReason.MEMORY
+
+
+def test_a_huge_record_is_skipped_by_the_check(check) -> None:  # type: ignore[no-untyped-def]
+    result = check(call(2**20, 2**20, backward=True))
+    assert result.forward.skip is SkipReason.MEMORY
+    assert result.backward.skip is SkipReason.MEMORY
