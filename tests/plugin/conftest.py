@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,6 @@ class Case:
     outcome: str
     text: str
     properties: dict[str, str]
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

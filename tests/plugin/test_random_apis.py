@@ -266,6 +266,13 @@ def test_alpha_dropout_with_plain_dropouts_values_is_found() -> None:
     assert outcome("alpha_dropout", masked(x, 0.5, 2.0), x, 0.5, True) == "fail"
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_mask_that_repeats_along_any_dimension_is_found(dim: int) -> None:
+    x = torch.randn(24, 20, 22)
+    row = masked(torch.ones_like(x).narrow(dim, 0, 1), 0.1, 1 / 0.9)
+    assert "unlike neighbours" in property_of("dropout", x, 0.1).check_forward(x * row).reason
+
+
 def test_a_returned_mask_that_contradicts_the_result_is_found() -> None:
     x = draw(50)
     torch.manual_seed(0)

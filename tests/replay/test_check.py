@@ -92,13 +92,13 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it(
     original = getattr(F, function)
 
     class Noisy(SimDevice):
-        """Errs by some roundings, so that the standard asks how much is normal."""
+        """Errs so much that the standard asks how much is normal."""
 
         name = "noisy"
 
         def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
             output = original(*args, **kwargs)
-            return output if function == "relu" else output * (1 + 2e-6)
+            return output if function == "relu" else output * 1.001
 
     def counting(first: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         dtypes.append(first.dtype)
@@ -136,7 +136,7 @@ def test_a_device_that_raises_where_the_cpu_does_not_fails(recorder: Any, check:
     assert result.forward.verdict.outcome == "fail"
     assert "aicore exception" in result.forward.verdict.reason
     # One fault is one failing item.
-    assert result.backward.skip is SkipReason.FORWARD_SKIPPED
+    assert result.backward.skip is SkipReason.FORWARD_FAILED
     assert "aicore exception" in result.backward.verdict.reason
 
 
@@ -179,7 +179,7 @@ def altered(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         (lambda y: y + 0.01, ""),
         (lambda y: y[:2], "shape"),
         (lambda y: y.double(), "dtype"),
-        (lambda y: [y, y], "1|missing|surplus"),
+        (lambda y: [y, y], "surplus"),
         (lambda y: torch.where(torch.arange(y.numel()).view_as(y) == 3, math.nan, y), "NaN|nan"),
         (lambda y: y.half(), "dtype"),
     ],

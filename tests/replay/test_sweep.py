@@ -689,3 +689,30 @@ def test_a_healthy_cpu_gets_verdicts_and_no_alarm(
                 alarms.append(f"{direction.record}: {direction.verdict.outcome}: {direction.verdict.reason}")
     assert not alarms
     assert skips.total() <= SKIPPED_SHARE * judged, "\n".join(skips)
+
+
+@pytest.mark.parametrize(("family", "dtype"), [sweep for sweep in SWEEPS if sweep[1] is torch.float32])
+def test_one_wrong_element_is_found_in_any_result(
+    recorder: Any, check: Any, device_that: Any, family: Callable[..., None], dtype: torch.dtype
+) -> None:
+    spoilt: list[str] = []
+
+    def spoil(func: Any, args: Any, kwargs: Any) -> Any:
+        return torch.utils._pytree.tree_map_only(torch.Tensor, one_wrong_element, func(*args, **kwargs))
+
+    def one_wrong_element(output: torch.Tensor) -> torch.Tensor:
+        if not output.is_floating_point() or output.numel() == 0:
+            return output
+        spoilt.append("an output")
+        wrong = output.detach().clone(memory_format=torch.contiguous_format)
+        wrong.view(-1)[output.numel() // 2] += max(wrong.abs().max().item(), 1.0) * 0.06
+        return wrong
+
+    family(recorder, Draw(dtype))
+    missed = []
+    for call in recorder.calls:
+        spoilt.clear()
+        verdict = check(call, device=device_that(spoil)).forward.verdict
+        if spoilt and verdict.outcome != "fail":
+            missed.append(f"{call.name}: {verdict.outcome}: {verdict.reason}")
+    assert not missed

@@ -218,3 +218,57 @@ def test_tiny_probabilities_flushed_to_zero_are_caught() -> None:
     x = 8 * random(WIDE, torch.float32, 0)
     device: Function = lambda x: torch.where(softmax(x) < 1e-6, 0.0, softmax(x))  # noqa: E731
     assert verdict_on("softmax", device, softmax, x).outcome == "fail"
+
+
+@pytest.mark.parametrize("number", [0.7, 1.9, 3.0, 5.3e-4, 0.031622776601683805])
+def test_a_division_by_a_number_may_multiply_by_its_rounded_reciprocal(number: float) -> None:
+    # As CUDA does; it drifts all results alike, which no drift of the CPU's own result explains.
+    x = random(WIDE, torch.float32, 3)
+    target = x * torch.tensor(1 / number, dtype=torch.float64).float()
+    by = Policy.load("default").select("div", output_dtype=torch.float32, scalars=True)
+    assert judge(target, x.double() / number, standard=by, baseline=x / number).outcome == "pass"
+
+
+def test_a_drift_fails_where_no_number_explains_it() -> None:
+    x, y = random(WIDE, torch.float32, 3), random(WIDE, torch.float32, 4).abs() + 0.5
+    golden = x.double() / y.double()
+    by = Policy.load("default").select("div", output_dtype=torch.float32)
+    assert "gain_error" in judge(truncated(golden, torch.float32), golden, standard=by, baseline=x / y).reason
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_narrow_partial_sums_of_a_narrow_product_are_found(dtype: torch.dtype) -> None:
+    def narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(a.shape[0], b.shape[1], dtype=dtype)
+        for k in range(0, a.shape[1], 16):
+            total = (total.float() + a[:, k : k + 16].float() @ b[k : k + 16].float()).to(dtype)
+        return total
+
+    a, b = random(WIDE, dtype, 5), random(WIDE[::-1], dtype, 6)
+    assert verdict_on("matmul", narrow, torch.matmul, a, b).outcome == "fail"
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_the_bias_of_a_narrow_product_may_be_added_after_rounding(
+    dtype: torch.dtype, shape: tuple[int, ...], seed: int
+) -> None:
+    def twice_rounded(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return device_matmul(x, weight.T) + bias
+
+    x, weight, bias = random(shape, dtype, seed), random(shape, dtype, seed + 9), random(shape[:1], dtype, seed + 99)
+    assert verdict_on("linear", twice_rounded, F.linear, x, weight, bias).outcome == "pass"
+
+
+@pytest.mark.parametrize("api", ["addcmul", "addcdiv"])
+def test_the_order_of_the_factors_of_a_fused_update_is_free(api: str) -> None:
+    x, a, b = (random(WIDE, torch.float32, seed) for seed in (7, 8, 9))
+    b = b.abs() + 0.5
+    cpu = torch.addcmul if api == "addcmul" else torch.addcdiv
+    term = a * b if api == "addcmul" else a / b
+    by = Policy.load("default").select(api, output_dtype=torch.float32, scalars=True)
+    golden = cpu(x.double(), a.double(), b.double(), value=-0.01)
+    baseline = cpu(x, a, b, value=-0.01)
+    assert judge(x - 0.01 * term, golden, standard=by, baseline=baseline).outcome == "pass"
+    assert judge(x - 0.01001 * term, golden, standard=by, baseline=baseline).outcome == "fail"

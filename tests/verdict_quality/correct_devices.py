@@ -28,6 +28,7 @@ from tests.verdict_quality.fault import (
     working,
 )
 
+
 @contextmanager
 def _without_onednn() -> Iterator[None]:
     with warnings.catch_warnings():

@@ -150,7 +150,7 @@ def substitute(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def overwrite(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return an output whose floating-point tensors hold the changed values; a tensor modified in place stays itself."""
+    """Return an output with changed floating-point values; a tensor that was modified in place stays itself."""
 
     def overwritten(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or not tensor.numel():

@@ -242,7 +242,9 @@ def bfloat16_steps(launch: Launch) -> Any:
         return (narrow * (1 / (1 + (-narrow).exp()))).to(x.dtype)
     if launch.api == "softmax":
         powers = (narrow - narrow.amax(launch.argument(1, "dim", -1), keepdim=True)).exp()
-        return (powers / powers.sum(launch.argument(1, "dim", -1), keepdim=True)).to(launch.kwargs.get("dtype", x.dtype))
+        return (powers / powers.sum(launch.argument(1, "dim", -1), keepdim=True)).to(
+            launch.kwargs.get("dtype", x.dtype)
+        )
     return launch.run(narrow).to(x.dtype)
 
 
@@ -403,7 +405,8 @@ def noise(launch: Launch) -> Any:
     """Results carry random relative errors of 1e-3 that differ from run to run."""
     generator = launch.memory.setdefault("noise", torch.Generator().manual_seed(1))
     return overwrite(
-        launch.run(), lambda values: values * (1 + 1e-3 * torch.randn(values.shape, generator=generator)).to(values.dtype)
+        launch.run(),
+        lambda values: values * (1 + 1e-3 * torch.randn(values.shape, generator=generator)).to(values.dtype),
     )
 
 

@@ -45,7 +45,7 @@ class Inputs:
 
     __slots__ = ("count", "edges", "leaves")
 
-    def __init__(self, tensors: Iterable[Tensor], awaited: Iterable[Tensor | None] = ()) -> None:
+    def __init__(self, tensors: Iterable[Tensor], awaited: Iterable[Tensor] = ()) -> None:
         self.edges: dict[Edge, list[int]] = {}
         self.leaves: dict[int, list[int]] = {}
         self.count = 0
@@ -58,8 +58,7 @@ class Inputs:
                     self.edges.setdefault((node, tensor.output_nr), []).append(self.count)
                 self.count += 1
         for leaf in awaited:
-            if leaf is not None:
-                self.leaves.setdefault(id(leaf), [])
+            self.leaves.setdefault(id(leaf), [])
 
     def slots(self, node: Node, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""

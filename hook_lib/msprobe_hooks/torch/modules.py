@@ -116,8 +116,8 @@ class ModuleCall:
         wanted = recorder.directions
         admitted = recorder.filter.enter_module(self.name)
         if wanted.backward and has_grad:
-            # Awaiting its parameters' gradients puts a module's record after those of the calls in it.
-            self._inputs = Inputs(tensors_in((args, kwargs)), self.module._parameters.values())
+            # Awaiting the parameters' gradients puts a module's record after those of what ran inside it.
+            self._inputs = Inputs(tensors_in((args, kwargs)), self.module.parameters())
         if not admitted or not wanted.forward:
             return
         record: dict[str, Any] = {}

@@ -150,8 +150,9 @@ class MaskProperty:
 def _pairs(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the first and the second elements of the disjoint pairs of neighbours along a dimension."""
     pairs = values.shape[dim] // 2
-    both = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2))
-    return both.select(dim + 1, 0), both.select(dim + 1, 1)
+    shape = [*values.shape[:dim], pairs, 2, *values.shape[dim + 1 :]]
+    first, second = values.narrow(dim, 0, 2 * pairs).reshape(shape).unbind(dim + 1)
+    return first, second
 
 
 def _matches(actual: Tensor, expected: Tensor, magnitude: Tensor) -> Tensor:
