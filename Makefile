@@ -22,7 +22,7 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 
 bench: $(VENV)/installed
-	$(BIN)/python -m benchmarks.run_all
+	$(BIN)/python benchmarks/run_all.py
 
 # pip before 25.1 knows no dependency groups, so it is brought up to date first.
 $(VENV)/installed: pyproject.toml constraints.txt

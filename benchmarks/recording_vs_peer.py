@@ -1,0 +1,66 @@
+"""Recorded training steps of a small GPT-2 against plain ones: this project, mindstudio-probe 1.2.2 and 26.2.
+
+Each tool records in a process of its own, by turns, through the same ``PrecisionDebugger`` and ``config.json``. Numbers are
+CPU seconds of a step over those of a plain step in the same environment; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+from measure import ROOT, table
+
+SCRIPT = ROOT / "benchmarks" / "peer" / "recorded_steps.py"
+ENVIRONMENTS = {"1.2.2": ROOT / ".peer", "26.2": ROOT / ".peer26"}
+KINDS = {
+    "L1 statistics": ("--level", "L1"),
+    "L0 statistics": ("--level", "L0"),
+    "mix statistics": ("--level", "mix"),
+    "L1 md5": ("--level", "L1", "--summary-mode", "md5"),
+    "L1 tensors": ("--level", "L1", "--task", "tensor"),
+    "L1, stopped": ("--level", "L1", "--stopped"),
+}
+
+
+def seconds(environment: Path, tool: str, kind: tuple[str, ...], steps: int) -> float:
+    """Return the median CPU seconds of a step, recorded by a tool or plain."""
+    done = subprocess.run(
+        [environment / "bin" / "python", SCRIPT, "--tool", tool, "--steps", str(steps), *kind],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "hook_lib"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{tool} {' '.join(kind)} in {environment.name}:\n{done.stderr[-2000:]}")
+    return statistics.median(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    for name, kind in KINDS.items():
+        runs: dict[str, list[float]] = {}
+        for _ in range(options.rounds):
+            for version, environment in ENVIRONMENTS.items():
+                plain = seconds(environment, "none", (), options.steps)
+                runs.setdefault(version, []).append(
+                    seconds(environment, "msprobe.pytorch", kind, options.steps) / plain
+                )
+            runs.setdefault("ours", []).append(seconds(environment, "msprobe_hooks", kind, options.steps) / plain)
+        rows.append([name, *(f"{statistics.median(runs[key]):.2f}" for key in ("ours", "26.2", "1.2.2"))])
+        print(rows[-1], flush=True)
+    print(f"\nmedians of {options.rounds} rounds of {options.steps} steps\n")
+    print(table(["recorded step / plain step", "here", "26.2", "1.2.2"], rows))
+
+
+if __name__ == "__main__":
+    main()
