@@ -1,7 +1,7 @@
 """Recorded training steps of a small GPT-2 against plain ones: this project, mindstudio-probe 1.2.2 and 26.2.
 
-Each tool records in a process of its own, by turns, through the same ``PrecisionDebugger`` and ``config.json``. Numbers are
-CPU seconds of a step over those of a plain step in the same environment; medians.
+Each tool records in a process of its own, by turns, through the same ``PrecisionDebugger`` and ``config.json``. The
+numbers are CPU seconds of a step over those of a plain step in the same environment; medians.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ SECTIONS = {
     "Metrics of large tensors": ["metrics.py"],
     "Two workers": ["workers.py"],
     "Recording": ["recording.py"],
+    "Recording, against mindstudio-probe": ["recording_vs_peer.py"],
 }
 
 
