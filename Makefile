@@ -13,7 +13,7 @@ demo: $(VENV)/installed
 	@echo "JUnit report: $(DEMO_REPORT)/report.xml"
 
 test: $(VENV)/installed
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -34,10 +34,7 @@ def main() -> None:
     # The calls are small: more threads would mostly wait for each other.
     torch.set_num_threads(1)
     policy = Policy.load(options.policy)
-    benches = [
-        Bench(read_calls(sorted(unpacked(folder).rglob("dump.json")), options.per_api), policy, options.seed)
-        for folder in options.folders
-    ]
+    benches = [Bench(read_calls(find(folder), options.per_api), policy, options.seed) for folder in options.folders]
     for folder, bench in zip(options.folders, benches, strict=True):
         healthy = bench.run(None)
         print(f"{folder}: {len(bench.calls)} calls, the healthy CPU fails {len(healthy.failed)}")
@@ -47,6 +44,12 @@ def main() -> None:
     else:
         written = options.output.read_text(encoding="utf-8").partition(MARK)[0]
         options.output.write_text(f"{written}{MARK}\n{text}", encoding="utf-8")
+
+
+def find(folder: Path) -> list[Path]:
+    """Return the dumps of a folder, unpacked where their tensor files are packed."""
+    packed = any(folder.rglob("dump_tensor_data.tar.xz"))
+    return sorted((unpacked(folder) if packed else folder).rglob("dump.json"))
 
 
 def report(names: list[str], benches: list[Bench]) -> str:

@@ -24,7 +24,7 @@ Loss = Callable[[], Tensor]
 def seed(number: int) -> None:
     """Seed Python, numpy and torch."""
     random.seed(number)
-    np.random.seed(number)  # noqa: NPY002 - the models of transformers draw from the global one
+    np.random.seed(number)
     torch.manual_seed(number)
 
 

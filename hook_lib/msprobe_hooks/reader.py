@@ -117,8 +117,8 @@ def _read_bytes(path: Path) -> bytes:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise DumpError(
-                f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may have;"
-                " record fewer steps, or set scope or list in the recording's config.json"
+                f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may"
+                " have; record fewer steps, or set scope or list in the recording's config.json"
             )
         text = path.read_bytes()
     except FileNotFoundError:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
+_SMALL_SAMPLE = 8.0
 _TAIL_NOISE = 0.03
 _STANDARD_ERRORS = 7.0
 _UNAIDED_FLOORS = 4.0
@@ -26,9 +27,8 @@ class Benchmark(Standard):
     is a ratio to the baseline's error or to ``floor``, whichever is greater; a ``floor`` of 0 is the dtype's own
     (`msprobe_standards.dtypes.roundoffs_allowed`).
 
-    * root mean square: ``max_rms_ratio`` times, and (1 + ``small_sample`` / sqrt(n)) wider for n elements, because
-      the ratio of two small samples of equally good results scatters; where nothing but one final rounding errs, the
-      same one in both, it hardly does;
+    * root mean square: ``max_rms_ratio`` times, and (1 + 8 / sqrt(n)) wider for n elements, because the
+      ratio of two small samples of equally good results scatters;
     * greatest error: ``max_error_ratio`` times;
     * drift of the magnitudes: ``max_bias`` unit roundoffs beyond twice the baseline's, where it is statistically
       certain; truncation makes it about 0.67. With a floor of one or more it is only held to the limit of the root
@@ -43,7 +43,6 @@ class Benchmark(Standard):
     max_error_ratio: float = 10.0
     max_bias: float = 0.5
     floor: float = 0.0
-    small_sample: float = 8.0
 
     name: ClassVar[str] = "benchmark"
     wanted: ClassVar[frozenset[str]] = frozenset(
@@ -76,7 +75,7 @@ class Benchmark(Standard):
 
     def _judge(self, metrics: Metrics, rms: float, greatest: float, drift: float, tail: float) -> Verdict:
         floor, n = self._floor(metrics), metrics.numel
-        rms_limit = self.max_rms_ratio * (1 + self.small_sample / math.sqrt(n)) * max(rms, floor)
+        rms_limit = self.max_rms_ratio * (1 + _SMALL_SAMPLE / math.sqrt(n)) * max(rms, floor)
         limits = {
             "rms_scaled_error": rms_limit,
             "max_scaled_error": self.max_error_ratio * max(greatest, floor, 1.0),

@@ -103,8 +103,8 @@ class Policy:
         ``api`` is the name in the record ("conv2d", "linalg.norm", "__add__"). ``output_dtype`` is that of the output
         leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
         ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes
-        part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another device's
-        recorded result, for which msprobe has rules of its own.
+        part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another
+        device's recorded result, for which msprobe has rules of its own.
         """
         key = (api, output_dtype, frozenset(input_dtypes), framework, backward, scalars, recorded_baseline)
         if key not in self._selected:

@@ -28,7 +28,7 @@ def tensor(**fields: Any) -> dict[str, Any]:
 
 def test_records_come_in_recorded_order(tmp_path: Path) -> None:
     names = [f"Torch.mm.{i}.forward" for i in (2, 0, 1)]
-    dump = read_dump(write(tmp_path, dict.fromkeys(names, {})))
+    dump = read_dump(write(tmp_path, {name: {} for name in names}))
     assert list(dump.records) == names
 
 

@@ -44,7 +44,6 @@ def test_a_pure_call_changes_nothing() -> None:
         (F.relu_, (), (X > 0).float()),
         (torch.Tensor.masked_fill_, (X > 1, 0.0), (X <= 1).float()),
     ],
-    ids=str,
 )
 def test_gradients_pass_through_an_api_that_works_in_place(
     function: Any, rest: tuple[Any, ...], derivative: torch.Tensor
@@ -137,7 +136,6 @@ def test_outputs_of_a_pair_may_be_out_arguments() -> None:
             {"args.3", "args.4"},
         ),
     ],
-    ids=str,
 )
 def test_running_statistics_are_results(
     function: Any, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], paths: set[str]

@@ -248,8 +248,9 @@ def test_narrow_partial_sums_of_a_narrow_product_are_found(dtype: torch.dtype) -
     assert verdict_on("matmul", narrow, torch.matmul, a, b).outcome == "fail"
 
 
+# Where the output is a single element, product and bias may cancel with nothing to relate the error to.
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_the_bias_of_a_narrow_product_may_be_added_after_rounding(
     dtype: torch.dtype, shape: tuple[int, ...], seed: int

@@ -21,7 +21,6 @@ _OPERATORS = {
     "div": {"/": "__truediv__"},
     "remainder": {"%": "__mod__"},
     "pow": {"**": "__pow__"},
-    "neg": {"-": "__neg__"},
     "matmul": {"@": "__matmul__"},
     "gt": {">": "__gt__", "<": "__gt__"},
     "ge": {">=": "__ge__", "<=": "__ge__"},

@@ -59,8 +59,6 @@ def _decode(code: CodeType, offset: int) -> CallSite:
     step = before[-1]
     if step.opname == "BINARY_OP" or step.opname == "COMPARE_OP":
         return CallSite(operator=_comparison(step.argrepr))
-    if step.opname == "UNARY_NEGATIVE":
-        return CallSite(operator="-")
     family, _, operation = step.opname.partition("_")
     if family in ("BINARY", "INPLACE") and operation in _OLD_OPERATORS:
         return CallSite(operator=_OLD_OPERATORS[operation] + ("=" if family == "INPLACE" else ""))
