@@ -38,16 +38,20 @@ def seconds(environment: Path, tool: str, kind: tuple[str, ...], steps: int) -> 
     )
     if done.returncode:
         raise SystemExit(f"{tool} {' '.join(kind)} in {environment.name}:\n{done.stderr[-2000:]}")
-    return statistics.median(json.loads(done.stdout.strip().splitlines()[-1]))
+    # The peer prints lines of its own.
+    line = next(line for line in done.stdout.splitlines() if line.startswith("seconds "))
+    return statistics.median(json.loads(line.removeprefix("seconds ")))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     rows = []
-    for name, kind in KINDS.items():
+    for name in options.kinds:
+        kind = KINDS[name]
         runs: dict[str, list[float]] = {}
         for _ in range(options.rounds):
             for version, environment in ENVIRONMENTS.items():

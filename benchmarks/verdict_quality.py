@@ -25,7 +25,7 @@ MARK = "<!-- Everything below is written by benchmarks/verdict_quality.py. -->\n
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*", default=[ROOT / "tests" / "data" / "dumps", OWN])
-    parser.add_argument("--per-api", type=int, default=20, help="calls of each API and dump that are tried")
+    parser.add_argument("--per-api", type=int, default=2, help="calls of each API and dump that are tried")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", default="default")
     parser.add_argument("-o", "--output", type=Path, help="a document whose part below the mark is replaced")

@@ -1,4 +1,4 @@
-"""Time plain or recorded training steps of a small GPT-2 on the CPU; prints CPU seconds per step as a JSON line.
+"""Time plain or recorded training steps of a small GPT-2 on the CPU; prints the CPU seconds of each step.
 
 Runs in the peer's environment. ``--tool`` names the package whose ``PrecisionDebugger`` records: ``msprobe.pytorch``,
 ``msprobe_hooks`` or ``none``.
@@ -49,7 +49,7 @@ def main() -> None:
         seconds = [timed(step, debugger, model, stopped=options.stopped) for _ in range(options.steps + 1)]
         if debugger is not None:
             debugger.stop()
-    print(json.dumps(sorted(seconds[1:])))
+    print("seconds", json.dumps(sorted(seconds[1:])))
 
 
 def timed(step, debugger, model, *, stopped: bool) -> float:

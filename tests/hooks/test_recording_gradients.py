@@ -146,3 +146,10 @@ def test_double_backward_works_while_recording(tmp_path):
         (second,) = torch.autograd.grad(gradient.sum(), x)
     assert torch.allclose(second, 6 * x)
     assert session.summary.errors == {}
+
+
+def test_a_call_that_returns_its_input_passes_its_gradient_on(tmp_path, records):
+    with record(tmp_path / "d"):
+        (torch.tanh(tensor(3)).to(torch.float32) * 2).sum().backward()
+    found = records(tmp_path / "d")["Tensor.to.0.backward"]
+    assert maxima(found["input"]) == maxima(found["output"]) == [2.0]

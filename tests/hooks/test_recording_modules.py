@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from msprobe_hooks import ConfigError, RecordingError, record
 
@@ -179,3 +181,47 @@ def test_aten_records_every_operator(tmp_path, records):
     names = list(records(tmp_path / "d"))
     assert "Aten.addmm.default.0.forward" in names
     assert "Aten.add.Tensor.0.forward" in names
+
+
+def test_gradients_of_a_module_follow_those_of_what_ran_inside_it(tmp_path, records):
+    model, x = net()
+    with record(tmp_path / "d", "mix", model=model):
+        model(x.requires_grad_()).sum().backward()
+    order = list(records(tmp_path / "d"))
+    assert order.index("Functional.linear.1.backward") < order.index("Module.head.Linear.backward.0")
+    assert order.index("Module.block.fc.Linear.backward.0") < order.index("Module.block.Block.backward.0")
+
+
+def test_parameter_gradients_are_no_nodes_of_the_tree(tmp_path, records):
+    model, x = net()
+    with record(tmp_path / "d", "L0", model=model):
+        model(x).sum().backward()
+    assert "Module.head.Linear.parameters_grad.0" in records(tmp_path / "d")
+    tree = json.loads((tmp_path / "d" / "step0" / "rank" / "construct.json").read_text())
+    assert [name for name in tree if "parameters_grad" in name] == []
+
+
+def test_fields_of_an_output_that_are_none_are_kept(tmp_path, records):
+    @dataclasses.dataclass
+    class Output:
+        hidden: torch.Tensor
+        cache: object = None
+
+    class Returning(nn.Module):
+        def forward(self, x):
+            return Output(x + 1)
+
+    model = nn.Sequential(Returning())
+    with record(tmp_path / "d", "L0", model=model):
+        model(torch.ones(2))
+    (body,) = records(tmp_path / "d").values()
+    assert body["output"][0]["cache"] is None
+
+
+def test_recomputed_modules_say_so(tmp_path, records):
+    model, x = net()
+    with record(tmp_path / "d", "L0", model=model):
+        checkpoint(model.block, x.requires_grad_(), use_reentrant=False).sum().backward()
+    found = records(tmp_path / "d")
+    assert found["Module.block.fc.Linear.forward.0"]["is_recompute"] is False
+    assert found["Module.block.fc.Linear.forward.1"]["is_recompute"] is True

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from tests.verdict_quality import faults_of_gradients, faults_of_kernels, faults_of_rounding
+from tests.verdict_quality import (
+    faults_of_gradients,
+    faults_of_kernels,
+    faults_of_layers,
+    faults_of_memory,
+    faults_of_rounding,
+)
 from tests.verdict_quality.fault import Variant
 
+_MODULES = (faults_of_rounding, faults_of_memory, faults_of_kernels, faults_of_layers, faults_of_gradients)
+
 FAULTS: tuple[Variant, ...] = tuple(
-    found
-    for module in (faults_of_rounding, faults_of_kernels, faults_of_gradients)
-    for found in vars(module).values()
-    if isinstance(found, Variant)
+    found for module in _MODULES for found in vars(module).values() if isinstance(found, Variant)
 )

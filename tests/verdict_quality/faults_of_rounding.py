@@ -8,21 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.verdict_quality.fault import (
-    Launch,
-    Multiply,
-    Norm,
-    batch_norm,
-    exactly,
-    layer_norm,
-    overwrite,
-    product,
-    rounded,
-    substitute,
-    through,
-    variant,
-    working,
-)
+from tests.verdict_quality.fault import Launch, exactly, overwrite, substitute, variant
+from tests.verdict_quality.kernels import Multiply, Norm, batch_norm, layer_norm, product, rounded, through, working
 
 PRODUCTS = "matmul linear addmm bmm"
 ARITHMETIC = "add sub rsub mul div sqrt addcmul addcdiv lerp"

@@ -27,7 +27,13 @@ def bench() -> Iterator[Bench]:
     threads = torch.get_num_threads()
     # The calls are small, and the time that threads take to wait for each other is most of it.
     torch.set_num_threads(1)
-    made = Bench(read_calls(sorted(DATA.rglob("dump.json")), CALLS_PER_API), Policy.load("default"))
+    made = Bench(
+        read_calls(
+            [*sorted((DATA / "dumps").rglob("dump.json")), *sorted((DATA / "verdict_quality").rglob("dump.json"))],
+            CALLS_PER_API,
+        ),
+        Policy.load("default"),
+    )
     assert made.run(None).failed == {}
     yield made
     torch.set_num_threads(threads)
