@@ -14,10 +14,6 @@ from pytest_msprobe.replay.trial import Setup
 from pytest_msprobe.results import DirectionResult
 from tests.verdict_quality.fault import Variant, VariantDevice
 
-_DATA = Path(__file__).parents[1] / "data"
-FOLDERS = (*(_DATA / "dumps" / name for name in ("gpt2", "lstm-mix", "resnet18")), _DATA / "verdict_quality")
-"""Recorded training steps, and the operators and values that they lack."""
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
