@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.item import PrecisionError, PrecisionWarning
-from pytest_msprobe.options import options_key, rerun_command
+from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -92,5 +92,4 @@ class Precision:
             warnings.warn(PrecisionWarning(f"{result.record}: {verdict.reason}"), stacklevel=3)
 
     def _rerun(self) -> str:
-        test = self._item.nodeid.partition("::")[2]
-        return rerun_command(self._config.stash[options_key], f"{self._item.path}::{test}")
+        return rerun_command(self._config.stash[options_key], test_argument(self._item))

@@ -147,6 +147,11 @@ def record_argument(dump: Path, record: str) -> str:
     return f"--msprobe-dump={dump}::{record}"
 
 
+def test_argument(item: pytest.Item) -> str:
+    """Return the argument that chooses one test, from whichever folder."""
+    return f"{item.path}::{item.nodeid.partition('::')[2]}"
+
+
 def rerun_command(options: Options, chosen: str) -> str:
     """Return the command that checks what an argument chooses again, under the same options."""
     words = ["pytest", chosen, "--msprobe-device", str(options.device)]

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.reader import find_dumps, read_dump
 from pytest_msprobe.item import PrecisionError
-from pytest_msprobe.options import options_key, rerun_command
+from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class TestDump:
 
     def _rerun(self) -> str:
         item = self._request.node
-        return rerun_command(item.config.stash[options_key], f"{item.path}::{item.nodeid.partition('::')[2]}")
+        return rerun_command(item.config.stash[options_key], test_argument(item))
 
 
 @contextlib.contextmanager
@@ -155,6 +154,10 @@ def _marker_options(item: Any) -> dict[str, Any]:
 
 def _ini_options(config: pytest.Config) -> dict[str, Any]:
     lines: list[str] = config.getini("msprobe_record_options")
+    if not lines:
+        return {}
+    import yaml
+
     options = {}
     for line in lines:
         key, equals, value = (part.strip() for part in line.partition("="))

@@ -17,6 +17,7 @@ from pytest_msprobe.replay.dtypes import dtype_named
 from pytest_msprobe.replay.random_inputs import random_tensor, stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tensor_files import load_tensor
+from pytest_msprobe.replay.tree import tensors_with_paths
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
@@ -42,6 +43,11 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     differentiable: frozenset[str]
+
+    @property
+    def tensor_dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of all tensors among the arguments, nested ones included."""
+        return frozenset(tensor.dtype for _, tensor in tensors_with_paths([self.args, self.kwargs]))
 
     @property
     def has_rounded_scalars(self) -> bool:

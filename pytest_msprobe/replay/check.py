@@ -23,7 +23,6 @@ from pytest_msprobe.replay.memory import require_memory
 from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.replay.tree import tensors_with_paths
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
 
@@ -76,8 +75,7 @@ class Replay:
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
-        arguments = self._trial.subject.arguments
-        return frozenset(tensor.dtype for _, tensor in tensors_with_paths([arguments.args, arguments.kwargs]))
+        return self._trial.subject.arguments.tensor_dtypes
 
     @functools.cached_property
     def _trial(self) -> Trial:
@@ -98,9 +96,7 @@ class Replay:
             golden=golden,
             arguments=arguments,
             grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
-            autocast=recorded_autocast(
-                call.forward, (tensor.dtype for _, tensor in tensors_with_paths([arguments.args, arguments.kwargs]))
-            ),
+            autocast=recorded_autocast(call.forward, arguments.tensor_dtypes),
             output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
             seed=stream_seed(setup.seed, call.name.key, "generator"),
         )

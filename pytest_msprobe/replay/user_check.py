@@ -46,7 +46,7 @@ def check_function(
         grad_outputs=(lambda output: _random_gradients(output, name, setup.seed)) if backward else None,
     )
     trial = Trial(subject, setup.device)
-    inputs = frozenset(tensor.dtype for _, tensor in tensors_with_paths([list(args), given]))
+    inputs = subject.arguments.tensor_dtypes
 
     def select(direction: Any, leaf: Any) -> Standard:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else None

@@ -160,9 +160,7 @@ class CollectiveCall:
     def fail(self, error: BaseException) -> None:
         """Write a record that says what the call raised."""
         if self._record is not None:
-            self._record["output"] = []
-            self._record["exception"] = f"{type(error).__name__}: {error}"
-            self._recorder.summary.raised += 1
+            self._recorder.note_raised(self._record, error)
             self._emit()
 
     def _emit(self) -> None:

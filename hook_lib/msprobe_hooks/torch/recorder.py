@@ -130,6 +130,12 @@ class Recorder:
 
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self._note_repeated)
 
+    def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
+        """Let a record say what its call raised, and count it."""
+        record["output"] = []
+        record["exception"] = f"{type(error).__name__}: {error}"
+        self.summary.raised += 1
+
     def note_error(self, where: str, error: Exception) -> None:
         """Count a failure to observe; the user's code goes on."""
         self.summary.errors[f"{where}: {type(error).__name__}: {error}".splitlines()[0]] += 1
