@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.reader import Dump, find_dumps, read_dump
-from pytest_msprobe.item import RecordItem
-from pytest_msprobe.options import Options
+from pytest_msprobe.item import DumpItem, RecordItem
+from pytest_msprobe.options import Mode, Options, options_key
 
 dumps_key = pytest.StashKey[dict[Path, Dump]]()
 
@@ -68,19 +68,26 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
 
 
 class DumpFile(pytest.File):
-    """One ``dump.json``. Its items are the API records; a call's backward item follows its forward item."""
+    """One ``dump.json``; the run's mode says what its items are."""
 
-    def collect(self) -> Iterator[RecordItem]:
+    def collect(self) -> Iterable[DumpItem]:
         """Yield the items in recorded order."""
-        dump = self.config.stash[dumps_key][self.path]
-        records = dump.records
-        for name in dump.api_names:
-            head, _, direction = name.rpartition(".")
-            if direction == "backward" and f"{head}.forward" in records:
-                continue
-            yield RecordItem.from_parent(self, name=name, dump=dump)
-            if direction == "forward" and f"{head}.backward" in records:
-                yield RecordItem.from_parent(self, name=f"{head}.backward", dump=dump)
+        return _COLLECTORS[self.config.stash[options_key].mode](self, self.config.stash[dumps_key][self.path])
+
+
+def _checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
+    """Yield an item for each API record; a call's backward item follows its forward item."""
+    records = dump.records
+    for name in dump.api_names:
+        head, _, direction = name.rpartition(".")
+        if direction == "backward" and f"{head}.forward" in records:
+            continue
+        yield RecordItem.from_parent(file, name=name, dump=dump)
+        if direction == "forward" and f"{head}.backward" in records:
+            yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
+
+
+_COLLECTORS: dict[Mode, Callable[[DumpFile, Dump], Iterable[DumpItem]]] = {"check": _checked_records}
 
 
 def select_items(config: pytest.Config, options: Options, items: list[pytest.Item]) -> None:

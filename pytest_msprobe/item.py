@@ -1,9 +1,10 @@
-"""One API record as a test item."""
+"""One record as a test item."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,33 +38,37 @@ class PrecisionError(AssertionError):
         self.result = result
 
 
-class RecordItem(pytest.Item):
-    """The check of one record; its name is the record's."""
+class DumpItem(pytest.Item, ABC):
+    """A verdict on one record; its name is the record's. A subclass says how it is reached."""
 
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dump = dump
         self.result: DirectionResult | None = None
 
+    @abstractmethod
+    def judge(self) -> DirectionResult:
+        """Reach the verdict, within the time that the item may take. Raises DumpError where a file is unusable."""
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return what JUnit shows of this item beside its verdict."""
+        return []
+
     def runtest(self) -> None:
-        """Replay the record and judge it. Raises PrecisionError where the result is wrong."""
-        options = self.config.stash[options_key]
-        worker = self.config.stash[worker_key]
+        """Judge the record. Raises PrecisionError where it is wrong."""
         try:
-            with deadline(options.timeout, last_words=worker.last_words):
-                result = worker.check(self.dump, self.name)
+            with deadline(self.config.stash[options_key].timeout, last_words=self.config.stash[worker_key].last_words):
+                result = self.judge()
         except DumpError as error:
             result = self._malformed(error)
         except DeadlineExceededError as error:
-            worker.abandon(self.dump, self.name)
             result = broken(self.name, "timeout", str(error))
         self.result, verdict = result, result.verdict
         self.user_properties += [
             ("msprobe.verdict", verdict.outcome),
             ("msprobe.standard", verdict.standard),
             ("msprobe.margin", f"{verdict.margin:.6g}"),
-            ("msprobe.device", worker.device_name),
-            ("msprobe.seed", str(options.seed)),
+            *self.properties(),
         ]
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
@@ -104,4 +109,23 @@ class RecordItem(pytest.Item):
         return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
 
     def _rerun(self) -> str:
-        return rerun_command(self.config.stash[options_key], record_argument(self.path, self.name))
+        options = self.config.stash[options_key]
+        return rerun_command(options, record_argument(options, self.path, self.name))
+
+
+class RecordItem(DumpItem):
+    """The check of one API record: replayed on the device and judged."""
+
+    def judge(self) -> DirectionResult:
+        """Replay the record and judge it."""
+        worker = self.config.stash[worker_key]
+        try:
+            return worker.check(self.dump, self.name)
+        except DeadlineExceededError:
+            worker.abandon(self.dump, self.name)
+            raise
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the device and the seed."""
+        worker, options = self.config.stash[worker_key], self.config.stash[options_key]
+        return [("msprobe.device", worker.device_name), ("msprobe.seed", str(options.seed))]

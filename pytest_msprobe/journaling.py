@@ -106,9 +106,12 @@ def _settled(options: Options, journal: Journal) -> frozenset[str]:
 def _header(config: pytest.Config, options: Options) -> Header:
     return Header(
         dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
-        policy=options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy)),
-        level=options.level,
-        device=options.device.name,
-        seed=options.seed,
-        real_data=options.real_data,
+        settings={
+            "mode": options.mode,
+            "policy": options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy)),
+            "level": options.level or "by API",
+            "device": options.device.name,
+            "seed": str(options.seed),
+            "real_data": options.real_data,
+        },
     )

@@ -16,6 +16,7 @@ from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 
+Mode = Literal["check"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -30,10 +31,15 @@ _INI_TWINS = {
 }
 
 
+# The option that names the dumps of each mode.
+_FLAGS: dict[Mode, str] = {"check": "dump"}
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for."""
+    """What the user asked for. ``mode`` says what is made of ``dumps``."""
 
+    mode: Mode
     dumps: tuple[str, ...]
     device: DeviceChoice
     policy: str
@@ -123,8 +129,10 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
+    mode, dumps = _mode(config)
     return Options(
-        dumps=tuple(config.getoption("msprobe_dump")),
+        mode=mode,
+        dumps=dumps,
         device=_device(_text(config, "device", AUTO), devices),
         policy=_policy(_text(config, "policy", "default"), config.invocation_params.dir),
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
@@ -141,10 +149,20 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     )
 
 
-def record_argument(dump: Path, record: str) -> str:
+def _mode(config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
+    given = {mode: tuple(config.getoption(f"msprobe_{flag}")) for mode, flag in _FLAGS.items()}
+    modes: list[Mode] = [mode for mode, dumps in given.items() if dumps]
+    if len(modes) > 1:
+        flags = " and ".join(_flag(_FLAGS[mode]) for mode in modes)
+        raise pytest.UsageError(f"{flags}: one run does one of these; give one of them")
+    mode = modes[0] if modes else "check"
+    return mode, given[mode]
+
+
+def record_argument(options: Options, dump: Path, record: str) -> str:
     """Return the argument that chooses one record of a dump."""
     # As an option, in one word, the dump's place changes neither pytest's rootdir nor which conftest.py are loaded.
-    return f"--msprobe-dump={dump}::{record}"
+    return f"{_flag(_FLAGS[options.mode])}={dump}::{record}"
 
 
 def test_argument(item: pytest.Item) -> str:

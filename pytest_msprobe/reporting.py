@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.collection import dumps_key
-from pytest_msprobe.item import RecordItem
+from pytest_msprobe.item import DumpItem
 from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.summary import Summary
@@ -52,7 +52,7 @@ def header(config: pytest.Config) -> list[str]:
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:
     """Put what came of a record into its report, as plain data."""
-    if isinstance(item, RecordItem) and call.when == "call" and item.result is not None:
+    if isinstance(item, DumpItem) and call.when == "call" and item.result is not None:
         report.msprobe = to_plain(item.result)
 
 
@@ -64,5 +64,6 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         config.stash.setdefault(abandoned_key, []).append((str(dump), record))
         result = broken(record, "crash", f"the process that ran it died: {report.longrepr}; its last words are above")
         report.msprobe = to_plain(result)
-        rerun = rerun_command(config.stash[options_key], record_argument(dump, record))
+        options = config.stash[options_key]
+        rerun = rerun_command(options, record_argument(options, dump, record))
         report.longrepr = failure_text(result, rerun)

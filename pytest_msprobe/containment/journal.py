@@ -24,15 +24,11 @@ class JournalError(Exception):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal is about. ``dumps`` maps a dump's path to its fingerprint."""
+    """What a journal is about: ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged."""
 
     msprobe_journal: int = VERSION
     dumps: dict[str, str]
-    policy: str
-    level: str | None
-    device: str
-    seed: int
-    real_data: str
+    settings: dict[str, str]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -163,8 +159,8 @@ class JournalWriter:
 
 def require_same(path: Path, found: Header, wanted: Header) -> None:
     """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
-    for name in ("policy", "level", "device", "seed", "real_data"):
-        before, now = getattr(found, name), getattr(wanted, name)
+    for name in {**found.settings, **wanted.settings}:
+        before, now = found.settings.get(name, "nothing"), wanted.settings.get(name, "nothing")
         if before != now:
             raise JournalError(f"{path}: was made with {name} {before}, this run has {now}; use another journal")
     if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):

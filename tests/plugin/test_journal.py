@@ -11,7 +11,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.journal import Entry, Header, JournalError, JournalWriter, outcome_of, read_journal
 from pytest_msprobe.results import DirectionResult, OutputResult
 
-HEADER = Header(dumps={"dump.json": "abc"}, policy="default", level=None, device="cpu", seed=0, real_data="auto")
+HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
 
 
 def entry(name: str, verdict: Verdict) -> Entry:
@@ -99,7 +99,10 @@ def test_a_foreign_file_is_refused_with_its_name(tmp_path: Path, text: bytes, pr
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    [({"seed": 1}, "made with seed 0, this run has 1"), ({"dumps": {"dump.json": "abd"}}, "other dumps")],
+    [
+        ({"settings": {"policy": "default", "seed": "1"}}, "made with seed 0, this run has 1"),
+        ({"dumps": {"dump.json": "abd"}}, "other dumps"),
+    ],
 )
 def test_a_journal_about_another_check_is_refused(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
     path = tmp_path / "run.jsonl"

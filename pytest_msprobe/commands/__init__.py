@@ -1,0 +1,1 @@
+"""The commands of ``pytest-msprobe``, one module each."""
