@@ -1,0 +1,87 @@
+"""Every command that the documentation shows is run, as the reader would run it.
+
+The format, in README.md and docs/*.md:
+
+* A block that begins with ```` ```console ```` holds commands, on lines that start with ``$ ``; one that ends with a
+  backslash goes on in the next line. Other lines are what a command prints; they are not compared.
+* A page's commands run one after another, in one empty folder that holds a copy of ``examples``. The programs of this
+  environment (pytest, pytest-msprobe, python) are found first.
+* Comments that the reader does not see, on a line of their own before a block:
+  ``<!-- exit 1 -->``       the commands of the next block end with this status; without it, with 0
+  ``<!-- needs mindspore -->``   the next block is left out where this module is not installed
+  ``<!-- copy PATH [NAME] -->``  a file or folder of the repository is copied here first (as NAME, else its own name)
+
+Other code that is shown (```` ```python ````, indented text) is not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for page in WRITTEN if "```console" in page.read_text()]
+
+# A comment for the runner, or a block of commands, whichever comes next.
+_STEP = re.compile(
+    r"^<!-- (?P<word>exit|needs|copy) (?P<value>.+?) -->$|^```console\n(?P<block>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for command, expected in steps(page.read_text(), tmp_path):
+        done = run(command, tmp_path)
+        assert done.returncode == expected, f"$ {command}\n{done.stdout}\nended with {done.returncode}, not {expected}"
+
+
+def steps(text: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield each command with the status that it must end with, and copy files when their turn comes."""
+    expected, wanted = 0, True
+    for step in _STEP.finditer(text):
+        word, value = step["word"], step["value"]
+        if word == "exit":
+            expected = int(value)
+        elif word == "needs":
+            wanted = find_spec(value) is not None
+        elif word == "copy":
+            source, _, name = value.partition(" ")
+            copy(ROOT / source, folder / (name or Path(source).name))
+        else:
+            yield from ((command, expected) for command in _COMMAND.findall(step["block"]) if wanted)
+            expected, wanted = 0, True
+
+
+def copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    # Nothing of the pytest that runs this test reaches the one that is run.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
