@@ -185,7 +185,14 @@ def test_statistics_are_the_same(both):
             assert [mine[path][key] for key in ("dtype", "shape", "requires_grad")] == [
                 entry[key] for key in ("dtype", "shape", "requires_grad")
             ]
-            scale = abs(entry["Norm"] or 0) + 1e-9
+            # Adam's first step divides each gradient by its own size: the last bits of tiny gradients, which differ
+            # between CPUs, become visible in the parameters that it updates.
+            looseness = 100 if name.startswith("Tensor.addcdiv_.") else 1
+            scale = looseness * (abs(entry["Norm"] or 0) + 1e-9)
             for key in ("Max", "Min", "Mean", "Norm"):
                 if entry[key] is not None:
-                    assert mine[path][key] == pytest.approx(entry[key], rel=1e-5, abs=1e-6 * scale), (name, path, key)
+                    assert mine[path][key] == pytest.approx(entry[key], rel=1e-5, abs=1e-6 * scale), (
+                        name,
+                        path,
+                        key,
+                    )
