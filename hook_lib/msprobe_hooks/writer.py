@@ -99,7 +99,16 @@ def make_folder(path: Path) -> None:
 class DumpWriter:
     """The files of one step and rank: ``dump.json``, ``stack.json``, ``construct.json``."""
 
-    def __init__(self, folder: Path, *, task: str, level: str, keeps_tensors: bool, extra_info: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        task: str,
+        level: str,
+        keeps_tensors: bool,
+        extra_info: bool = True,
+        framework: str = "pytorch",
+    ) -> None:
         """Create the files. Raises RecordingError where they exist or cannot be written."""
         make_folder(folder)
         self.folder = folder
@@ -109,7 +118,7 @@ class DumpWriter:
         head = {
             "task": task,
             "level": level,
-            "framework": "pytorch",
+            "framework": framework,
             "dump_data_dir": str(self.tensor_folder.absolute()) if keeps_tensors else None,
         }
         name = "debug.json" if level == "debug" else "dump.json"

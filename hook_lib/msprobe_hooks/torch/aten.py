@@ -12,13 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe_hooks.torch.calls import ApiCall
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 
 class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the operators of one thread, named ``Aten.{operator}.{overload}``."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchRecorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._recorder = recorder
 

@@ -16,7 +16,7 @@ from msprobe_hooks.torch.call_sites import as_written, call_site
 from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
 from msprobe_hooks.torch.operands import is_reflected
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.transparent import body_of
 
 _HANDLER_CODE = handle_torch_function.__code__
@@ -65,7 +65,7 @@ class CallMode(TorchFunctionMode):
     Inside a recorded call the mode is off, as PyTorch does it, so that nested calls are not recorded.
     """
 
-    def __init__(self, recorder: Recorder, apis: ApiTable) -> None:
+    def __init__(self, recorder: TorchRecorder, apis: ApiTable) -> None:
         super().__init__()
         self._recorder = recorder
         self._apis = apis
@@ -117,7 +117,7 @@ class ApiCall:
 
     __slots__ = ("_changed", "_elements", "_frame", "_inputs", "_key", "_parent", "_record", "_recorder")
 
-    def __init__(self, recorder: Recorder, key: str, frame: FrameType | None) -> None:
+    def __init__(self, recorder: TorchRecorder, key: str, frame: FrameType | None) -> None:
         self._recorder = recorder
         self._key = key
         self._frame = frame
@@ -187,7 +187,9 @@ class ApiCall:
         self._recorder.emit(f"{self._key}.forward", self._record, self._parent, self._frame)
 
 
-def _begin(recorder: Recorder, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None) -> ApiCall | None:
+def _begin(
+    recorder: TorchRecorder, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
+) -> ApiCall | None:
     try:
         while frame is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back

@@ -14,7 +14,7 @@ from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.elements import Elements
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 # Arguments that are only written to: before the call they hold nothing.
 _RECEIVED: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ _RECEIVED: Mapping[str, tuple[str, ...]] = {
 class Collectives:
     """Records collectives between ``begin`` and ``end``; asynchronous ones when they are waited for."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchRecorder) -> None:
         self._recorder = recorder
         self._around: list[Interposition] = []
         self._waiting: dict[int, tuple[Any, CollectiveCall]] = {}
@@ -104,7 +104,7 @@ class Collectives:
 class CollectiveCall:
     """The record of one collective in the making. Its output is what its arguments hold afterwards."""
 
-    def __init__(self, recorder: Recorder, name: str, frame: FrameType | None) -> None:
+    def __init__(self, recorder: TorchRecorder, name: str, frame: FrameType | None) -> None:
         self.given: tuple[Any, Any] = ((), {})
         self._recorder = recorder
         self._api = name

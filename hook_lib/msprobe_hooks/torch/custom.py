@@ -13,7 +13,7 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.torch.calls import ApiCall
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 
 class CustomApi:
@@ -22,7 +22,7 @@ class CustomApi:
     A Python function stays the same object. Any other callable is replaced in its module for that time.
     """
 
-    def __init__(self, recorder: Recorder, module: Any, api: str, prefix: str | None) -> None:
+    def __init__(self, recorder: TorchRecorder, module: Any, api: str, prefix: str | None) -> None:
         if not callable(getattr(module, api, None)):
             raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
         self._recorder = recorder

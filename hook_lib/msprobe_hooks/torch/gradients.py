@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
+from msprobe_hooks.backward import Arriving, Backward, Emit, Leaving
 from msprobe_hooks.torch.quiet import Quiet
 
 Edge: TypeAlias = tuple[Node, int]
 
 # A single API makes a handful of nodes; a module as large as a whole model some ten thousands.
 _MAX_NODES = 200_000
-
-Emit: TypeAlias = Callable[[list[Any], list[Any]], None]
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
@@ -70,70 +69,6 @@ class Inputs:
         return found
 
 
-class Backward:
-    """Collects the gradients of one call as they come by, and emits them once."""
-
-    __slots__ = ("_again", "_arriving", "_emit", "_expected", "_leaving")
-
-    def __init__(self, outputs: int, inputs: int, emit: Emit, again: Callable[[], None]) -> None:
-        self._again = again
-        self._arriving: list[Tensor | None] = [None] * outputs
-        self._leaving: list[Tensor | None] = [None] * inputs
-        self._expected = 0
-        self._emit: Emit | None = emit
-
-    def expect(self) -> None:
-        """Count one more hook that will fire if the whole graph of the call is used."""
-        self._expected += 1
-
-    def arrive(self, slots: Iterable[tuple[int, int]], gradients: tuple[Tensor | None, ...], *, counts: bool) -> None:
-        """Take the gradients of outputs: pairs of output and its number on the node that fires."""
-        if self._emit is None:
-            self._again()
-            return
-        for slot, number in slots:
-            self._arriving[slot] = gradients[number]
-        if counts:
-            self._note_one()
-
-    def leave(self, places: Iterable[tuple[int, list[int]]], gradients: tuple[Tensor | None, ...]) -> None:
-        """Take the gradients that a node passes on: pairs of place and the inputs it leads to."""
-        if self._emit is not None:
-            for place, slots in places:
-                gradient = gradients[place]
-                if slots and gradient is not None:
-                    self._add(slots[0], gradient)
-                    for slot in slots[1:]:
-                        self._leaving[slot] = self._leaving[slots[0]]
-            self._note_one()
-
-    def finish(self) -> None:
-        """Emit what came, as when part of the graph was not used; a second time does nothing."""
-        emit, self._emit = self._emit, None
-        if emit is not None:
-            arriving, leaving = self._arriving, self._leaving
-            self._arriving, self._leaving = [], []
-            emit(arriving, leaving)
-
-    @property
-    def is_finished(self) -> bool:
-        """Tell whether the record was emitted."""
-        return self._emit is None
-
-    def _add(self, slot: int, gradient: Tensor) -> None:
-        known = self._leaving[slot]
-        if known is None:
-            self._leaving[slot] = gradient
-        else:
-            with Quiet():
-                self._leaving[slot] = known + gradient
-
-    def _note_one(self) -> None:
-        self._expected -= 1
-        if self._expected == 0:
-            self.finish()
-
-
 def watch(
     outputs: list[Tensor],
     inputs: Inputs,
@@ -158,10 +93,10 @@ def watch(
         # The call returned its inputs, as ``x.to(x.dtype)`` does: what arrives is what is passed on.
         if len(unchanged) == 1:
             ((node, slots),) = unchanged.items()
-            _watch_unchanged(Backward(len(outputs), inputs.count, emit, again), node, slots, inputs)
+            _watch_unchanged(Backward(len(outputs), inputs.count, emit, again, _sum), node, slots, inputs)
         return
     leaving = _boundary(arriving, inputs)
-    backward = Backward(len(outputs), inputs.count, emit, again)
+    backward = Backward(len(outputs), inputs.count, emit, again, _sum)
     if len(arriving) == 1 and leaving.keys() <= arriving.keys():
         _watch_one_node(backward, *arriving.popitem(), next(iter(leaving.values()), []))
         return
@@ -169,10 +104,10 @@ def watch(
         # Some outputs may go unused; once all gradients have left, no more can have been on their way.
         if not leaving:
             backward.expect()
-        node.register_prehook(_Arriving(backward, slots, begun, counts=not leaving))
+        node.register_prehook(Arriving(backward, slots, begun, counts=not leaving))
     for node, places in leaving.items():
         backward.expect()
-        node.register_hook(_Leaving(backward, places, begun))
+        node.register_hook(Leaving(backward, places, begun))
 
 
 def _watch_one_node(
@@ -198,37 +133,6 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
     node.register_hook(fire)
 
 
-class _Arriving:
-    __slots__ = ("_backward", "_begun", "_counts", "_slots")
-
-    def __init__(
-        self, backward: Backward, slots: list[tuple[int, int]], begun: Callable[[Backward], None], *, counts: bool
-    ) -> None:
-        self._counts = counts
-        self._backward = backward
-        self._slots = slots
-        self._begun = begun
-
-    def __call__(self, grad_outputs: tuple[Tensor | None, ...]) -> None:
-        self._begun(self._backward)
-        self._backward.arrive(self._slots, grad_outputs, counts=self._counts)
-
-
-class _Leaving:
-    __slots__ = ("_backward", "_begun", "_places")
-
-    def __init__(
-        self, backward: Backward, places: list[tuple[int, list[int]]], begun: Callable[[Backward], None]
-    ) -> None:
-        self._backward = backward
-        self._places = places
-        self._begun = begun
-
-    def __call__(self, grad_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> None:
-        self._begun(self._backward)
-        self._backward.leave(self._places, grad_inputs)
-
-
 def _boundary(start: Iterable[Node], inputs: Inputs) -> dict[Node, list[tuple[int, list[int]]]]:
     leaving: dict[Node, list[tuple[int, list[int]]]] = {}
     if inputs.count == 0:
@@ -252,3 +156,8 @@ def _boundary(start: Iterable[Node], inputs: Inputs) -> dict[Node, list[tuple[in
 def is_in_backward() -> bool:
     """Tell whether this thread is running a backward pass."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _sum(known: Tensor, gradient: Tensor) -> Tensor:
+    with Quiet():
+        return known + gradient

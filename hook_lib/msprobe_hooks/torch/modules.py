@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from msprobe_hooks.torch.calls import is_recomputed, is_traced, mirrored
 from msprobe_hooks.torch.gradients import Inputs, tensors_in
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 _HOOK_FRAMES_OF = torch.nn.modules.module.__file__
 
@@ -32,7 +32,7 @@ def named_submodules(model: nn.Module | Sequence[nn.Module]) -> Iterable[tuple[s
 class ModuleHooks:
     """The hooks on a set of modules; ``remove`` takes them all off."""
 
-    def __init__(self, recorder: Recorder, modules: Iterable[tuple[str, nn.Module]]) -> None:
+    def __init__(self, recorder: TorchRecorder, modules: Iterable[tuple[str, nn.Module]]) -> None:
         self._recorder = recorder
         self._calls = _Calls()
         self._handles: list[RemovableHandle] = []
@@ -71,7 +71,7 @@ class _Calls(threading.local):
         self.stack: list[ModuleCall] = []
 
 
-def _begin(recorder: Recorder, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> ModuleCall:
+def _begin(recorder: TorchRecorder, prefix: str, module: nn.Module, args: Any, kwargs: Any) -> ModuleCall:
     call = ModuleCall(recorder, prefix, module, _outside_of_modules(sys._getframe(2)))
     has_grad = torch._C.is_grad_enabled()
     try:
@@ -95,7 +95,7 @@ class ModuleCall:
 
     __slots__ = ("_elements", "_frame", "_inputs", "_number", "_parent", "_prefix", "_record", "_recorder", "module")
 
-    def __init__(self, recorder: Recorder, prefix: str, module: nn.Module, frame: FrameType | None) -> None:
+    def __init__(self, recorder: TorchRecorder, prefix: str, module: nn.Module, frame: FrameType | None) -> None:
         self.module = module
         self._recorder = recorder
         self._prefix = prefix
@@ -166,7 +166,7 @@ class ModuleCall:
 class ParameterGradients:
     """Records the accumulated gradients of a module's own parameters, once all of them arrived in a backward pass."""
 
-    def __init__(self, recorder: Recorder, prefix: str, module: nn.Module) -> None:
+    def __init__(self, recorder: TorchRecorder, prefix: str, module: nn.Module) -> None:
         self._recorder = recorder
         self._prefix = prefix
         self._parameters = {name: one for name, one in module.named_parameters(recurse=False) if one.requires_grad}

@@ -13,13 +13,13 @@ from torch.optim.optimizer import (
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.torch.interposition import Interposition
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 
 class Phases:
     """Marks the records of optimizers and gradient clipping between ``begin`` and ``end``."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchRecorder) -> None:
         self._recorder = recorder
         self._handles: list[RemovableHandle] = []
         self._around: list[Interposition] = []

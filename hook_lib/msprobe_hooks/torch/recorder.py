@@ -1,120 +1,33 @@
-"""The recorder: what calls, modules and gradients report becomes records, in order, from all threads."""
+"""The recorder of PyTorch: how tensors are looked at and gradients awaited."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from types import FrameType
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from msprobe_hooks.config import Settings
-from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.filters import NameFilter
-from msprobe_hooks.stacks import StackTable
-from msprobe_hooks.summary import Summary
+from msprobe_hooks.recorder import Recorder
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import Elements, TensorEntry
-from msprobe_hooks.torch.processes import abandon_in_children
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.statistics import Deferred, Measured, Statistics, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TensorFiles
-from msprobe_hooks.writer import DumpWriter
-
-_FLUSH_RECORDS = 1000
-_FLUSH_SECONDS = 2.0
 
 
-class Recorder:
-    """One recording. Observers ask it for names, hand it records, and never see it raise.
+class TorchRecorder(Recorder):
+    """Records what runs in PyTorch."""
 
-    A failure to observe is counted in the summary with its reason; a failure to write stops the recording and is
-    kept in ``failure``.
-    """
+    framework = "pytorch"
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.directions = settings.directions
-        self.is_recording = False
-        self.is_abandoned = False
-        self.step = 0
-        self.summary = Summary()
-        self.failure: RecordingError | None = None
-        self.filter = NameFilter(settings.scope, settings.list)
         self.measured = Measured(_measure_for(settings.summary_mode))
-        self.lock = threading.RLock()
-        self._places = _Places()
-        self._writer: DumpWriter | None = None
-        self._files: TensorFiles | None = None
-        self._counts: dict[str, int] = {}
-        self._records: list[tuple[str, Any]] = []
-        self._parents: list[tuple[str, str | None]] = []
-        self._stacks = StackTable()
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
-        self._unfinished: dict[int, dict[int, Finishing]] = {}
-        self._flushed = 0.0
-        self._started = 0.0
-        abandon_in_children(self)
-
-    # what observers ask
-
-    def number(self, name: str) -> int:
-        """Return how many calls of this name there were in this step, and count one more."""
-        with self.lock:
-            count = self._counts.get(name, 0)
-            self._counts[name] = count + 1
-        return count
-
-    @property
-    def modules(self) -> list[str]:
-        """The forward names of the modules that this thread is in, outermost first."""
-        return self._places.modules
-
-    @property
-    def parent(self) -> str | None:
-        """What a record of this thread belongs to: the phase it is in, else the innermost module."""
-        places = self._places
-        return places.phase or (places.modules[-1] if places.modules else None)
-
-    def enter_phase(self, phase: str | None) -> None:
-        """Say that this thread is in the optimizer or clips gradients, or with None that it no longer is.
-
-        Fused optimizers change parameters without moving version counters, so all is measured anew.
-        """
-        self._places.phase = phase
-        self.measured.forget()
-        if phase is not None and self.settings.level == "mix":
-            with self.lock:
-                self._parents.append((phase, None))
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether this thread is inside a call that is recorded as a whole."""
-        return self._places.is_suspended
-
-    @is_suspended.setter
-    def is_suspended(self, value: bool) -> None:
-        self._places.is_suspended = value
-
-    def elements(self, name: str) -> Elements:
-        """Return a builder for the elements of a record."""
-        return Elements(name, self._summarise, self._save if self._keeps(name) else None)
-
-    def emit(self, name: str, record: dict[str, Any], parent: str | None, frame: FrameType | None = None) -> None:
-        """Add a record, with the stack of ``frame`` where one is given."""
-        with self.lock:
-            if self.settings.task != "structure":
-                self._records.append((name, record))
-            if self.settings.level in ("L0", "mix") and ".parameters_grad" not in name:
-                self._parents.append((name, parent))
-            if frame is not None and self.settings.extra_info:
-                self._stacks.add(name, frame)
-            if len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS:
-                self.flush()
+        super().__init__(settings)
 
     def watch_backward(
         self, name: str, parent: str | None, outputs: list[Tensor], inputs: gradients.Inputs, kind: str = "backwards"
@@ -126,136 +39,41 @@ class Recorder:
 
         def emit(arriving: list[Any], leaving: list[Any]) -> None:
             if step == self.step and self.is_recording:
-                self._emit_backward(name, parent, arriving, leaving, kind)
+                self.emit_backward(name, parent, arriving, leaving, kind)
 
-        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self._note_repeated)
+        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
 
-    def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
-        """Let a record say what its call raised, and count it."""
-        record["output"] = []
-        record["exception"] = f"{type(error).__name__}: {error}"
-        self.summary.raised += 1
+    def elements(self, name: str) -> Elements:
+        """Return a builder for the elements of a record."""
+        return Elements(name, self._summarise, self._save if self.keeps(name) else None)
 
-    def note_error(self, where: str, error: Exception) -> None:
-        """Count a failure to observe; the user's code goes on."""
-        self.summary.errors[f"{where}: {type(error).__name__}: {error}".splitlines()[0]] += 1
+    def quiet(self) -> Quiet:
+        """Return a context without gradients, overrides and modes."""
+        return Quiet()
 
-    # life
+    def forget(self) -> None:
+        """Measure everything anew."""
+        self.measured.forget()
 
-    def start(self, rank: int | None) -> bool:
-        """Turn recording on; False where step or rank are not wanted. Raises RecordingError where it cannot write."""
-        wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
-        if wanted_steps is not None and self.step not in wanted_steps:
-            self.summary.removed["step"] += 1
-            return False
-        if wanted_ranks is not None and rank not in wanted_ranks:
-            self.summary.removed["rank"] += 1
-            return False
-        if self._writer is None:
-            self._open(rank)
-        self.summary.started = True
-        self._started = self._flushed = time.monotonic()
-        self.is_recording = True
-        return True
-
-    def stop(self) -> None:
-        """Turn recording off and write what waits."""
-        if not self.is_recording:
-            return
-        self.is_recording = False
-        self.summary.seconds += time.monotonic() - self._started
-        with self.lock:
-            self.flush()
-
-    def next_step(self) -> None:
-        """Close this step's files; counters restart and every tensor is measured anew."""
-        self.stop()
-        self.close_step()
-        self.step += 1
-        self.filter.restart()
-
-    def close_step(self) -> None:
-        """Finish the files of the step."""
-        with self.lock:
-            self.flush(is_last=True)
-            writer, self._writer = self._writer, None
-            files, self._files = self._files, None
-            self._counts.clear()
-            self._unfinished.clear()
-            self.measured.forget()
-        try:
-            if files is not None:
-                files.close()
-                self.summary.bytes += files.bytes
-        except RecordingError as error:
-            self._fail(error)
-        if writer is not None:
-            self.summary.bytes += writer.size
-            writer.close()
-
-    def close(self) -> Summary:
-        """Stop, finish the files and return what was recorded."""
-        self.stop()
-        self.close_step()
-        self.summary.removed.update(self.filter.removed)
-        self.filter.removed.clear()
-        return self.summary
-
-    def abandon(self) -> None:
-        """Let go in a forked child: the files belong to the parent."""
-        self.is_recording = False
-        self.is_abandoned = True
-        self.lock = threading.RLock()
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._files = None
-        self._records.clear()
-
-    def flush(self, is_last: bool = False) -> None:
-        """Write what was recorded; the files are complete afterwards."""
-        self._flushed = time.monotonic()
-        writer = self._writer
-        if writer is None:
-            return
-        try:
-            with Quiet():
-                self._fetch()
-            records, self._records = self._records, []
-            parents, self._parents = self._parents, []
-            writer.records(records)
-            writer.parents(dict(parents).items())
-            if is_last or self._stacks.is_full or not self.is_recording:
-                writer.stacks(self._stacks.take())
-        except RecordingError as error:
-            self._fail(error)
-
-    # parts
-
-    def _open(self, rank: int | None) -> None:
-        rank_name = "rank" if rank is None else f"rank{rank}"
-        folder = self.settings.dump_path / f"step{self.step}" / rank_name
-        keeps = self.settings.keeps_tensors
-        self._writer = DumpWriter(
-            folder,
-            task=self.settings.task,
-            level=self.settings.level,
-            keeps_tensors=keeps,
-            extra_info=self.settings.extra_info and self.settings.level != "debug",
-        )
-        self._files = TensorFiles(self._writer.tensor_folder) if keeps else None
-        self.summary.folders.append(folder)
-
-    def _fail(self, error: RecordingError) -> None:
-        self.is_recording = False
-        self.failure = self.failure or error
-        self._records = []
-
-    def _fetch(self) -> None:
+    def fetch(self) -> None:
+        """Bring the numbers that wait on devices to the host, with few transfers."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             fetch(list({id(statistics): statistics for _, statistics in waiting}.values()))
             for entry, statistics in waiting:
                 entry.fill(statistics)
+
+    def open_files(self, folder: Path) -> TensorFiles:
+        """Return what writes ``.pt`` files into a folder."""
+        return TensorFiles(folder)
+
+    def backward_pass(self) -> int:
+        """Return the number of the graph task that is running."""
+        return torch._C._current_graph_task_id()
+
+    def after_backward_pass(self, callback: Callable[[], None]) -> None:
+        """Have the autograd engine call back."""
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
 
     def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
         statistics = self.measured(tensor if type(tensor) is Tensor else local_part(tensor))
@@ -264,69 +82,11 @@ class Recorder:
         else:
             entry.fill(statistics)
 
-    def _keeps(self, name: str) -> bool:
-        if self._files is None:
-            return False
-        return self.settings.task == "tensor" or any(part in name for part in self.settings.tensor_list)
-
     def _save(self, tensor: Tensor, name: str) -> str:
         files = self._files
         if files is not None:
             files.save(local_part(tensor), name)
         return name
-
-    def _emit_backward(self, name: str, parent: str | None, arriving: list[Any], leaving: list[Any], kind: str) -> None:
-        try:
-            if not self.filter.admits(name):
-                return
-            record: dict[str, Any] = {}
-            if self.settings.task != "structure":
-                with Quiet():
-                    elements = self.elements(name)
-                    if self.directions.input:
-                        record["input"] = elements.sequence(arriving, "input")
-                    if self.directions.output:
-                        record["output"] = elements.sequence(leaving, "output")
-            setattr(self.summary, kind, getattr(self.summary, kind) + 1)
-            self.emit(name, record, parent)
-        except Exception as error:
-            self.note_error(name, error)
-
-    def at_end_of_backward(self, waiting_one: Finishing) -> None:
-        """Have something finished when the backward pass that is running ends, complete or not."""
-        task = torch._C._current_graph_task_id()
-        with self.lock:
-            first = task not in self._unfinished
-            waiting = self._unfinished.setdefault(task, {})
-            waiting[id(waiting_one)] = waiting_one
-        if first:
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._end_of_backward(task))
-
-    def _note_repeated(self) -> None:
-        if self.is_recording:
-            self.summary.repeated += 1
-
-    def _end_of_backward(self, task: int) -> None:
-        with self.lock:
-            waiting = self._unfinished.pop(task, {})
-        for waiting_one in waiting.values():
-            waiting_one.finish()
-
-
-class Finishing(Protocol):
-    """Something that is put together during a backward pass."""
-
-    def finish(self) -> None:
-        """Write what came so far; a second time does nothing."""
-
-
-class _Places(threading.local):
-    """Where each thread is."""
-
-    def __init__(self) -> None:
-        self.modules: list[str] = []
-        self.phase: str | None = None
-        self.is_suspended = False
 
 
 def _measure_for(summary_mode: str) -> Callable[[Tensor], Statistics]:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from msprobe_hooks.torch.gradients import tensors_in
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 
-def save(recorder: Recorder, variable: Any, name: str, save_backward: bool = True) -> None:
+def save(recorder: TorchRecorder, variable: Any, name: str, save_backward: bool = True) -> None:
     """Record a variable as ``{name}.{count}.debug`` and, when they arrive, its gradients as ``{name}_grad...``.
 
     Tensors, numbers, strings and nested lists, tuples and dicts of them are taken.
@@ -25,7 +25,7 @@ def save(recorder: Recorder, variable: Any, name: str, save_backward: bool = Tru
         SavedGradients(recorder, f"{name}_grad.{count}.debug", variable, tensors)
 
 
-def _record(recorder: Recorder, name: str, variable: Any) -> None:
+def _record(recorder: TorchRecorder, name: str, variable: Any) -> None:
     with Quiet():
         elements = recorder.elements(name)
         element = elements.whole(variable)
@@ -36,7 +36,7 @@ def _record(recorder: Recorder, name: str, variable: Any) -> None:
 class SavedGradients:
     """Waits for the gradients of a saved variable; what does not arrive in a backward pass stays null."""
 
-    def __init__(self, recorder: Recorder, name: str, variable: Any, tensors: list[Tensor]) -> None:
+    def __init__(self, recorder: TorchRecorder, name: str, variable: Any, tensors: list[Tensor]) -> None:
         self._recorder = recorder
         self._name = name
         self._shape = _numbered(variable, iter(range(len(tensors) + 1)))

@@ -17,6 +17,7 @@ from torch._C import (
 
 from msprobe_hooks.config import Settings
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.processes import process_rank
 from msprobe_hooks.summary import Summary
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
@@ -24,8 +25,7 @@ from msprobe_hooks.torch.calls import CallMode
 from msprobe_hooks.torch.custom import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks, named_submodules
 from msprobe_hooks.torch.phases import Phases
-from msprobe_hooks.torch.processes import process_rank
-from msprobe_hooks.torch.recorder import Recorder
+from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.saves import save
 from msprobe_hooks.torch.threads import NewThreads
 
@@ -46,7 +46,7 @@ class Session:
     """A recording of this process: start, stop, step, close."""
 
     def __init__(self, settings: Settings, model: Model | None = None) -> None:
-        self.recorder = Recorder(settings)
+        self.recorder = TorchRecorder(settings)
         self._observers = _observers(self.recorder)
         self._model = model
         self._hooks: ModuleHooks | None = None
@@ -171,7 +171,7 @@ class Session:
         return model
 
 
-def _observers(recorder: Recorder) -> list[Observer]:
+def _observers(recorder: TorchRecorder) -> list[Observer]:
     settings = recorder.settings
     observers: list[Observer] = []
     if settings.records_apis:
@@ -214,7 +214,7 @@ class Calls:
 class Operators:
     """The dispatch mode of level aten, on the thread that begins."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TorchRecorder) -> None:
         self._mode = AtenMode(recorder)
         self._thread = 0
 
