@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from msprobe_hooks.torch.elements import Elements, group_id
+from msprobe_hooks.torch.elements import TorchElements, group_id
 from msprobe_hooks.torch.statistics import measure
 
 
@@ -24,7 +24,7 @@ class Options:
 
 
 def build():
-    return Elements("Torch.api.0.forward", lambda tensor, entry: entry.fill(measure(tensor)), None)
+    return TorchElements("Torch.api.0.forward", lambda tensor, entry: entry.fill(measure(tensor)), None)
 
 
 def element(value, key=None):

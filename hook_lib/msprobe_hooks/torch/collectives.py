@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from msprobe_hooks.torch import api_lists
-from msprobe_hooks.torch.elements import Elements
+from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
@@ -113,7 +113,7 @@ class CollectiveCall:
         self._frame = frame
         self._parent = recorder.parent
         self._record: dict[str, Any] | None = None
-        self._elements: Elements | None = None
+        self._elements: TorchElements | None = None
 
     def begin(self, args: Any, kwargs: Any) -> None:
         """Take the arguments before the call."""

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.config import Settings
+from msprobe_hooks.elements import TensorEntry
 from msprobe_hooks.recorder import Recorder
+from msprobe_hooks.statistics import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
-from msprobe_hooks.torch.elements import Elements, TensorEntry
+from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.statistics import Deferred, Measured, Statistics, fetch, local_part, measure
+from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TensorFiles
 
 
@@ -43,9 +45,9 @@ class TorchRecorder(Recorder):
 
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
 
-    def elements(self, name: str) -> Elements:
+    def elements(self, name: str) -> TorchElements:
         """Return a builder for the elements of a record."""
-        return Elements(name, self._summarise, self._save if self.keeps(name) else None)
+        return TorchElements(name, self._summarise, self._save if self.keeps(name) else None)
 
     def quiet(self) -> Quiet:
         """Return a context without gradients, overrides and modes."""

@@ -16,13 +16,12 @@ import math
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-Number: TypeAlias = float | int | bool
+from msprobe_hooks.statistics import Number, Statistics
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -32,19 +31,6 @@ _SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.ui
 _AMINMAX_LIMIT = 1 << 14
 
 _PART = 1 << 22
-
-
-@dataclass(slots=True)
-class Statistics:
-    """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite."""
-
-    max: Number | None = None
-    min: Number | None = None
-    mean: Number | None = None
-    norm: Number | None = None
-    finite_max: float | None = None
-    finite_min: float | None = None
-    checksum: str | None = None
 
 
 Reduced: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
