@@ -60,13 +60,15 @@ class TestDump:
 
     def __init__(self, request: pytest.FixtureRequest, path: Path, options: dict[str, Any]) -> None:
         from msprobe_hooks.config import settings
-        from msprobe_hooks.torch.session import Session
+        from msprobe_hooks.record import open_session
 
         #: The folder that holds the dump.
         self.path = path
         self._request = request
         try:
-            self._session: Session = Session(settings(path, **{"level": "L1", **options}))
+            given = {"level": "L1", **options}
+            framework = given.pop("framework", "pytorch")
+            self._session: Session = open_session(settings(path, **given), None, framework)
         except ConfigError as error:
             pytest.fail(f"msprobe_dump: {error}", pytrace=False)
         self._is_closed = False

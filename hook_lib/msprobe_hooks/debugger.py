@@ -46,8 +46,6 @@ class PrecisionDebugger:
     ) -> PrecisionDebugger:
         """Return the process's debugger, made on the first call."""
         if cls._instance is None:
-            from msprobe_hooks.torch.session import Session
-
             instance = super().__new__(cls)
             given: dict[str, Any] = {"task": task, "level": level, "step": step}
             if config_path is None:
@@ -55,10 +53,16 @@ class PrecisionDebugger:
                 instance._settings = settings(Settings().dump_path if dump_path is None else dump_path, **named)
             else:
                 instance._settings = read_config(config_path, dump_path=dump_path, **given)
-            instance._session = Session(instance._settings, model)
+            instance._session = cls._open(instance._settings, model)
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
+
+    @staticmethod
+    def _open(settings: Settings, model: Any) -> Session:
+        from msprobe_hooks.torch.session import Session
+
+        return Session(settings, model)
 
     @classmethod
     def start(cls, model: Model | None = None) -> None:
@@ -135,7 +139,7 @@ class PrecisionDebugger:
             return
         self._report_failure(self._session)
         sys.stderr.write(f"msprobe_hooks: {summary}\n")
-        PrecisionDebugger._instance = None
+        type(self)._instance = None
 
 
 def module_dump(module: nn.Module, dump_name: str) -> None:

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from msprobe_hooks.config import settings
+from msprobe_hooks.config import Settings, settings
+from msprobe_hooks.errors import ConfigError
 
 if TYPE_CHECKING:
     from msprobe_hooks.torch.session import Model, Session
@@ -16,8 +17,34 @@ if TYPE_CHECKING:
 _log = logging.getLogger("msprobe_hooks")
 
 
+Framework = Literal["pytorch", "mindspore"]
+
+
+def open_session(settings: Settings, model: Any, framework: Framework) -> Session:
+    """Return a recording of a framework that has not been started; the framework is imported here.
+
+    Raises ConfigError where it is none of ours.
+    """
+    if framework not in get_args(Framework):
+        raise ConfigError("framework", framework, f"one of {', '.join(get_args(Framework))}")
+    if framework == "mindspore":
+        from msprobe_hooks.mindspore.session import Session as MindSporeSession
+
+        return MindSporeSession(settings, model)  # type: ignore[return-value]
+    from msprobe_hooks.torch.session import Session
+
+    return Session(settings, model)
+
+
 @contextmanager
-def record(path: str | Path, level: str = "L1", *, model: Model | None = None, **options: Any) -> Iterator[Session]:
+def record(
+    path: str | Path,
+    level: str = "L1",
+    *,
+    model: Model | None = None,
+    framework: Framework = "pytorch",
+    **options: Any,
+) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 
     ``model`` is needed at the levels L0 and mix. Options are named as the keys of ``config.json``. The context's value
@@ -25,9 +52,7 @@ def record(path: str | Path, level: str = "L1", *, model: Model | None = None, *
 
     Raises ConfigError for a wrong option, RecordingError where the dump cannot be written.
     """
-    from msprobe_hooks.torch.session import Session
-
-    session = Session(settings(path, level=level, **options), model)
+    session = open_session(settings(path, level=level, **options), model, framework)
     session.start()
     try:
         yield session

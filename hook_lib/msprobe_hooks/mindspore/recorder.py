@@ -1,0 +1,100 @@
+"""The recorder of MindSpore: how tensors are looked at and gradients awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mindspore
+from mindspore import Tensor
+from mindspore.common.api import _pynative_executor
+
+from msprobe_hooks.config import Settings
+from msprobe_hooks.elements import TensorEntry
+from msprobe_hooks.mindspore import gradients
+from msprobe_hooks.mindspore.elements import MindSporeElements
+from msprobe_hooks.mindspore.tensor_files import TensorFiles
+from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
+from msprobe_hooks.recorder import Recorder
+from msprobe_hooks.statistics import Statistics
+
+
+class MindSporeRecorder(Recorder):
+    """Records what runs in MindSpore's dynamic graph mode (PyNative)."""
+
+    framework = "mindspore"
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        # A tensor that is measured and written is brought to the host once.
+        self._last: tuple[Tensor, Array] | None = None
+
+    def watch_backward(
+        self, name: str, parent: str | None, outputs: list[Tensor], inputs: gradients.Inputs, kind: str = "backwards"
+    ) -> None:
+        """Have the backward record of a call written when its gradients come by."""
+        if not self.directions.backward or not outputs:
+            return
+        step = self.step
+
+        def emit(arriving: list[Any], leaving: list[Any]) -> None:
+            if step == self.step and self.is_recording:
+                self.emit_backward(name, parent, arriving, leaving, kind)
+
+        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
+
+    def elements(self, name: str) -> MindSporeElements:
+        """Return a builder for the elements of a record."""
+        return MindSporeElements(name, self._summarise, self._save if self.keeps(name) else None)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Return a context in which nothing is differentiated and no call is recorded."""
+        was_suspended, self.is_suspended = self.is_suspended, True
+        try:
+            with mindspore._no_grad():
+                yield
+        finally:
+            self.is_suspended = was_suspended
+
+    def forget(self) -> None:
+        """Measure everything anew, which is what happens anyway."""
+        self._last = None
+
+    def fetch(self) -> None:
+        """Do nothing: numbers are taken on the host."""
+
+    def open_files(self, folder: Path) -> TensorFiles:
+        """Return what writes ``.npy`` files into a folder."""
+        return TensorFiles(folder)
+
+    def backward_pass(self) -> int:
+        """Return the number of the autograd engine's run."""
+        return int(_pynative_executor.get_current_autodiff_engine_id())
+
+    def after_backward_pass(self, callback: Callable[[], None]) -> None:
+        """Have the autograd engine call back."""
+        _pynative_executor.queue_backward_final_callback(callback)
+
+    def _host(self, tensor: Tensor) -> Array:
+        if self._last is None or self._last[0] is not tensor:
+            self._last = (tensor, host(tensor))
+        return self._last[1]
+
+    def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
+        self._last = None
+        array = self._host(tensor)
+        mode = self.settings.summary_mode
+        statistics = Statistics() if mode == "xor" else measure(array)
+        if mode != "statistics":
+            statistics.checksum = xor64(array) if mode == "xor" else crc32(array)
+        entry.fill(statistics)
+
+    def _save(self, tensor: Tensor, name: str) -> str:
+        files = self._files
+        if files is not None:
+            files.save(self._host(tensor), name)
+        self._last = None
+        return name
