@@ -212,6 +212,18 @@ def test_the_debugger_writes_a_folder_for_each_step(tmp_path: Path) -> None:
     ]
 
 
+def test_a_function_that_is_registered_is_recorded_until_it_is_restored(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    library = SimpleNamespace(__name__="kernels", double=lambda x: x * 2)
+    with record(tmp_path, framework="mindspore") as session:
+        session.register_custom_api(library, "double")
+        library.double(tensor(2))
+        session.restore_custom_api(library, "double")
+        library.double(tensor(2))
+    assert list(read(tmp_path)["data"]) == ["kernels.double.0.forward", "Tensor.__mul__.0.forward"]
+
+
 def test_the_callback_records_each_step_of_a_training(tmp_path: Path) -> None:
     from mindspore.dataset import NumpySlicesDataset
     from mindspore.train import Model

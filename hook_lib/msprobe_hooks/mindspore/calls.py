@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -18,8 +18,6 @@ from msprobe_hooks.mindspore.gradients import Inputs, tensors_in
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.names import backward_of, is_module_name
 
-Around = Callable[[Callable[..., Any], str, Any, Any], Any]
-
 
 class Calls:
     """Puts recording functions in place of those of the table between ``begin`` and ``end``.
@@ -27,13 +25,16 @@ class Calls:
     Names that a program bound before (``from mindspore.mint import matmul``) stay what they were.
     """
 
-    def __init__(self, recorder: MindSporeRecorder) -> None:
+    def __init__(
+        self, recorder: MindSporeRecorder, table: Callable[[], Iterable[tuple[Any, str, str]]] = functions
+    ) -> None:
         self._recorder = recorder
+        self._table = table
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
         """Replace."""
-        for owner, attribute, qualified in functions():
+        for owner, attribute, qualified in self._table():
             # Methods are inherited from a class of C++; what is not the class's own is removed again, not set back.
             self._replaced.append((owner, attribute, vars(owner).get(attribute)))
             setattr(owner, attribute, recording(self._recorder, getattr(owner, attribute), qualified))

@@ -29,6 +29,7 @@ class Session:
         self._jit = JitCalls(self.recorder, self._observers)
         if settings.records_apis:
             self._observers.append(Calls(self.recorder))
+        self._custom: dict[tuple[int, str], Calls] = {}
         self._hooks: CellHooks | None = None
         self._has_primitives = False
         self._is_on = False
@@ -78,6 +79,27 @@ class Session:
         self.recorder.next_step()
         if was_wanted:
             self.start()
+
+    def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.
+
+        Raises ConfigError where there is no such function.
+        """
+        if not callable(getattr(module, api, None)):
+            raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+        self.restore_custom_api(module, api)
+        qualified = f"{api_prefix or getattr(module, '__name__', 'Custom')}.{api}"
+        custom = self._custom[id(module), api] = Calls(self.recorder, lambda: [(module, api, qualified)])
+        self._observers.append(custom)
+        if self._is_on:
+            custom.begin()
+
+    def restore_custom_api(self, module: Any, api: str) -> None:
+        """Undo ``register_custom_api``; does nothing where it was not done."""
+        custom = self._custom.pop((id(module), api), None)
+        if custom is not None:
+            self._observers.remove(custom)
+            custom.end()
 
     def close(self) -> Summary:
         """Finish, take the hooks off and return what was recorded."""
