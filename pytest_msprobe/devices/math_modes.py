@@ -3,26 +3,79 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.device import Device
 
-
-def math_modes() -> list[str]:
-    """Return the math modes of this process in words, those that depart from full precision first."""
-    modes = []
-    if torch.cuda.is_available():
-        matmul = torch.backends.cuda.matmul
-        modes.append(f"TF32 matmul {_on_off(matmul.allow_tf32)}, TF32 conv {_on_off(torch.backends.cudnn.allow_tf32)}")
-        modes.append(f"fp16 reduced-precision reduction {_on_off(matmul.allow_fp16_reduced_precision_reduction)}")
-    if hasattr(torch, "npu"):
-        modes.append(
-            f"HF32 matmul {_on_off(torch.npu.matmul.allow_hf32)}, HF32 conv {_on_off(torch.npu.conv.allow_hf32)}"
-        )
-    modes.append(f"float32 matmul precision {torch.get_float32_matmul_precision()}")
-    modes.append(f"deterministic {_on_off(torch.are_deterministic_algorithms_enabled())}")
-    override = os.environ.get("NVIDIA_TF32_OVERRIDE")
-    return [*modes, f"NVIDIA_TF32_OVERRIDE={override}"] if override else modes
+# Read by libraries below torch, or by torch before anyone can ask it.
+_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "HCCL_DETERMINISTIC",
+    "LCCL_DETERMINISTIC",
+)
 
 
-def _on_off(enabled: bool) -> str:
+def environment_modes() -> dict[str, str]:
+    """Return the environment variables that are set and choose a math mode; known without torch."""
+    return {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
+
+
+def math_modes(device: Device | None = None) -> dict[str, str]:
+    """Return the math modes of this process by name: the device's own, torch's, and those of the environment.
+
+    A device tells its own where it has a method ``math_modes() -> dict[str, str]``.
+    """
+    import torch
+
+    own: Callable[[], Mapping[str, str]] = getattr(device, "math_modes", dict)
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = "warn only" if warns else on_off(torch.are_deterministic_algorithms_enabled())
+    return {
+        **own(),
+        "float32 matmul precision": _matmul_precision(),
+        **_cpu_modes(),
+        "deterministic": deterministic,
+        **environment_modes(),
+    }
+
+
+def on_off(enabled: object) -> str:
+    """Return a switch's state in words."""
     return "on" if enabled else "off"
+
+
+def _matmul_precision() -> str:
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # torch answers no longer once the newer switches, one for each backend and operation, were used.
+        return "set by backend"
+
+
+def _cpu_modes() -> dict[str, str]:
+    """Return where oneDNN may round float32 to a shorter dtype; nothing for torch that has no such switches."""
+    import torch
+
+    modes = {}
+    for operation in ("matmul", "conv", "rnn"):
+        precision = fp32_precision(getattr(torch.backends.mkldnn, operation, None))
+        if precision in ("tf32", "bf16"):
+            modes[f"oneDNN {operation}"] = precision
+    return modes
+
+
+def fp32_precision(switches: Any) -> str | None:
+    """Return how float32 is computed by what ``switches`` of ``torch.backends`` govern: ``ieee``, ``tf32``, ``bf16``.
+
+    ``none`` leaves the choice to torch; None is returned where this torch has no such switch.
+    """
+    precision: str | None = getattr(switches, "fp32_precision", None)
+    return precision

@@ -46,4 +46,4 @@ def test_the_baseline_computes_as_the_process_is_set() -> None:
 
 @pytest.mark.usefixtures("_reduced_precision")
 def test_modes_are_told_in_words() -> None:
-    assert "float32 matmul precision medium" in math_modes()
+    assert math_modes()["float32 matmul precision"] == "medium"
