@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -55,6 +56,12 @@ class Journal(msgspec.Struct, frozen=True):
     header: Header
     entries: dict[str, Entry]
     starts: list[Start] = []
+
+    def rerun_command(self, entry: Entry) -> str:
+        """Return the command that runs an entry's item again."""
+        dump = Path(self.header.root) / entry.id.partition("::")[0]
+        chosen = f"{dump}::{entry.result.record}"
+        return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
 
 
 class _Settled(msgspec.Struct, tag_field="line", tag="item"):
