@@ -182,13 +182,17 @@ def _without_infinities(tree: Any) -> Any:
 class JournalWriter:
     """Appends to one journal, alone.
 
-    Raises JournalError where the file is in use, is no journal, or is about something else than ``header`` says.
+    Raises JournalError where the file cannot be written, is in use, is no journal, or is about something else than
+    ``header`` says.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b", buffering=0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
         try:
             _lock(self._file, path)
             self._begin(header)
