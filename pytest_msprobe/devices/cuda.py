@@ -40,4 +40,4 @@ class CudaDevice(Accelerator):
 def _uses_tf32(switches: Any, legacy: Any) -> bool:
     # The older switch raises once the newer one was used.
     precision = fp32_precision(switches)
-    return bool(legacy.allow_tf32) if precision is None else precision == "tf32"
+    return precision == "tf32" if precision else bool(legacy.allow_tf32)

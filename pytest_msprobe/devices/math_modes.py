@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ _VARIABLES = (
     "HCCL_DETERMINISTIC",
     "LCCL_DETERMINISTIC",
 )
+_FULL, _BY_BACKEND = "highest", "set by backend"
+_REDUCED = ("tf32", "bf16")
 
 
 def environment_modes() -> dict[str, str]:
@@ -34,12 +37,14 @@ def math_modes(device: Device | None = None) -> dict[str, str]:
     import torch
 
     own: Callable[[], Mapping[str, str]] = getattr(device, "math_modes", dict)
+    on_cpu = {f"oneDNN {operation}": fp32_precision(switches) for operation, switches in _cpu_switches().items()}
+    reduced = {name: precision for name, precision in on_cpu.items() if precision in _REDUCED}
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     deterministic = "warn only" if warns else on_off(torch.are_deterministic_algorithms_enabled())
     return {
         **own(),
-        "float32 matmul precision": _matmul_precision(),
-        **_cpu_modes(),
+        "float32 matmul precision": _general_precision(),
+        **reduced,
         "deterministic": deterministic,
         **environment_modes(),
     }
@@ -50,32 +55,51 @@ def on_off(enabled: object) -> str:
     return "on" if enabled else "off"
 
 
-def _matmul_precision() -> str:
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Compute float32 on the CPU as float32 within, whatever the process allows."""
+    import torch
+
+    general = _general_precision()
+    reduced: dict[Any, str] = {}
+    if general not in (_FULL, _BY_BACKEND):
+        torch.set_float32_matmul_precision(_FULL)
+    for switches in _cpu_switches().values():
+        precision = fp32_precision(switches)
+        if precision in _REDUCED:
+            reduced[switches] = precision
+            switches.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for switches, precision in reduced.items():
+            switches.fp32_precision = precision
+        if general not in (_FULL, _BY_BACKEND):
+            torch.set_float32_matmul_precision(general)
+
+
+def fp32_precision(switches: Any) -> str:
+    """Return how float32 is computed by what ``switches`` of ``torch.backends`` govern: ``ieee``, ``tf32``, ``bf16``.
+
+    ``none`` leaves the choice to torch; an empty text is returned where this torch has no such switch.
+    """
+    return getattr(switches, "fp32_precision", "")
+
+
+def _general_precision() -> str:
     import torch
 
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         # torch answers no longer once the newer switches, one for each backend and operation, were used.
-        return "set by backend"
+        return _BY_BACKEND
 
 
-def _cpu_modes() -> dict[str, str]:
-    """Return where oneDNN may round float32 to a shorter dtype; nothing for torch that has no such switches."""
+def _cpu_switches() -> dict[str, Any]:
+    """Return the switches of oneDNN by operation, as far as this torch has them."""
     import torch
 
-    modes = {}
-    for operation in ("matmul", "conv", "rnn"):
-        precision = fp32_precision(getattr(torch.backends.mkldnn, operation, None))
-        if precision in ("tf32", "bf16"):
-            modes[f"oneDNN {operation}"] = precision
-    return modes
-
-
-def fp32_precision(switches: Any) -> str | None:
-    """Return how float32 is computed by what ``switches`` of ``torch.backends`` govern: ``ieee``, ``tf32``, ``bf16``.
-
-    ``none`` leaves the choice to torch; None is returned where this torch has no such switch.
-    """
-    precision: str | None = getattr(switches, "fp32_precision", None)
-    return precision
+    operations = ("matmul", "conv", "rnn")
+    found = {operation: getattr(torch.backends.mkldnn, operation, None) for operation in operations}
+    return {operation: switches for operation, switches in found.items() if switches is not None}

@@ -252,3 +252,61 @@ def test_a_folder_that_cannot_be_written_is_one_usage_error(pytester: pytest.Pyt
     result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-journal=file/run.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *file/run.jsonl: cannot be written: *"])
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+def test_a_run_that_finds_everything_settled_ends_as_if_it_had_run(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding", *workers]
+    assert pytester.runpytest_subprocess(*base, "--msprobe-journal=run.jsonl").ret == 0
+    again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
+    assert again.ret == pytest.ExitCode.OK
+    again.stdout.fnmatch_lines(
+        ["0 API records: nothing left", "2 settled before: 2 passed", "2 in all: 2 passed"], consecutive=True
+    )
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
+def test_a_failure_that_settled_before_fails_the_resumed_run_until_it_is_run_again(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    pytester.makeconftest(CRASHING_DEVICE)
+    base = ["--msprobe-device=crashing", f"--msprobe-dump={DUMP}", "-k", "linear", *workers]
+    assert pytester.runpytest_subprocess(*base, "-n1", "--msprobe-journal=run.jsonl").ret == 1
+    pytester.path.joinpath("repaired").touch()
+
+    again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
+    assert again.ret == pytest.ExitCode.TESTS_FAILED
+    again.stdout.fnmatch_lines(
+        ["* settled before: *1 failed* (1 crash); --msprobe-rerun crash checks these again"], consecutive=True
+    )
+    assert pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl", "--msprobe-rerun=crash").ret == 0
+
+
+def test_what_settled_but_is_not_chosen_does_not_count(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    assert pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl").ret == 0
+    other = pytester.runpytest_inprocess(*base, "-k", "no_such_name", "--msprobe-resume=run.jsonl")
+    assert other.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "settled before" not in other.stdout.str()
+
+
+def test_resuming_without_a_journal_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-resume=run.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: cannot be read: No such file or directory"])
+    assert not pytester.path.joinpath("run.jsonl").exists()
+
+
+def test_a_run_on_a_journal_in_use_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding"]
+    pytester.runpytest_inprocess(*base, "--msprobe-journal=run.jsonl")
+    path = pytester.path / "run.jsonl"
+    before = path.read_bytes()
+    writer = JournalWriter(path, read_journal(path).header)
+    result = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl")
+    writer.close()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: another run is writing this journal; give each run its own"])
+    assert path.read_bytes() == before
