@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,7 +45,7 @@ def start(config: pytest.Config) -> None:
     try:
         if hasattr(config, "workerinput"):
             # A worker that starts later must skip what the others skip, not what has settled since.
-            _resume(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[1])
+            _leave_out(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[0])
             return
         header = _header(config, options)
         if options.resume:
@@ -53,10 +54,11 @@ def start(config: pytest.Config) -> None:
             raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
         writer = JournalWriter(path, header)
         # Once the file is ours, so that no line of another run comes between.
-        _resume(config, read_outcomes(path)[1])
+        outcomes, starts = read_outcomes(path)
     except JournalError as error:
         raise pytest.UsageError(str(error)) from None
-    config.pluginmanager.register(JournalReport(writer), "msprobe-journal")
+    _leave_out(config, outcomes)
+    config.pluginmanager.register(JournalReport(writer, starts), "msprobe-journal")
 
 
 def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
@@ -107,10 +109,12 @@ class Resumption:
 
 
 class JournalReport:
-    """Writes each settled item's line."""
+    """Writes each settled item's line. ``starts`` are those of the runs that this one resumes."""
 
-    def __init__(self, writer: JournalWriter) -> None:
+    def __init__(self, writer: JournalWriter, starts: Sequence[Start] = ()) -> None:
         self._writer = writer
+        self._former_modes = starts[-1].math_modes if starts else None
+        self._other_modes: dict[str, str] = {}
         self.size_at_start = writer.path.stat().st_size
 
     @pytest.hookimpl(tryfirst=True)
@@ -118,11 +122,16 @@ class JournalReport:
         """Write the item that has settled, before anything that might fail hears of it."""
         started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
         if started is not None:
-            self._write(msgspec.convert(started, Start))
+            self._begin(msgspec.convert(started, Start))
         if plain is not None:
             result = from_plain(plain)
             device = dict(report.user_properties).get("msprobe.device", "")
             self._write(Entry(report.nodeid, outcome_of(result), result, str(device)))
+
+    def _begin(self, start: Start) -> None:
+        self._write(start)
+        if self._former_modes is not None:
+            self._other_modes.update(start.math_modes.items() - self._former_modes.items())
 
     def _write(self, line: Entry | Start) -> None:
         try:
@@ -138,9 +147,12 @@ class JournalReport:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the journal is."""
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
+        if self._other_modes:
+            modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))
+            terminalreporter.line(f"msprobe journal: what had settled before ran under other math modes; now: {modes}")
 
 
-def _resume(config: pytest.Config, outcomes: dict[str, str]) -> None:
+def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
     rerun = config.stash[options_key].rerun
     settled = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
     if settled:

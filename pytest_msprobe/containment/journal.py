@@ -71,10 +71,6 @@ class _Settled(msgspec.Struct, tag_field="line", tag="item"):
     outcome: str
 
 
-class _Begun(msgspec.Struct, tag_field="line", tag="start"):
-    """What resuming needs of a start: nothing."""
-
-
 #: What may come of an item: a verdict's outcomes, and the ways in which an item can fail to reach one.
 OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom")
 
@@ -106,14 +102,19 @@ def read_journal(path: Path) -> Journal:
     return Journal(header, entries, starts)
 
 
-def read_outcomes(path: Path, size: int | None = None) -> tuple[Header, dict[str, str]]:
-    """Read the header and the latest outcome of each item, from the whole journal or its first ``size`` bytes.
+def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
+    """Read the latest outcome of each item and the starts, from the whole journal or its first ``size`` bytes.
 
     Raises JournalError as ``read_journal`` does.
     """
-    header, lines = _lines(path, size)
-    settled = _decoded(path, lines, _Settled | _Begun)
-    return header, {line.id: line.outcome for line in settled if isinstance(line, _Settled)}
+    outcomes: dict[str, str] = {}
+    starts = []
+    for line in _decoded(path, _lines(path, size)[1], _Settled | Start):
+        if isinstance(line, Start):
+            starts.append(line)
+        else:
+            outcomes[line.id] = line.outcome
+    return outcomes, starts
 
 
 def read_header(path: Path) -> Header:
@@ -164,18 +165,24 @@ _encoder = msgspec.json.Encoder()
 
 
 def _encode(line: Header | Entry | Start) -> bytes:
-    encoded = _encoder.encode(line)
+    try:
+        encoded = _encoder.encode(line)
+    except UnicodeEncodeError:
+        return _encoder.encode(_as_json(msgspec.to_builtins(line))) + b"\n"
     # The encoder writes null for infinity and NaN. No field but an item's skip reason is null of itself.
     if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None):
-        encoded = _encoder.encode(_without_infinities(msgspec.to_builtins(line)))
+        encoded = _encoder.encode(_as_json(msgspec.to_builtins(line)))
     return encoded + b"\n"
 
 
-def _without_infinities(tree: Any) -> Any:
+def _as_json(tree: Any) -> Any:
+    """Return data with words for the numbers that JSON lacks, and as text what of a file's name is no UTF-8."""
     if isinstance(tree, dict):
-        return {key: _without_infinities(value) for key, value in tree.items()}
+        return {_as_json(key): _as_json(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [_without_infinities(value) for value in tree]
+        return [_as_json(value) for value in tree]
+    if isinstance(tree, str):
+        return tree.encode("utf-8", "backslashreplace").decode()
     return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 

@@ -194,7 +194,7 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
     path.write_bytes(whole[:size])
     kept = written[: whole[:size].count(b"\n") - 1]
     assert list(read_journal(path).entries.values()) == kept
-    assert read_outcomes(path) == (HEADER, {one.id: "crash" for one in kept})
+    assert read_outcomes(path) == ({one.id: "crash" for one in kept}, [])
     write(path, *written[len(kept) :])
     assert path.read_bytes() == whole
 
@@ -310,3 +310,22 @@ def test_a_run_on_a_journal_in_use_is_one_usage_error(pytester: pytest.Pytester)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *run.jsonl: another run is writing this journal; give each run its own"])
     assert path.read_bytes() == before
+
+
+def test_a_name_that_is_no_text_is_written_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, entry("a", Verdict("fail", "record", os.fsdecode(b"\xff.pt: missing"), margin=math.inf)))
+    (read,) = read_journal(path).entries.values()
+    assert read.result.verdict.reason == "\\udcff.pt: missing"
+
+
+def test_a_resumed_run_says_where_its_math_modes_are_others(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl")
+    same = pytester.runpytest_inprocess(*base, "-k", "embedding or linear.1", "--msprobe-resume=run.jsonl")
+    assert "other math modes" not in same.stdout.str()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    other = pytester.runpytest_inprocess(*base, "-k", "embedding or linear", "--msprobe-resume=run.jsonl")
+    other.stdout.fnmatch_lines(["*ran under other math modes; now: NVIDIA_TF32_OVERRIDE 1"])
