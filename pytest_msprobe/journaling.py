@@ -53,8 +53,13 @@ def start(config: pytest.Config) -> None:
         elif path.exists() and path.stat().st_size:
             raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
         writer = JournalWriter(path, header)
-        # Once the file is ours, so that no line of another run comes between.
-        outcomes, starts = read_outcomes(path)
+        try:
+            # Once the file is ours, so that no line of another run comes between.
+            outcomes, starts = read_outcomes(path)
+            _require_same_ids(config, path, outcomes)
+        except JournalError:
+            writer.close()
+            raise
     except JournalError as error:
         raise pytest.UsageError(str(error)) from None
     _leave_out(config, outcomes)
@@ -157,6 +162,19 @@ def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
     settled = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
     if settled:
         config.pluginmanager.register(Resumption(settled), "msprobe-resumption")
+
+
+def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:
+    """Raise JournalError where ids start from another folder: every item would be run and written again."""
+    dumps = config.stash[dumps_key]
+    ids = {dump.relative_to(config.rootpath) if dump.is_relative_to(config.rootpath) else dump for dump in dumps}
+    for settled in outcomes:
+        if Path(settled.partition("::")[0]) not in ids:
+            root = read_header(path).root
+            raise JournalError(
+                f"{path}: has items such as {settled!r}, which are called otherwise in rootdir {config.rootpath}; "
+                f"give pytest the rootdir that they start from, which was --rootdir={root}"
+            )
 
 
 def _header(config: pytest.Config, options: Options) -> Header:

@@ -329,3 +329,13 @@ def test_a_resumed_run_says_where_its_math_modes_are_others(
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     other = pytester.runpytest_inprocess(*base, "-k", "embedding or linear", "--msprobe-resume=run.jsonl")
     other.stdout.fnmatch_lines(["*ran under other math modes; now: NVIDIA_TF32_OVERRIDE 1"])
+
+
+def test_a_journal_made_in_another_rootdir_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding"]
+    pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parent}", "--msprobe-journal=run.jsonl")
+    other = pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parents[1]}", "--msprobe-resume=run.jsonl")
+    assert other.ret == pytest.ExitCode.USAGE_ERROR
+    other.stderr.fnmatch_lines([f"ERROR: *run.jsonl: has items such as 'dump.json::*--rootdir={DUMP.parent}"])
+    same = pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parent}", "--msprobe-resume=run.jsonl")
+    assert same.ret == 0
