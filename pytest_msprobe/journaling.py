@@ -86,7 +86,7 @@ def finish(session: pytest.Session) -> None:
     """
     config = session.config
     settled = config.stash.get(_settled_key, None)
-    if not settled:
+    if not settled or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
         config.workeroutput[_SETTLED_OUTPUT] = dict(settled)

@@ -339,3 +339,11 @@ def test_a_journal_made_in_another_rootdir_is_one_usage_error(pytester: pytest.P
     other.stderr.fnmatch_lines([f"ERROR: *run.jsonl: has items such as 'dump.json::*--rootdir={DUMP.parent}"])
     same = pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parent}", "--msprobe-resume=run.jsonl")
     assert same.ret == 0
+
+
+def test_to_list_what_is_left_is_no_run(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl")
+    listed = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl", "--collect-only", "-q")
+    assert "settled before" not in listed.stdout.str()
+    assert "Functional.embedding.0.forward" not in listed.stdout.str()

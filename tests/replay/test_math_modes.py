@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.math_modes import environment_modes, full_precision, math_modes
+from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.golden import baseline_side, golden_side
 from pytest_msprobe.replay.side import Side, run_forward
@@ -104,6 +106,14 @@ def test_a_gpus_modes_follow_torchs_switches(mode: str, holder: Any, switch: str
             assert math_modes(CudaDevice())[mode] == word
     finally:
         setattr(holder, switch, former)
+
+
+def test_an_npus_modes_are_torch_npus_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch_npu cannot be loaded without its driver; its switches are two attributes.
+    switches = SimpleNamespace(matmul=SimpleNamespace(allow_hf32=False), conv=SimpleNamespace(allow_hf32=True))
+    monkeypatch.setattr(torch, "npu", switches, raising=False)
+    modes = math_modes(NpuDevice())
+    assert (modes["HF32 matmul"], modes["HF32 conv"]) == ("off", "on")
 
 
 @pytest.mark.parametrize(("set_up", "told"), [((True,), "on"), ((True, True), "warn only"), ((False,), "off")])

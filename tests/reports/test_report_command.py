@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import math
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -205,3 +207,18 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(
     told = error(capsys, journal, option, tmp_path / "file" / "below")
     assert "file" in told
     assert "cannot be written: Not a directory" in told
+
+
+def test_a_report_is_made_without_loading_torch(journal: Path, tmp_path: Path) -> None:
+    words = ["report", str(journal), "--junit", str(tmp_path / "report.xml"), "--markdown", "-"]
+    code = f"import sys; from pytest_msprobe.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_without_junitparser_the_remedy_is_named(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "junitparser", None)
+    monkeypatch.delitem(sys.modules, "pytest_msprobe.reports.junit", raising=False)
+    told = error(capsys, journal, "--junit", tmp_path / "report.xml")
+    assert "--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'" in told
