@@ -22,6 +22,7 @@ from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
+    from msprobe_standards.verdict import Verdict
 
 _DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
 
@@ -75,7 +76,11 @@ class DumpItem(pytest.Item, ABC):
         if verdict.outcome == "fail":
             raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
         if verdict.outcome == "warn":
-            warnings.warn(PrecisionWarning(f"{self.name}: {verdict.reason}"), stacklevel=1)
+            warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
+
+    def warning(self, verdict: Verdict) -> str:
+        """Return what a warning says; pytest lists equal ones once."""
+        return f"{self.name}: {verdict.reason}"
 
     def _malformed(self, error: DumpError) -> DirectionResult:
         text = str(error)

@@ -23,6 +23,7 @@ from pytest_msprobe.containment.journal import (
     require_same,
 )
 from pytest_msprobe.options import Options, options_key, record_argument, rerun_command
+from pytest_msprobe.overflow.options import overflow_key
 from pytest_msprobe.reporting import summary_key
 from pytest_msprobe.results import Start, from_plain
 
@@ -188,6 +189,7 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "device": options.device.name,
             "seed": str(options.seed),
             "real_data": options.real_data,
+            **(config.stash[overflow_key].settings() if overflow_key in config.stash else {}),
         },
         root=str(config.rootpath),
         rerun=tuple(shlex.split(again)),

@@ -15,8 +15,9 @@ import msprobe_standards
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check"]
+Mode = Literal["check", "overflow"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -32,7 +33,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
+    overflow.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)

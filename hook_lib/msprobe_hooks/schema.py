@@ -204,7 +204,8 @@ def _member(value: object, path: str, depth: int) -> Element:
 def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
     value = fields.get("format") if kind == "torch.memory_format" else fields.get("value")
     if kind == "float" and isinstance(value, str):
-        return _NON_FINITE[value] if value in _NON_FINITE else _refuse(f"{path}.value", "a number", value)
+        number = _non_finite(value)
+        return _refuse(f"{path}.value", "a number", value) if number is None else number
     return value if "value" in fields or value is not None else dict(fields)
 
 
@@ -232,16 +233,20 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     )
 
 
-_NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+def _non_finite(text: str) -> float | None:
+    """Return the number that a text such as ``Infinity``, ``-inf`` or ``nan`` is; None for any other text."""
+    return _NON_FINITE.get(text.strip().lower().replace("infinity", "inf"))
+
+
+_NON_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 
 def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
     value = fields.get(key)
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, str) and value in _NON_FINITE:
-        return _NON_FINITE[value]
-    return _refuse(f"{path}.{key}", "a number", value)
+    number = _non_finite(value) if isinstance(value, str) else None
+    return _refuse(f"{path}.{key}", "a number", value) if number is None else number
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

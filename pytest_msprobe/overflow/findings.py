@@ -1,0 +1,43 @@
+"""What a process knows of the dumps in which it looks for overflow, found out when first asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from msprobe_hooks.reader import Dump
+from pytest_msprobe.overflow.culprits import Analysis, Source, analyse
+from pytest_msprobe.overflow.ignore import Rules
+from pytest_msprobe.overflow.origin import Origin, Origins
+from pytest_msprobe.overflow.ranks import Step, find_steps
+
+
+class Findings:
+    """The analyses of all steps and the origins of records."""
+
+    def __init__(self, dumps: Iterable[Dump], rules: Rules) -> None:
+        self._rules = rules
+        self.steps: list[Step] = find_steps(dumps)
+        self._places = {dump.path: (step, rank) for step in self.steps for rank, dump in step.ranks.items()}
+        self._origins: dict[Path, Origins] = {}
+
+    @functools.cached_property
+    def analyses(self) -> list[Analysis]:
+        """What came of each step."""
+        return [analyse(step, self._rules) for step in self.steps]
+
+    def origin(self, dump: Dump, name: str) -> Origin:
+        """Return where a record was made."""
+        folder = dump.path.parent
+        return self._origins.setdefault(folder, Origins(folder)).of(name)
+
+    def source(self, dump: Dump, name: str) -> Source | None:
+        """Return the record of another rank that a communication record's inf or nan came from."""
+        step, rank = self._places[dump.path]
+        return self.analyses[self.steps.index(step)].received.get((rank, name))
+
+
+findings_key = pytest.StashKey[Findings]()
