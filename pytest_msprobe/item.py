@@ -123,12 +123,15 @@ class RecordItem(DumpItem):
 
     def judge(self) -> DirectionResult:
         """Replay the record and judge it."""
-        worker = self.config.stash[worker_key]
         try:
-            return worker.check(self.dump, self.name)
+            return self.replay()
         except DeadlineExceededError:
-            worker.abandon(self.dump, self.name)
+            self.config.stash[worker_key].abandon(self.dump, self.name)
             raise
+
+    def replay(self) -> DirectionResult:
+        """Return the policy's verdict on the record."""
+        return self.config.stash[worker_key].check(self.dump, self.name)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the device, its math modes and the seed."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
-    from pytest_msprobe.replay.check import Replay
+    from pytest_msprobe.replay.check import JudgeForward, Replay
     from pytest_msprobe.replay.trial import Setup
 
 
@@ -44,10 +44,11 @@ class Worker:
         # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
         self.last_words = os.dup(2) if self.is_replaceable else None
 
-    def check(self, dump: Dump, record: str) -> DirectionResult:
+    def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
 
-        Raises DumpError where the record is malformed or a tensor file is unusable.
+        A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
+        tensor file is unusable.
         """
         try:
             replay = self._replay(dump, record)
@@ -56,7 +57,7 @@ class Worker:
         if record.endswith(".backward"):
             self.forget()
             return replay.backward()
-        return replay.forward()
+        return replay.forward(judge)
 
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""

@@ -32,7 +32,12 @@ LEVEL_PROPERTY = "msprobe.overflow"
 
 
 def overflow_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
-    """Yield an item for each record that has inputs and outputs, in recorded order."""
+    """Yield an item for each record that has inputs and outputs, in recorded order, or for each one to replay."""
+    if file.config.stash[overflow_key].replay:
+        from pytest_msprobe.overflow.replay_items import replayed_items
+
+        yield from replayed_items(file, dump)
+        return
     for name in dump.records:
         if is_judgeable(name):
             yield OverflowItem.from_parent(file, name=name, dump=dump)

@@ -26,6 +26,8 @@ from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
 
+JudgeForward = Callable[[Trial], list[OutputResult]]
+
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
     """Check both directions of a call on an active device.
@@ -44,9 +46,11 @@ class Replay:
         self.call = call
         self._setup = setup
 
-    def forward(self) -> DirectionResult:
-        """Check the forward record."""
-        return self._settle("forward", judge_forward)
+    def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
+        """Check the forward record, by the policy or by another judge of its trial."""
+        if judge is None:
+            return self._settle("forward", judge_forward)
+        return self._settle("forward", lambda trial, *_, **__: judge(trial))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
