@@ -29,6 +29,11 @@ class Findings:
         """What came of each step."""
         return [analyse(step, self._rules) for step in self.steps]
 
+    @property
+    def by_step(self) -> list[tuple[Step, Analysis]]:
+        """Each step with what came of it."""
+        return list(zip(self.steps, self.analyses, strict=True))
+
     def origin(self, dump: Dump, name: str) -> Origin:
         """Return where a record was made."""
         folder = dump.path.parent

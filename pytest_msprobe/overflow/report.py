@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,10 +27,20 @@ def start(config: pytest.Config) -> None:
         refuse_stray_options(config)
         return
     options = overflow_options(config)
+    _require_pytorch(config, options)
     findings = Findings(config.stash[dumps_key].values(), options.rules)
     config.stash[findings_key] = findings
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(OverflowReport(findings, options), "msprobe-overflow")
+
+
+def _require_pytorch(config: pytest.Config, options: OverflowOptions) -> None:
+    for path, dump in config.stash[dumps_key].items():
+        if options.replay and dump.framework != "pytorch":
+            raise pytest.UsageError(
+                f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
+                " without it the statistics are judged"
+            )
 
 
 class OverflowReport:
@@ -39,6 +50,7 @@ class OverflowReport:
         self._findings = findings
         self._options = options
         self._levels: Counter[str] = Counter()
+        self._written: list[Path] = []
 
     def pytest_report_header(self) -> list[str]:
         """Say what fails."""
@@ -67,7 +79,7 @@ class OverflowReport:
 
             self._written = [
                 write_anomalies(folder, step, analysis, self._findings)
-                for step, analysis in zip(self._findings.steps, self._findings.analyses, strict=True)
+                for step, analysis in self._findings.by_step
                 if analysis.culprits
             ]
 
@@ -82,12 +94,7 @@ class OverflowReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
-        findings = self._findings
-        found = [
-            (step, analysis)
-            for step, analysis in zip(findings.steps, findings.analyses, strict=True)
-            if analysis.culprits
-        ]
+        found = [(step, analysis) for step, analysis in self._findings.by_step if analysis.culprits]
         for step, analysis in found[:1]:
             yield from self._culprit_lines(step, analysis)
         for step, analysis in found[1:]:
@@ -96,13 +103,12 @@ class OverflowReport:
         if not found:
             yield "no record in which inf or nan arises"
         if self._levels:
-            counts = [
-                f"{self._levels[level]} {level}" for level in (*LEVELS, "ignored", "clean") if self._levels[level]
-            ]
-            yield f"levels: {', '.join(counts)}"
+            order = dict.fromkeys((*LEVELS, "ignored", "clean", *self._levels))
+            counts = [f"{self._levels[level]} {level}" for level in order if self._levels[level]]
+            yield f"{'replayed' if self._options.replay else 'levels'}: {', '.join(counts)}"
         yield from self._left_out_lines()
-        for path in getattr(self, "_written", ()):
-            yield f"first culprits: {path}"
+        for path in self._written:
+            yield f"first culprits are also in {path}"
 
     def _culprit_lines(self, step: Step, analysis: Analysis) -> Iterator[str]:
         first, *others = analysis.culprits
@@ -126,19 +132,14 @@ class OverflowReport:
 
     def _left_out_lines(self) -> Iterator[str]:
         malformed = [
-            (step, *entry)
-            for step, analysis in zip(self._findings.steps, self._findings.analyses, strict=True)
-            for entry in analysis.malformed
+            f"{step.ranks[rank].path}::{name}"
+            for step, analysis in self._findings.by_step
+            for rank, name in analysis.malformed
         ]
-        for step, rank, name in malformed[:_MALFORMED_SHOWN]:
-            yield f"left out of the search, for it is malformed: {step.ranks[rank].path}::{name}"
+        yield from (f"left out of the search, for it is malformed: {place}" for place in malformed[:_MALFORMED_SHOWN])
         if len(malformed) > _MALFORMED_SHOWN:
             yield f"... and {len(malformed) - _MALFORMED_SHOWN} more"
-        gradients = sum(
-            not is_judgeable(name)
-            for step in self._findings.steps
-            for dump in step.ranks.values()
-            for name in dump.records
-        )
+        dumps = (dump for step in self._findings.steps for dump in step.ranks.values())
+        gradients = sum(not is_judgeable(name) for dump in dumps for name in dump.records)
         if gradients:
             yield f"{gradients} records of parameters' gradients have no inputs to compare with and were not judged"
