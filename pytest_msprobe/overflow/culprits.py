@@ -60,12 +60,14 @@ class Analysis:
     """What came of a step.
 
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
-    communication record, by rank and name, where its inf or nan came from. ``malformed`` are records that had to be
+    communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
+    which some arise. ``malformed`` are records that had to be
     left out.
     """
 
     culprits: tuple[Culprit, ...] = ()
     received: Mapping[tuple[int, str], Source] = field(default_factory=dict)
+    arising: Mapping[int, list[str]] = field(default_factory=dict)
     malformed: tuple[tuple[int, str], ...] = ()
 
 
@@ -87,8 +89,10 @@ class _Node:
 class _Rank:
     """What is known of one rank: communication in order, the suspects after the last one."""
 
+    number: int
     nodes: list[_Node] = field(default_factory=list)
     suspects: list[Culprit] = field(default_factory=list)
+    arising: list[str] = field(default_factory=list)
     malformed: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -99,11 +103,12 @@ def analyse(step: Step, rules: Rules) -> Analysis:
     transfers = _match(ranks)
     received = _explain(transfers)
     culprits = _before(ranks) or _during(ranks, transfers) or _after(ranks)
-    return Analysis(tuple(culprits), received, tuple(entry for rank in ranks for entry in rank.malformed))
+    arising = {rank.number: rank.arising for rank in ranks}
+    return Analysis(tuple(culprits), received, arising, tuple(entry for rank in ranks for entry in rank.malformed))
 
 
 def _read_rank(rank: int, dump: Dump, rules: Rules, world: frozenset[int]) -> _Rank:
-    found = _Rank()
+    found = _Rank(rank)
     for name, raw in dump.records.items():
         communicates = is_communication(name)
         if not communicates and (not may_hold_non_finite(bytes(raw)) or not is_judgeable(name)):
@@ -117,11 +122,14 @@ def _read_rank(rank: int, dump: Dump, rules: Rules, world: frozenset[int]) -> _R
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
+        arises = finding is not None and finding.scene is Scene.ARISES
+        if arises:
+            found.arising.append(name)
         if communicates:
             gives = any(end.gives for end in ends) and _gives_anomaly(traffic, finding)
             found.nodes.append(_Node(rank, name, finding, gives, ends, found.suspects))
             found.suspects = []
-        elif finding is not None and finding.scene is Scene.ARISES:
+        elif finding is not None and arises:
             phase = Phase.DURING if found.nodes else Phase.BEFORE
             found.suspects.append(Culprit(rank, name, finding, phase))
     return found

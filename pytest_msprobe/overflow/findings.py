@@ -21,8 +21,11 @@ class Findings:
     def __init__(self, dumps: Iterable[Dump], rules: Rules) -> None:
         self._rules = rules
         self.steps: list[Step] = find_steps(dumps)
-        self._places = {dump.path: (step, rank) for step in self.steps for rank, dump in step.ranks.items()}
+        self._places = {
+            dump.path: (number, rank) for number, step in enumerate(self.steps) for rank, dump in step.ranks.items()
+        }
         self._origins: dict[Path, Origins] = {}
+        self._inside: dict[Path, dict[str, str]] = {}
 
     @functools.cached_property
     def analyses(self) -> list[Analysis]:
@@ -41,8 +44,22 @@ class Findings:
 
     def source(self, dump: Dump, name: str) -> Source | None:
         """Return the record of another rank that a communication record's inf or nan came from."""
+        analysis, rank = self._analysis(dump)
+        return analysis.received.get((rank, name))
+
+    def inside(self, dump: Dump, module: str) -> str | None:
+        """Return the first record within a module's call in which inf or nan arises."""
+        if dump.path not in self._inside:
+            analysis, rank = self._analysis(dump)
+            inside = self._inside[dump.path] = {}
+            for name in analysis.arising[rank]:
+                for around in self.origin(dump, name).modules:
+                    inside.setdefault(around, name)
+        return self._inside[dump.path].get(module)
+
+    def _analysis(self, dump: Dump) -> tuple[Analysis, int]:
         step, rank = self._places[dump.path]
-        return self.analyses[self.steps.index(step)].received.get((rank, name))
+        return self.analyses[step], rank
 
 
 findings_key = pytest.StashKey[Findings]()

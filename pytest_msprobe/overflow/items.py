@@ -6,16 +6,16 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msprobe_standards.verdict import Outcome, Verdict
+from msprobe_hooks.names import is_module_name
+from msprobe_standards.verdict import Verdict
 from pytest_msprobe.item import DumpItem
 from pytest_msprobe.options import options_key, record_argument
 from pytest_msprobe.overflow.communication import is_communication
-from pytest_msprobe.overflow.culprits import Source
 from pytest_msprobe.overflow.findings import findings_key
 from pytest_msprobe.overflow.ignore import is_ignored
 from pytest_msprobe.overflow.options import overflow_key
-from pytest_msprobe.overflow.scenes import Finding, Place, Scene, Traffic, find_scene, is_judgeable, read_traffic
-from pytest_msprobe.overflow.words import describe_finding, describe_values, origin_lines, place_lines
+from pytest_msprobe.overflow.scenes import Finding, Level, Place, Scene, Traffic, find_scene, is_judgeable, read_traffic
+from pytest_msprobe.overflow.words import describe_values, growth_words, origin_lines, place_lines
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import DirectionResult, OutputResult
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 STANDARD = "overflow"
 
-_RECEIVED = "inf or nan received from another rank"
-
-#: The property of an item that tells its level: ``critical``, ``high``, ``medium``, ``ignored`` or ``clean``.
+#: The property of an item that tells its level: ``critical``, ``high``, ``medium``, ``ignored``, ``clean`` or ``unknown``.
 LEVEL_PROPERTY = "msprobe.overflow"
 
 
@@ -47,42 +45,51 @@ class OverflowItem(DumpItem):
     """One record, of an API or of a module, judged by its statistics alone."""
 
     _level = "clean"
-    _grouped = ""
+    _warning = ""
 
     def judge(self) -> DirectionResult:
         """Find the record's scene."""
-        options = self.config.stash[overflow_key]
         traffic = read_traffic(self.dump, self.name)
         finding = find_scene(traffic)
         if finding is None:
-            if not traffic.has_statistics:
-                reason = SkipReason.NO_STATISTICS
-                return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
-            return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan"))
-        if is_ignored(finding, self.name, options.rules):
+            return self._clean(traffic)
+        if is_ignored(finding, self.name, self.config.stash[overflow_key].rules):
             self._level = "ignored"
-            return DirectionResult(
-                self.name, Verdict("pass", STANDARD, f"{finding.scene.words}, where a rule ignores it")
-            )
-        source = self._source(finding)
-        level = "high" if source is not None else finding.scene.level
+            return DirectionResult(self.name, Verdict("pass", STANDARD, f"{finding.scene.words}; a rule ignores it"))
+        return self._anomalous(traffic, finding)
+
+    def _clean(self, traffic: Traffic) -> DirectionResult:
+        if traffic.has_statistics:
+            return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan"))
+        self._level = "unknown"
+        reason = SkipReason.NO_STATISTICS
+        return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
+
+    def _anomalous(self, traffic: Traffic, finding: Finding) -> DirectionResult:
+        kind, elsewhere = self._elsewhere(finding)
+        level: Level = "high" if elsewhere else finding.scene.level
         self._level = level
-        outcome: Outcome = "fail" if options.fails(level) else "warn"
-        if outcome == "warn":
-            self._grouped = f"{level}: {finding.scene.words if source is None else _RECEIVED}"
-            return DirectionResult(self.name, Verdict(outcome, STANDARD, _headline(finding, source)))
-        verdict = Verdict(outcome, STANDARD, "\n".join(self._story(traffic, finding, source)))
+        self._warning = f"overflow, {level}: {kind}"
+        headline = f"{level}: {kind}{elsewhere}{growth_words(finding)}"
+        if not self.config.stash[overflow_key].fails(level):
+            return DirectionResult(self.name, Verdict("warn", STANDARD, headline))
+        origin = self.config.stash[findings_key].origin(self.dump, self.name)
+        story = [headline, *place_lines(finding.inputs or traffic.inputs), *origin_lines(origin)]
+        verdict = Verdict("fail", STANDARD, "\n".join(story))
         return DirectionResult(self.name, verdict, tuple(_output(place, verdict) for place in finding.outputs))
 
-    def _source(self, finding: Finding) -> Source | None:
-        if finding.scene is not Scene.ARISES or not is_communication(self.name):
-            return None
-        return self.config.stash[findings_key].source(self.dump, self.name)
-
-    def _story(self, traffic: Traffic, finding: Finding, source: Source | None) -> Iterator[str]:
-        yield _headline(finding, source)
-        yield from place_lines(finding.inputs or traffic.inputs)
-        yield from origin_lines(self.config.stash[findings_key].origin(self.dump, self.name))
+    def _elsewhere(self, finding: Finding) -> tuple[str, str]:
+        """Return what happens, in words, and where inf or nan arise if that is another record."""
+        findings = self.config.stash[findings_key]
+        if finding.scene is Scene.ARISES and is_communication(self.name):
+            source = findings.source(self.dump, self.name)
+            if source is not None:
+                return "inf or nan received from another rank", f": rank {source.rank}, {source.name}"
+        if finding.scene is Scene.ARISES and is_module_name(self.name):
+            inner = findings.inside(self.dump, self.name)
+            if inner is not None:
+                return "inf or nan arises within the module", f": {inner}"
+        return finding.scene.words, ""
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the level."""
@@ -90,18 +97,12 @@ class OverflowItem(DumpItem):
 
     def warning(self, verdict: Verdict) -> str:
         """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
-        return f"overflow, {self._grouped}"
+        return self._warning
 
     def _rerun(self) -> str:
         options = self.config.stash[options_key]
         words = ["pytest", record_argument(options, self.path, self.name), *self.config.stash[overflow_key].flags()]
         return shlex.join(words)
-
-
-def _headline(finding: Finding, source: Source | None) -> str:
-    if source is None:
-        return describe_finding(finding)
-    return f"high: {_RECEIVED}: rank {source.rank}, {source.name}"
 
 
 def _output(place: Place, verdict: Verdict) -> OutputResult:

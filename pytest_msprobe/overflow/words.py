@@ -8,7 +8,7 @@ from msprobe_hooks.schema import TensorElement
 from pytest_msprobe.overflow.origin import Origin
 from pytest_msprobe.overflow.scenes import Finding, Place, is_numeric
 
-_FRAMES_SHOWN = 5
+_FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
 
 
@@ -30,8 +30,12 @@ def describe_place(place: Place) -> str:
 
 def describe_finding(finding: Finding) -> str:
     """Return level and scene in one line."""
-    growth = f" ({finding.growth:.4g} times)" if finding.growth is not None else ""
-    return f"{finding.scene.level}: {finding.scene.words}{growth}"
+    return f"{finding.scene.level}: {finding.scene.words}{growth_words(finding)}"
+
+
+def growth_words(finding: Finding) -> str:
+    """Return how much a norm grew, where that is what was found."""
+    return f" ({finding.growth:.4g} times)" if finding.growth is not None else ""
 
 
 def place_lines(places: Iterable[Place]) -> Iterator[str]:
@@ -47,7 +51,7 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     if origin.modules:
         yield f"in {' > '.join(origin.modules)}"
     for frame in origin.frames[:_FRAMES_SHOWN]:
-        yield f"called at {' '.join(frame.split())}"
+        yield f"called at {' '.join(frame.removeprefix('File ').split())}"
     if len(origin.frames) > _FRAMES_SHOWN:
         yield f"... {len(origin.frames) - _FRAMES_SHOWN} outer frames are in stack.json"
     for problem in origin.problems:
