@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STANDARD = "overflow"
 
-#: The property of an item that tells its level: ``critical``, ``high``, ``medium``, ``ignored``, ``clean`` or ``unknown``.
+#: The property of an item that tells its level, or ``ignored``, ``clean`` or ``unknown``.
 LEVEL_PROPERTY = "msprobe.overflow"
 
 
