@@ -89,7 +89,8 @@ class DumpItem(pytest.Item, ABC):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
-        if isinstance(excinfo.value, PrecisionError):
+        # A user may turn warnings into errors; where in this file one is raised tells nothing.
+        if isinstance(excinfo.value, (PrecisionError, PrecisionWarning)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
