@@ -6,6 +6,7 @@ Elements are what a recorded Python value became in JSON. Spellings that differ 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -243,10 +244,15 @@ _NON_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
     value = fields.get(key)
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or (isinstance(value, (bool, int, float)) and not _is_beyond_floats(value)):
         return value
     number = _non_finite(value) if isinstance(value, str) else None
     return _refuse(f"{path}.{key}", "a number", value) if number is None else number
+
+
+def _is_beyond_floats(number: Number) -> bool:
+    """Tell whether a number is an integer of more than 300 digits, which JSON allows and no tensor holds."""
+    return isinstance(number, int) and abs(number) > sys.float_info.max
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

@@ -242,3 +242,32 @@ def test_records_and_ranks_that_are_missing_or_out_of_order_end_the_search_in_no
     analysis = analyse(step(*program.records), load_rules())
     rank, name = program.culprit
     assert name not in program.records[rank] or analysis.culprits
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                "type value Max Min Norm shape dtype op peer tag group_ranks input_args output input".split()
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+_NAMES = st.sampled_from(
+    """Torch.exp.0.forward Torch.exp.0.backward Distributed.send.0.forward Distributed.recv.forward nonsense
+    Distributed.batch_isend_irecv.0.forward Distributed.broadcast.1.forward Module.net.Net.forward.0 Module""".split()
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ranks=st.lists(st.dictionaries(_NAMES, _JSON, max_size=4), min_size=1, max_size=3))
+def test_whatever_records_hold_the_search_ends(ranks: list[Json]) -> None:
+    poisoned = [{name: {"input_args": [BAD], "output": [BAD, body]} for name, body in rank.items()} for rank in ranks]
+    for records in (ranks, poisoned):
+        analysis = analyse(step(*records), load_rules())
+        assert len(analysis.malformed) <= sum(map(len, records))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,6 +110,14 @@ def test_what_is_skipped_undecoded_holds_no_inf_or_nan(number: float) -> None:
     body = call([tensor()], [tensor(Max=str(number) if not math.isfinite(number) else number)])
     raw = bytes(dump({"Torch.mul.0.forward": body}).records["Torch.mul.0.forward"])
     assert may_hold_non_finite(raw) == (not math.isfinite(number))
+
+
+@pytest.mark.parametrize("key", ["Max", "Norm"])
+def test_a_statistic_that_no_float_can_hold_is_a_malformed_record(key: str) -> None:
+    text = f'{{"output": [{{"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "{key}": 1{"0" * 400}}}]}}'
+    records = dataclasses.replace(dump({}), records={"Torch.mul.0.forward": msgspec.Raw(text.encode())})
+    with pytest.raises(RecordError, match=rf"output\[0\]\.{key}: expected a number"):
+        read_traffic(records, "Torch.mul.0.forward")
 
 
 def test_a_name_without_grammar_is_a_malformed_record() -> None:
