@@ -18,11 +18,10 @@ _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")
 
 
 def write_anomalies(folder: Path, step: Step, analysis: Analysis, findings: Findings) -> Path:
-    """Write the culprits of one step by rank and return the file."""
+    """Write the culprits of one step by rank to a folder and return the file."""
     ranks: dict[str, list[dict[str, Any]]] = {}
     for culprit in analysis.culprits:
         ranks.setdefault(f"rank_{culprit.rank}", []).append(_entry(step, culprit, findings))
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"anomaly_analyze_{time.time_ns()}.json"
     # Python's own JSON, because msprobe's readers expect bare NaN and Infinity.
     path.write_text(json.dumps(ranks, indent=2), encoding="utf-8")

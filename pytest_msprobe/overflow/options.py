@@ -95,8 +95,6 @@ def _read(config: pytest.Config) -> OverflowOptions:
         raise pytest.UsageError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
     ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
     json = _path(config, config.getoption("msprobe_overflow_json"))
-    if json is not None and json.exists() and not json.is_dir():
-        raise pytest.UsageError(f"--msprobe-overflow-json {str(json)!r}: is a file; wants a folder")
     try:
         rules = load_rules(ignore)
     except RulesError as error:

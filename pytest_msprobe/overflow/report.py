@@ -19,6 +19,7 @@ from pytest_msprobe.overflow.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.overflow.words import describe_finding, origin_lines, place_lines
 
 _MALFORMED_SHOWN = 5
+_OTHERS_SHOWN = 7
 
 
 def start(config: pytest.Config) -> None:
@@ -31,6 +32,7 @@ def start(config: pytest.Config) -> None:
     findings = Findings(config.stash[dumps_key].values(), options.rules)
     config.stash[findings_key] = findings
     if not hasattr(config, "workerinput"):
+        _make_folder(options)
         config.pluginmanager.register(OverflowReport(findings, options), "msprobe-overflow")
 
 
@@ -41,6 +43,15 @@ def _require_pytorch(config: pytest.Config, options: OverflowOptions) -> None:
                 f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
                 " without it the statistics are judged"
             )
+
+
+def _make_folder(options: OverflowOptions) -> None:
+    """Make the folder of msprobe's file now, so that a wrong one costs no run."""
+    if options.json is not None:
+        try:
+            options.json.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise pytest.UsageError(f"--msprobe-overflow-json {str(options.json)!r}: {error.strerror}") from None
 
 
 class OverflowReport:
@@ -115,8 +126,10 @@ class OverflowReport:
         yield f"first culprit: rank {first.rank}, {first.name}, {first.phase.value}"
         for line in self._details(step, first):
             yield f"  {line}"
-        for other in others:
-            yield f"at the same time: rank {other.rank}, {other.name}: {describe_finding(other.finding)}"
+        for other in others[:_OTHERS_SHOWN]:
+            yield f"at the same time: rank {other.rank}, {other.name}"
+        if len(others) > _OTHERS_SHOWN:
+            yield f"... and on {len(others) - _OTHERS_SHOWN} more ranks"
 
     def _details(self, step: Step, culprit: Culprit) -> Iterator[str]:
         dump = step.ranks[culprit.rank]
