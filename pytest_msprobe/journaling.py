@@ -180,6 +180,7 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
 
 def _header(config: pytest.Config, options: Options) -> Header:
     again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
+    overflow = config.stash.get(overflow_key, None)
     return Header(
         dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
         settings={
@@ -189,8 +190,8 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "device": options.device.name,
             "seed": str(options.seed),
             "real_data": options.real_data,
-            **(config.stash[overflow_key].settings() if overflow_key in config.stash else {}),
+            **(overflow.settings() if overflow else {}),
         },
         root=str(config.rootpath),
-        rerun=tuple(shlex.split(again)),
+        rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
     )
