@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
-_COMMANDS: dict[str, str] = {}
+_COMMANDS: dict[str, str] = {
+    "generate": "write stand-alone tests for records of a dump, and run them",
+}
 
 
 class CommandError(Exception):
