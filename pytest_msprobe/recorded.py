@@ -1,6 +1,6 @@
 """Recorded calls as Python values: what generated tests are written in.
 
-``recorded.Call`` is one call, ``recorded.Tensor`` stands for a tensor among its arguments and ``recorded.DEVICE`` for the
+``recorded.Call`` is one call; ``recorded.Tensor`` stands for a tensor among its arguments, ``recorded.DEVICE`` for the
 device under test. Everything else is written as itself: numbers, strings, ``None``, ``...``, slices, lists, dicts,
 ``torch.float16``, ``torch.Size([2])``.
 """

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--no-run", action="store_true", help="only write the tests; by default each module is run once, on its own")
     add("--run-options", default="", metavar="OPTIONS", help="pytest's options for these runs, as one word")
-    add("--patience", type=float, default=300.0, metavar="SECONDS", help="how long a record may run (default: 300)")
+    add("--patience", type=float, default=300.0, metavar="SECONDS", help="how long one record may run (default: 300)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from pytest_msprobe.containment.journal import JournalError
 from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, FolderError, write_files
 from pytest_msprobe.generate.fresh_run import FreshRunError, run_module
-from pytest_msprobe.generate.keywords import KeywordError, parse_keywords
+from pytest_msprobe.generate.keywords import KeywordError, Matcher, parse_keywords
 from pytest_msprobe.generate.module import Origin, module_text
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Plan, make_plan
@@ -56,7 +56,7 @@ def generate(request: Request) -> int:
         if request.real_data and plan.modules and not plan.tensor_files:
             raise CommandError(f"{dump.path}: no chosen record has recorded tensors; leave --real-data out")
         earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
-    except (DumpError, JournalError, KeywordError, FolderError) as error:
+    except (DumpError, JournalError, FolderError) as error:
         raise CommandError(str(error)) from None
     tell_plan(plan, request.output, earlier)
     if not plan.modules:
@@ -93,7 +93,7 @@ def _read(request: Request) -> Dump:
 
 
 def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str]:
-    matches = parse_keywords(request.keywords) if request.keywords.strip() else None
+    matches = _matcher(request.keywords)
     chosen = [
         record
         for record in dump.api_names
@@ -104,6 +104,13 @@ def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str
     if not chosen:
         raise CommandError(_why_nothing(dump, request, failures))
     return chosen
+
+
+def _matcher(keywords: str) -> Matcher | None:
+    try:
+        return parse_keywords(keywords) if keywords.strip() else None
+    except KeywordError as error:
+        raise CommandError(f"-k {keywords!r}: {error}") from None
 
 
 def _why_nothing(dump: Dump, request: Request, failures: Failures | None) -> str:

@@ -82,9 +82,9 @@ def _reads_files(code: Code) -> bool:
 
 def _seeds(seeds: tuple[int, ...]) -> str:
     if len(seeds) == 1:
-        return f"# Drawn inputs depend on the seed, the record and the argument alone.\nSEED = {seeds[0]}"
-    tables = _assigned("SEEDS", literal(list(seeds)))
-    return f"# Each record is tested with each seed. Drawn inputs depend on it, the record and the argument alone.\n{tables}"
+        return f"# Drawn inputs depend on seed, record and argument alone.\nSEED = {seeds[0]}"
+    table = _assigned("SEEDS", literal(list(seeds)))
+    return f"# Each record is tested with each seed; drawn inputs depend on seed, record and argument alone.\n{table}"
 
 
 def _assigned(name: str, code: Code) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_msprobe.item import PrecisionError
+
 FILE_VARIABLE = "MSPROBE_GENERATE_OUTCOMES"
 
 _DIED = "the process that ran it died"
@@ -69,11 +71,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Any:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Write how a test ended."""
     report = yield
     if report.when == "call" or not report.passed:
-        _append(_Line(item.nodeid, _label(item), report.outcome, _reason(report)))
+        _append(_Line(item.nodeid, _label(item), report.outcome, _reason(call.excinfo)))
     return report
 
 
@@ -83,11 +85,13 @@ def _label(item: pytest.Item) -> str:
     return f"{parameters['record']}{seed}"
 
 
-def _reason(report: pytest.TestReport) -> str:
-    if report.passed:
+def _reason(excinfo: pytest.ExceptionInfo[BaseException] | None) -> str:
+    if excinfo is None:
         return ""
-    if report.skipped and isinstance(report.longrepr, tuple):
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
-    lines = [line for line in report.longreprtext.splitlines() if line.strip()]
-    # The first line says that the record is wrong, the next one what of it.
-    return lines[1].strip() if len(lines) > 1 else "".join(lines)
+    if isinstance(excinfo.value, PrecisionError):
+        result = excinfo.value.result
+        place = next((output.path for output in result.outputs if output.verdict == result.verdict), None)
+        return f"{place}: {result.verdict.reason}" if place else result.verdict.reason
+    if isinstance(excinfo.value, pytest.skip.Exception):
+        return str(excinfo.value)
+    return excinfo.exconly(tryshort=True)

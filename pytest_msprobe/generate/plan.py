@@ -90,8 +90,7 @@ def _by_call(records: Iterable[str]) -> dict[str, list[str]]:
 
 def _read(dump: Dump, key: str) -> tuple[Call, str]:
     """Read a call, and say what is wrong with its backward record where that alone is malformed."""
-    forward = f"{key}.forward"
-    parse_api_name(forward)
+    forward = f"{parse_api_name(f'{key}.forward').key}.forward"
     if forward not in dump.records:
         raise Skip(SkipReason.NO_FORWARD)
     try:
