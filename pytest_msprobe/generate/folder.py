@@ -104,13 +104,13 @@ def _write(path: Path, content: Content) -> str:
 
 
 def _replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".generate-", delete=False) as file:
-        try:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".generate-")
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor is no path
             fill(file)
-            file.flush()
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except OSError as error:
-            Path(file.name).unlink(missing_ok=True)
-            error.filename = str(path)
-            raise
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        error.filename = str(path)
+        raise

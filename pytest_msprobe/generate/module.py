@@ -46,8 +46,7 @@ def module_text(module: Module, origin: Origin) -> str:
         "import pytest\nimport torch",
         "\n".join(own),
         _seeds(origin.seeds),
-        "# Calls by name without direction, as recorded.\n"
-        + _assigned("CALLS", dict_of(module.calls)),
+        "# Calls by name without direction, as recorded.\n" + _assigned("CALLS", dict_of(module.calls)),
     ]
     tables, tests = [], []
     for direction, records in (("forward", module.forward), ("backward", module.backward)):
