@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from msprobe_hooks.schema import TensorElement
 from pytest_msprobe.replay.tensor_files import load_tensor
@@ -55,6 +55,6 @@ def safe_name(recorded: str) -> str:
 
 def with_digest(name: str, recorded: str) -> str:
     """Return a file name that no other recorded name gets."""
-    stem, dot, suffix = name.rpartition(".")
+    path = PurePosixPath(name)
     digest = hashlib.blake2b(recorded.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    return f"{stem}_{digest}{dot}{suffix}"
+    return f"{path.stem}_{digest}{path.suffix}"
