@@ -22,7 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="copy recorded tensors (default: as the journal's run did, else draw from statistics)",
     )
     add("--no-run", action="store_true", help="only write the tests; by default each module is run once, on its own")
-    add("--run-options", default="", metavar="OPTIONS", help="pytest's options for these runs, as one word")
+    add(
+        "--msprobe-device",
+        dest="device",
+        metavar="NAME",
+        help="device of these runs (default: the journal's, else auto)",
+    )
+    add("--msprobe-policy", dest="policy", metavar="NAME|FILE", help="policy of these runs (default: the journal's)")
+    add(
+        "--run-options",
+        default="",
+        metavar="OPTIONS",
+        help="more options of pytest for them, as in --run-options='-p my_plugin'",
+    )
     add("--patience", type=float, default=300.0, metavar="SECONDS", help="how long one record may run (default: 300)")
 
 

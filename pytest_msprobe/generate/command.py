@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,8 @@ class Request:
     iterations: int = 1
     real_data: bool | None = None
     no_run: bool = False
+    device: str | None = None
+    policy: str | None = None
     run_options: str = ""
     patience: float = 300.0
 
@@ -139,27 +141,29 @@ def _seeds(request: Request, failures: Failures | None) -> tuple[int, ...]:
 
 
 def _run_options(request: Request, failures: Failures | None) -> list[str]:
-    """Return pytest's options under which the modules run: those of the journal's run, then the user's."""
+    """Return pytest's options under which the modules run: those of the journal's run, where the user has no others."""
+    settings = {} if failures is None else failures.settings
+    chosen = {
+        "device": request.device or _other_than("auto", settings.get("device")),
+        "policy": request.policy or _policy(request, settings),
+        "level": _other_than("by API", settings.get("level")),
+    }
     try:
-        given = shlex.split(request.run_options)
+        more = shlex.split(request.run_options)
     except ValueError as error:
         raise CommandError(f"--run-options {request.run_options!r}: {error}") from None
-    return [*_options_of(request, failures.settings, given), *given] if failures is not None else given
+    return [*(f"--msprobe-{name}={value}" for name, value in chosen.items() if value), *more]
 
 
-def _options_of(request: Request, settings: Mapping[str, str], given: Sequence[str]) -> list[str]:
-    named = {word.partition("=")[0] for word in given}
-    options = []
-    for name, default in (("device", "auto"), ("policy", "default"), ("level", "by API")):
-        option, value = f"--msprobe-{name}", settings.get(name, default)
-        if value == default or option in named:
-            continue
-        if name == "policy" and value not in built_in_policies():
-            raise CommandError(
-                f"{request.failed}: its run judged by a policy file; name it, as in --run-options '{option}=FILE'"
-            )
-        options.append(f"{option}={value}")
-    return options
+def _policy(request: Request, settings: Mapping[str, str]) -> str | None:
+    policy = settings.get("policy", "default")
+    if policy not in built_in_policies():
+        raise CommandError(f"{request.failed}: its run judged by a policy file; name it with --msprobe-policy FILE")
+    return _other_than("default", policy)
+
+
+def _other_than(default: str, value: str | None) -> str | None:
+    return None if value == default else value
 
 
 def _origin(request: Request, failures: Failures | None) -> Origin:
