@@ -21,6 +21,8 @@ class TensorFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[str, str] = {}
+        # Some file systems do not tell upper from lower case.
+        self._taken: set[str] = set()
         #: The files to copy by their new path, which is relative and has forward slashes.
         self.copies: dict[str, Path] = {}
 
@@ -34,15 +36,13 @@ class TensorFiles:
             return None
         load_tensor(element, self._folder)
         if recorded not in self._names:
-            path = f"{FOLDER}/{self._free_name(recorded)}"
-            self._names[recorded] = path
+            name = safe_name(recorded)
+            if name.lower() in self._taken:
+                name = with_digest(name, recorded)
+            self._taken.add(name.lower())
+            self._names[recorded] = path = f"{FOLDER}/{name}"
             self.copies[path] = self._folder / recorded
         return self._names[recorded]
-
-    def _free_name(self, recorded: str) -> str:
-        name = safe_name(recorded)
-        taken = {path.lower() for path in self.copies}
-        return with_digest(name, recorded) if f"{FOLDER}/{name}".lower() in taken else name
 
 
 def safe_name(recorded: str) -> str:
