@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_msprobe.generate.outcomes import FILE_VARIABLE, Outcome, read_outcomes
+from pytest_msprobe.generate.outcomes import FILE_VARIABLE, STARTED, Outcome, read_outcomes
 
 _STARTUP_SECONDS = 300.0
 
@@ -36,13 +36,13 @@ def run_module(module: Path, options: Sequence[str], *, patience: float) -> dict
         while True:
             known = len(read_outcomes(outcomes))
             status, is_late = _run(_command(module, options), outcomes, log, patience)
-            found = read_outcomes(outcomes)
+            found = read_outcomes(outcomes) | ends
             if status in _NORMAL:
-                return found | ends
+                return found
             if len(found) == known:
                 raise FreshRunError(f"{module}: pytest ended with status {status}:\n{_last_lines(log)}")
             reason = f"did not end within {patience:g} s" if is_late else f"its process died{_signal(status)}"
-            ends[list(found)[-1]] = Outcome("failed", reason)
+            ends |= {label: Outcome("failed", reason) for label, last in found.items() if last.outcome == STARTED}
 
 
 def _run(command: Sequence[str], outcomes: Path, log: Path, patience: float) -> tuple[int, bool]:

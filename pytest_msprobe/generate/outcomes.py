@@ -16,11 +16,12 @@ from pytest_msprobe.item import PrecisionError
 
 FILE_VARIABLE = "MSPROBE_GENERATE_OUTCOMES"
 
-_DIED = "the process that ran it died"
+#: The outcome of a test that has not ended.
+STARTED = "started"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one record: ``passed``, ``failed`` or ``skipped``, and why."""
+    """What became of one record: ``passed``, ``failed``, ``skipped`` or ``started``, and why."""
 
     outcome: str
     reason: str = ""
@@ -29,8 +30,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class _Line(msgspec.Struct):
     test: str
     label: str
-    outcome: str = "failed"
-    reason: str = _DIED
+    outcome: str = STARTED
+    reason: str = ""
 
 
 def read_outcomes(path: Path) -> dict[str, Outcome]:

@@ -123,6 +123,8 @@ def varied(records: Json, element: Any, forward: Any) -> Json:
         "Functional.relu.0.forward": forward(element(4, low=float("-inf"), high=float("nan"))),
         "Torch.softmax.0.forward": forward(x, value("int", -1), dtype=value("torch.dtype", "torch.float64")),
         "Tensor.T.0.forward": forward(x, output=[element(8, 4)]),
+        "Aten.add.Tensor.0.forward": forward(x, x, alpha=value("int", 2)),
+        "Torch.linalg.norm.0.forward": forward(x, output=[element()]),
         "Torch.sum.0.forward": forward(x, value("function", "f")),
         "Distributed.all_reduce.0.forward": forward(x),
         "Torch.no_such_operation.0.forward": forward(x),
@@ -214,7 +216,8 @@ def test_hostile_names_and_values_are_nothing_but_text(
         for number, text in enumerate(_HOSTILE)
     }
     names = {f"{kind}.{text}.0.forward": forward(x) for text in _HOSTILE for kind in ("Functional", "NPU", "Torch")}
-    dump = write_dump(texts | types | names, folder="with ''' and \\ and {x}")
+    written = write_dump(texts | types | names)
+    dump = written.rename(written.with_name(f'{_CODE.replace("/", "")} \n\\ {{x}} """.json'))
     out = pytester.path / "generated_tests"
     assert main(["generate", str(dump), "-o", str(out), "--no-run"]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
@@ -311,3 +314,13 @@ def test_a_missing_tensor_file_skips_and_a_changed_one_fails(pytester: pytest.Py
         "Torch.tanh.0.forward": "fail",
     }
     assert "not a readable tensor file" in checked.output
+
+
+def test_a_time_limit_holds_for_each_record(pytester: pytest.Pytester, check: Any, make_device: Any) -> None:
+    make_device("import time; time.sleep(60)")
+    out = pytester.path / "generated_tests"
+    assert main(["generate", str(EXAMPLE), "-k", "pad", "-o", str(out), "--no-run", "--direction=forward"]) == 0
+    (case,) = check(out, "--msprobe-device=faulty", "--msprobe-timeout=0.2").cases.values()
+    assert case.outcome == "failed"
+    assert case.properties["msprobe.standard"] == "timeout"
+    assert "not done after 0.2 s" in case.text
