@@ -94,7 +94,8 @@ class Precision:
         result = contained(self._config, record, judge)
         self._item.user_properties += [
             *verdict_properties(result),
-            ("msprobe.device", worker.device_name),
+            ("msprobe.device", worker.start.device),
+            ("msprobe.math_modes", worker.start.modes_in_words),
             ("msprobe.seed", str(seed)),
         ]
         self._report(result)

@@ -119,6 +119,10 @@ class RecordItem(DumpItem):
             raise
 
     def properties(self) -> list[tuple[str, str]]:
-        """Return the device and the seed."""
-        worker, options = self.config.stash[worker_key], self.config.stash[options_key]
-        return [("msprobe.device", worker.device_name), ("msprobe.seed", str(options.seed))]
+        """Return the device, its math modes and the seed."""
+        start, options = self.config.stash[worker_key].start, self.config.stash[options_key]
+        return [
+            ("msprobe.device", start.device),
+            ("msprobe.math_modes", start.modes_in_words),
+            ("msprobe.seed", str(options.seed)),
+        ]

@@ -41,6 +41,22 @@ class DirectionResult:
     seconds: float = 0.0
 
 
+class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
+    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name."""
+
+    device: str
+    description: str
+    math_modes: dict[str, str]
+
+    @property
+    def modes_in_words(self) -> str:
+        """The math modes as one line."""
+        return ", ".join(f"{name} {state}" for name, state in self.math_modes.items())
+
+    def __str__(self) -> str:
+        return f"{self.description}, {self.modes_in_words}"
+
+
 @dataclass(frozen=True, slots=True)
 class CallResult:
     """What came of one call; ``backward`` is None where none was recorded."""

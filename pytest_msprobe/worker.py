@@ -17,7 +17,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.results import DirectionResult, Start
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
@@ -38,6 +38,7 @@ class Worker:
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("workercount", 1))
         self._last: tuple[Dump, str, Replay] | None = None
+        self._is_introduced = False
         self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
         self.is_replaceable = bool(workerinput)
         # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
@@ -71,17 +72,20 @@ class Worker:
         """Whether the device has been activated."""
         return "setup" in vars(self)
 
-    @property
-    def device_name(self) -> str:
-        """The active card, such as ``npu:3``."""
-        return f"{self.setup.device.name}:{self._index}"
-
-    def describe(self) -> str:
-        """Return the active card and the math modes in words."""
+    @functools.cached_property
+    def start(self) -> Start:
+        """What this process runs items on, as it was before the first of them."""
         from pytest_msprobe.devices.math_modes import math_modes
 
-        modes = "".join(f", {mode}" for mode in math_modes())
-        return f"{self.setup.device.describe()}{modes}"
+        device = self.setup.device
+        return Start(f"{device.name}:{self._index}", device.describe(), math_modes(device))
+
+    def introduce(self) -> Start | None:
+        """Return ``start`` once, when the device has been activated; None before and after."""
+        if self._is_introduced or not self.has_started:
+            return None
+        self._is_introduced = True
+        return self.start
 
     @functools.cached_property
     def setup(self) -> Setup:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.replay.tree import map_with_paths, tensors_with_paths
 
@@ -164,22 +165,16 @@ def _may_work_in_place(operation: str, arguments: Arguments) -> bool:
     return switched_on or named_so or operation in _INPLACE_OPERATORS
 
 
-_FULL = "highest"
-
-
 @contextlib.contextmanager
-def _numeric_context(side: Side) -> Any:
-    former, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+def _numeric_context(side: Side) -> Iterator[None]:
+    former = torch.get_default_dtype()
     torch.set_default_dtype(side.default_dtype)
-    if side.full_precision and precision != _FULL:
-        torch.set_float32_matmul_precision(_FULL)
     try:
-        if side.autocast is None:
+        with contextlib.ExitStack() as stack:
+            if side.full_precision:
+                stack.enter_context(full_precision())
+            if side.autocast is not None:
+                stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
             yield
-        else:
-            with torch.autocast(side.location.type, side.autocast, cache_enabled=False):
-                yield
     finally:
         torch.set_default_dtype(former)
-        if torch.get_float32_matmul_precision() != precision:
-            torch.set_float32_matmul_precision(precision)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 
+import msgspec
 import pytest
 
 from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.results import Start
 
 _WORST_SHOWN = 5
 
@@ -18,7 +20,8 @@ class Summary:
     """Counts what comes of records as their reports arrive."""
 
     def __init__(self, module_records: int) -> None:
-        self.devices: set[str] = set()
+        self.settled_before: Counter[str] = Counter()
+        self._starts: dict[str, None] = {}
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
@@ -26,7 +29,9 @@ class Summary:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
-        plain = getattr(report, "msprobe", None)
+        started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
+        if started is not None:
+            self._starts[str(msgspec.convert(started, Start))] = None
         if plain is None:
             return
         verdict = plain["verdict"]
@@ -39,7 +44,7 @@ class Summary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        if not self._outcomes:
+        if not (self._outcomes or self.settled_before):
             return
         terminalreporter.section("msprobe")
         for line in self.lines():
@@ -47,9 +52,10 @@ class Summary:
 
     def lines(self) -> list[str]:
         """Return the section's lines."""
-        counts = ", ".join(f"{self._outcomes[key]} {word}" for key, word in _OUTCOMES.items() if self._outcomes[key])
-        lines = [f"{sum(self._outcomes.values())} API records: {counts}"]
-        lines += [f"on {device}" for device in sorted(self.devices)]
+        lines = [f"{self._outcomes.total()} API records: {in_words(self._outcomes)}"]
+        if self.settled_before:
+            lines += self._whole()
+        lines += [f"on {start}" for start in sorted(self._starts)]
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
@@ -58,3 +64,22 @@ class Summary:
             lines.append("largest share of what is allowed (over 1 is wrong):")
         lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
         return lines
+
+    def _whole(self) -> list[str]:
+        """Return what a resumed journal had settled, and what that makes with this run."""
+        before, failures = Counter[str](), Counter[str]()
+        for outcome, count in self.settled_before.items():
+            before[outcome if outcome in _OUTCOMES else "fail"] += count
+            if outcome not in ("pass", "warn", "skip"):
+                failures[outcome] = count
+        lines = [f"{before.total()} settled before: {in_words(before)}"]
+        if failures:
+            kinds = ", ".join(f"{count} {outcome}" for outcome, count in failures.items())
+            lines[0] += f" ({kinds}); --msprobe-rerun {','.join(failures)} checks these again"
+        whole = before + self._outcomes
+        return [*lines, f"{whole.total()} in all: {in_words(whole)}"]
+
+
+def in_words(outcomes: Counter[str]) -> str:
+    """Return how many records ended in which way."""
+    return ", ".join(f"{outcomes[key]} {word}" for key, word in _OUTCOMES.items() if outcomes[key]) or "nothing left"
