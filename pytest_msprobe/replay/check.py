@@ -40,11 +40,15 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 
 
 class Replay:
-    """One call being checked. What both directions need is computed once and kept until the replay is dropped."""
+    """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    def __init__(self, call: Call, setup: Setup) -> None:
+    ``function`` is what the call's name stands for; None finds it by the name.
+    """
+
+    def __init__(self, call: Call, setup: Setup, function: Callable[..., Any] | None = None) -> None:
         self.call = call
         self._setup = setup
+        self._function = function
 
     def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
         """Check the forward record, by the policy or by another judge of its trial."""
@@ -86,9 +90,9 @@ class Replay:
         call, setup = self.call, self._setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
-        golden = resolve(call.name, setup.references)
+        golden = resolve(call.name, setup.references, function=self._function)
         on_npu = setup.device.name == "npu"
-        target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
+        target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
         require_memory(call, setup.memory_share)
         arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
         source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
