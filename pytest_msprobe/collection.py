@@ -15,6 +15,7 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.reader import Dump, find_dumps, read_dump
+from pytest_msprobe.frameworks.registry import missing_piece
 from pytest_msprobe.item import DumpItem, RecordItem
 from pytest_msprobe.options import Mode, Options, options_key
 from pytest_msprobe.overflow.items import overflow_items
@@ -40,8 +41,9 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
 
 
 def _checkable(dump: Dump, mode: Mode) -> Dump:
-    if mode == "check" and dump.framework != "pytorch":
-        raise DumpError(f"{dump.path}: recorded with {dump.framework}; this version checks dumps of pytorch only")
+    missing = missing_piece(dump.framework) if mode == "check" else None
+    if missing is not None:
+        raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
     return dump
 
 

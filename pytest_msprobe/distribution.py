@@ -28,12 +28,13 @@ def start_device(session: pytest.Session) -> bool | None:
     True: it runs nothing.
     """
     config = session.config
-    here = any(isinstance(item, RecordItem) for item in session.items)
-    if not here or config.option.collectonly:
+    frameworks = sorted({item.dump.framework for item in session.items if isinstance(item, RecordItem)})
+    if not frameworks or config.option.collectonly:
         return None
     worker = config.stash[worker_key]
     try:
-        worker.setup  # noqa: B018 - starts the device
+        for framework in frameworks:
+            worker.setup_for(framework)
     except (DeviceError, pytest.UsageError) as error:
         if not worker.is_replaceable:
             raise pytest.UsageError(str(error)) from None

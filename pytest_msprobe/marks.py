@@ -22,7 +22,7 @@ _MARKS = {
     "the direction of a record": "forward backward",
     "a dtype among a record's tensors": """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
         float32 float64 complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
-        float8_e8m0fnu float4_e2m1fn_x2 HiFloat8Tensor""",
+        float8_e8m0fnu float4_e2m1fn_x2 int4 hifloat8 HiFloat8Tensor""",
 }
 
 
@@ -55,6 +55,11 @@ def of_record(dump: Dump, record: str) -> list[str]:
         name = parse_api_name(record)
     except ValueError:
         return [dump.framework]
-    dtypes = dict.fromkeys(match.decode() for match in _DTYPE.findall(bytes(dump.records[record])))
+    dtypes = dict.fromkeys(_dtype_mark(match.decode()) for match in _DTYPE.findall(bytes(dump.records[record])))
     names = [dump.framework, name.type, name.direction, *dtypes]
     return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
+
+
+def _dtype_mark(name: str) -> str:
+    """Return the mark for a recorded dtype; MindSpore's names are torch's with capitals."""
+    return name if name in known() else name.lower()

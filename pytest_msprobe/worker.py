@@ -16,6 +16,7 @@ from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
+from pytest_msprobe.frameworks.registry import PYTORCH, framework_named
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.results import DirectionResult, Start
 
@@ -37,6 +38,7 @@ class Worker:
         self._devices = devices
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("workercount", 1))
+        self._setups: dict[str, Setup] = {}
         self._last: tuple[Dump, str, Replay] | None = None
         self._is_introduced = False
         self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
@@ -71,15 +73,17 @@ class Worker:
     @property
     def has_started(self) -> bool:
         """Whether the device has been activated."""
-        return "setup" in vars(self)
+        return bool(self._setups)
 
     @functools.cached_property
     def start(self) -> Start:
         """What this process runs items on, as it was before the first of them."""
-        from pytest_msprobe.devices.math_modes import math_modes
-
-        device = self.setup.device
-        return Start(f"{device.name}:{self._index}", device.describe(), math_modes(device))
+        if not self._setups:
+            self.setup_for(PYTORCH)
+        setups = list(self._setups.values())
+        described = "; ".join(setup.framework.describe(setup.device) for setup in setups)
+        modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
+        return Start(f"{setups[0].device.name}:{self._index}", described, modes)
 
     def introduce(self) -> Start | None:
         """Return ``start`` once, when the device has been activated; None before and after."""
@@ -88,12 +92,21 @@ class Worker:
         self._is_introduced = True
         return self.start
 
-    @functools.cached_property
+    @property
     def setup(self) -> Setup:
-        """The active device, the policy and the references.
+        """The active device, the policy and the references, for PyTorch."""
+        return self.setup_for(PYTORCH)
 
-        Raises DeviceError where the device or torch itself cannot be used, pytest.UsageError where the policy cannot.
+    def setup_for(self, framework: str) -> Setup:
+        """Return the active device, the policy and the references for the calls of a framework.
+
+        Raises DeviceError where the device or the framework cannot be used, pytest.UsageError where the policy cannot.
         """
+        if framework not in self._setups:
+            self._setups[framework] = self._set_up(framework)
+        return self._setups[framework]
+
+    def _set_up(self, framework_name: str) -> Setup:
         torch = _import_torch()
         if self._processes > 1:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
@@ -110,7 +123,8 @@ class Worker:
             policy = Policy.load(options.policy, level=options.level)
         except ValueError as error:
             raise pytest.UsageError(f"--msprobe-policy: {error}") from None
-        device = self._devices.get(options.device.name)
+        framework = framework_named(framework_name)
+        device = framework.device(self._devices, options.device.name)
         self._index = activate(device, options.device, self._slot)
         return Setup(
             device=device,
@@ -120,6 +134,7 @@ class Worker:
             real_data=options.real_data == "auto",
             memory_share=0.9 / self._processes,
             measure_all=options.csv is not None,
+            framework=framework,
         )
 
     def _replay(self, dump: Dump, record: str) -> Replay:
@@ -134,7 +149,7 @@ class Worker:
             raise Skip(SkipReason.NO_FORWARD)
         if record != forward and (str(dump.path), forward) in self._abandoned:
             raise Skip(SkipReason.FORWARD_FAILED)
-        setup = self.setup
+        setup = self.setup_for(dump.framework)
         from pytest_msprobe.replay.check import Replay
 
         replay = Replay(_read_call(dump, forward, record), setup)

@@ -72,12 +72,12 @@ def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:
     source = tensor_source(call, seed=seed, real_data=real_data)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
-    if call.name.api in _CLASS_TARGETS:
+    if call.api in _CLASS_TARGETS:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     recorded = [*record.args, *record.kwargs.values()]
     drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(recorded))
     if drawn:
-        args, kwargs = constrain(call.name.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+        args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
 
 
@@ -98,9 +98,9 @@ def _positional(call: Call, source: TensorSource) -> list[Any]:
         lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
         for i, element in enumerate(recorded)
     ]
-    if call.name.api == "to":
+    if call.api == "to":
         args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
-    if call.name.api in _INDEXING and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
+    if call.api in _INDEXING and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
         # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
         args[1] = tuple(args[1])
     return args
@@ -139,7 +139,7 @@ def lost_argument(call: Call, position: int) -> Any:
     if not outputs:
         raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
     is_followed = record.args[position + 1 : position + 2] == [MappingElement({})]
-    if call.name.api == "to" and (is_followed or (inputs and outputs[0].dtype == inputs[0].dtype)):
+    if call.api == "to" and (is_followed or (inputs and outputs[0].dtype == inputs[0].dtype)):
         return DeviceArgument()
     return dtype_named(outputs[0].dtype)
 

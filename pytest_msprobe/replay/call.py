@@ -12,12 +12,21 @@ from msprobe_hooks.schema import BackwardRecord, ForwardRecord
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as recorded; ``tensor_folder`` is where its real data would be."""
+    """A call as recorded; ``tensor_folder`` is where its real data would be.
+
+    ``counterpart`` is the torch API of the same meaning, for a call of another framework.
+    """
 
     name: ApiName
     forward: ForwardRecord
     backward: BackwardRecord | None
     tensor_folder: Path
+    counterpart: ApiName | None = None
+
+    @property
+    def api(self) -> str:
+        """The name of the API in torch's terms, without its type: ``linalg.norm``."""
+        return (self.counterpart or self.name).api
 
 
 _NAMESPACES = frozenset({"fft", "linalg", "special"})

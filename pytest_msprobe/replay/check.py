@@ -21,7 +21,6 @@ from pytest_msprobe.replay.gradients import grad_outputs
 from pytest_msprobe.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.replay.memory import require_memory
 from pytest_msprobe.replay.random_inputs import stream_seed
-from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
@@ -46,7 +45,7 @@ class Replay:
     """
 
     def __init__(self, call: Call, setup: Setup, function: Callable[..., Any] | None = None) -> None:
-        self.call = call
+        self.call = setup.framework.in_torch_terms(call)
         self._setup = setup
         self._function = function
 
@@ -72,9 +71,10 @@ class Replay:
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
             return self._setup.policy.select(
-                self.call.name.api,
+                self.call.api,
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
+                framework=self._setup.framework.name,
                 backward=direction == "backward",
                 scalars=self._trial.subject.arguments.has_rounded_scalars,
             )
@@ -90,21 +90,19 @@ class Replay:
         call, setup = self.call, self._setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
-        golden = resolve(call.name, setup.references, function=self._function)
-        on_npu = setup.device.name == "npu"
-        target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
+        functions = setup.framework.functions(call, setup.references, setup.device, self._function)
         require_memory(call, setup.memory_share)
         arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
         source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
         subject = Subject(
             key=call.name.key,
-            api=call.name.api,
-            target=target,
-            golden=golden,
+            api=call.api,
+            target=functions.target,
+            golden=functions.golden,
             arguments=arguments,
             grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
-            autocast=recorded_autocast(call.forward, arguments.tensor_dtypes),
+            autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
             seed=stream_seed(setup.seed, call.name.key, "generator"),
         )

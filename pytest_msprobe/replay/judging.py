@@ -54,7 +54,9 @@ def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = 
     if randomness is not None:
         return [_judge_random_gradients(trial, randomness)]
     golden = {"grad": _golden_gradients(trial)}
-    target = {"grad": _present(trial.target_gradients, trial.device.get)}
+    gradients = _present(trial.target_gradients, trial.device.get)
+    # Where torch has no gradient because nothing depends on the input, others say so with zeros.
+    target = {"grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}}
 
     def baseline() -> Any:
         gradients = trial.baseline_gradients

@@ -10,6 +10,9 @@ class SkipReason(Enum):
 
     COLLECTIVE = "collective communication needs its other ranks"
     UNKNOWN_API = "this torch has no such API"
+    MISSING_API = "this MindSpore has no such API"
+    NO_COUNTERPART = "torch has no counterpart that could compute the golden result"
+    OTHER_FRAMEWORK = "the record is of another framework than its dump"
     NOT_AN_OPERATION = "not an operation with a result to judge"
     NO_REFERENCE = "no golden definition for this NPU API"
     RAISED = "the call raised when it was recorded"

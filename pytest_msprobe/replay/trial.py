@@ -11,6 +11,8 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
+from pytest_msprobe.frameworks.framework import Framework
+from pytest_msprobe.frameworks.torch import TorchFramework
 from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.call import operation
 from pytest_msprobe.replay.failures import describe_error, is_out_of_memory, is_unsupported
@@ -31,7 +33,7 @@ class Setup:
     """What checks have in common: the active device, the policy and where inputs come from.
 
     ``memory_share`` is the share of the free memory that one call may use. ``measure_all`` asks for every metric of
-    every output, for tables, and not only for those that decide.
+    every output, for tables, and not only for those that decide. ``framework`` is the one that calls were recorded with.
     """
 
     device: Device
@@ -41,6 +43,7 @@ class Setup:
     real_data: bool = True
     memory_share: float = 0.9
     measure_all: bool = False
+    framework: Framework = field(default_factory=TorchFramework)
 
 
 @dataclass(frozen=True, slots=True)

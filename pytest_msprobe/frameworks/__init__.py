@@ -1,0 +1,1 @@
+"""The frameworks whose calls are replayed: what a record names, and how its function is run."""

@@ -1,0 +1,89 @@
+"""A call that MindSpore recorded, in torch's terms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from msprobe_hooks.names import ApiName
+from msprobe_hooks.schema import (
+    BackwardRecord,
+    Element,
+    ForwardRecord,
+    MappingElement,
+    TensorElement,
+    ValueElement,
+    walk_tensors,
+)
+from pytest_msprobe.replay.call import Call
+
+# MindSpore's names are torch's with capitals, but for these.
+_DTYPES = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e5m2": "float8_e5m2",
+    "bool_": "bool",
+}
+_FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
+
+
+def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
+    """Return the call with torch's dtype names, and gradients for every float tensor where a backward was recorded.
+
+    MindSpore's elements do not say which tensors want a gradient.
+    """
+    wanted = call.backward is not None
+    return replace(
+        call,
+        forward=_forward(call.forward, wanted),
+        backward=None if call.backward is None else _backward(call.backward),
+        counterpart=counterpart,
+    )
+
+
+def foreign_type(call: Call) -> str | None:
+    """Return the type of the first tensor that another framework recorded; None where there is none."""
+    recorded = [*call.forward.args, *call.forward.kwargs.values()]
+    return next((element.type for element in walk_tensors(recorded) if element.type.startswith("torch.")), None)
+
+
+def torch_dtype_name(name: str) -> str:
+    """Return torch's name of a dtype: ``torch.bfloat16`` for BFloat16. Unknown names come back as they are."""
+    plain = name.removeprefix("mindspore.").lower()
+    plain = _DTYPES.get(plain, plain)
+    # torch has a dtype of this name that holds no values.
+    return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
+
+
+def _forward(record: ForwardRecord, wanted: bool) -> ForwardRecord:
+    return msgspec.structs.replace(
+        record,
+        args=[_element(element, wanted) for element in record.args],
+        kwargs={key: _element(element, wanted) for key, element in record.kwargs.items()},
+        output=[_element(element, False) for element in record.output],
+    )
+
+
+def _backward(record: BackwardRecord) -> BackwardRecord:
+    return msgspec.structs.replace(
+        record,
+        grad_outputs=[_element(element, False) for element in record.grad_outputs],
+        grad_inputs=[_element(element, False) for element in record.grad_inputs],
+    )
+
+
+def _element(element: Element, wanted: bool) -> Element:
+    if isinstance(element, TensorElement):
+        dtype = torch_dtype_name(element.dtype)
+        return msgspec.structs.replace(
+            element, dtype=dtype, requires_grad=wanted and dtype.startswith(_FLOATS)
+        )
+    if isinstance(element, ValueElement):
+        if element.type != "mindspore.dtype":
+            return element
+        return ValueElement("torch.dtype", torch_dtype_name(str(element.value)))
+    if isinstance(element, MappingElement):
+        return MappingElement({key: _element(item, wanted) for key, item in element.items.items()})
+    if isinstance(element, list):
+        return [_element(item, wanted) for item in element]
+    return element

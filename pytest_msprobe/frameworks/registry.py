@@ -1,0 +1,32 @@
+"""The frameworks by the name that dumps give them; nothing of a framework is imported before it is asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.frameworks.framework import Framework
+
+PYTORCH = "pytorch"
+
+
+def missing_piece(framework: str) -> str | None:
+    """Return what keeps this installation from running a framework's calls and what to do; None for nothing."""
+    if framework == "mindspore" and find_spec("mindspore") is None:
+        return "MindSpore is not installed; pip install pytest-msprobe[mindspore]"
+    if framework == "mindtorch":
+        installed = find_spec("mindtorch") is not None
+        return "this version does not run MindTorch's calls" if installed else "the package mindtorch is not installed"
+    return None
+
+
+def framework_named(name: str) -> Framework:
+    """Return the framework that dumps call ``name``. Imports torch."""
+    if name == PYTORCH:
+        from pytest_msprobe.frameworks.torch import TorchFramework
+
+        return TorchFramework()
+    from pytest_msprobe.frameworks.mindspore.framework import MindSporeFramework
+
+    return MindSporeFramework()
