@@ -45,3 +45,8 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all that was started on the active card is done."""
+
+
+def hardware(device: Device) -> str:
+    """Return what computes behind a device, as policies name it; simulated devices are the CPU."""
+    return device.name if device.name in ("npu", "cuda") else "cpu"

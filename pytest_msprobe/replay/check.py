@@ -13,7 +13,7 @@ import torch
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict, worst
-from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.replay.arguments import build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
@@ -75,6 +75,7 @@ class Replay:
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
                 framework=self._setup.framework.name,
+                device=hardware(self._setup.device),
                 backward=direction == "backward",
                 scalars=self._trial.subject.arguments.has_rounded_scalars,
             )

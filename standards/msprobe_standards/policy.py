@@ -34,6 +34,7 @@ _RULE_KEYS = (
     "scalars",
     "recorded_baseline",
     "framework",
+    "device",
     "level",
 )
 
@@ -50,6 +51,7 @@ class Rule:
     scalars: bool | None = None
     recorded_baseline: bool | None = None
     framework: str | None = None
+    device: str | None = None
     level: str | None = None
 
 
@@ -97,6 +99,7 @@ class Policy:
         backward: bool = False,
         scalars: bool = False,
         recorded_baseline: bool = False,
+        device: str | None = None,
     ) -> Standard:
         """Return the standard for one output of an API call.
 
@@ -104,9 +107,10 @@ class Policy:
         leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
         ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes
         part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another
-        device's recorded result, for which msprobe has rules of its own.
+        device's recorded result, for which msprobe has rules of its own. ``device`` is what computes the target: "cpu",
+        "cuda" or "npu"; None where it is not known.
         """
-        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, scalars, recorded_baseline)
+        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, scalars, recorded_baseline, device)
         if key not in self._selected:
             self._selected[key] = self._first_match(*key)
         return self._selected[key]
@@ -120,6 +124,7 @@ class Policy:
         backward: bool,
         scalars: bool,
         recorded_baseline: bool,
+        device: str | None,
     ) -> Standard:
         names = _loose(api) if self.loose_names else {api}
         output = _kinds(output_dtype or torch.float32)
@@ -137,6 +142,7 @@ class Policy:
                 and rule.scalars in (None, scalars)
                 and rule.recorded_baseline in (None, recorded_baseline)
                 and rule.framework in (None, framework)
+                and rule.device in (None, device)
             ):
                 return rule.standard
         raise ValueError(
@@ -210,6 +216,7 @@ def _rule(row: object, where: str, levels: Sequence[str], wrap: Callable[[Standa
         flag(key="scalars"),
         flag(key="recorded_baseline"),
         _optional(row, where, "framework", ("pytorch", "mindspore")),
+        _optional(row, where, "device", ("npu", "cuda", "cpu")),
         _optional(row, where, "level", tuple(levels)),
     )
 

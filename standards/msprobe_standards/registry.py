@@ -11,6 +11,7 @@ from msprobe_standards.accumulative_error import AccumulativeError
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.cascade import Cascade
+from msprobe_standards.mindspore_check import MindsporeCheck
 from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
 from msprobe_standards.msprobe_ulp import MsprobeUlp
 from msprobe_standards.not_compared import NotCompared
@@ -28,6 +29,7 @@ _factories: dict[str, Callable[..., Standard]] = {
         Benchmark,
         BinaryConsistency,
         Cascade,
+        MindsporeCheck,
         MsprobeBenchmark,
         MsprobeUlp,
         NotCompared,

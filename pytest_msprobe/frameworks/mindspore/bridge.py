@@ -22,7 +22,7 @@ from pytest_msprobe.replay.tree import map_leaves
 def bridged(function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
     """Return a function on CPU tensors that runs ``function`` on MindSpore's and waits for its results.
 
-    ``in_place`` says that the first tensor is changed, and is what the call returns. Gradients are MindSpore's own,
+    ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. Gradients are MindSpore's own,
     for the sensitivities that arrive. Raises NotImplementedError where the device has no kernel, otherwise what
     MindSpore raises, without its native stack.
     """
@@ -66,14 +66,12 @@ class _Run:
             tensors.append(leaf)
             return _Place(len(tensors) - 1)
 
-        self.arguments = (map_leaves(place, tuple(args)), map_leaves(place, kwargs))
+        self.arguments = (_as_tuples(map_leaves(place, tuple(args))), _as_tuples(map_leaves(place, kwargs)))
         return tensors
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Call the function on MindSpore tensors, remember what its output looks like and return the tensors in it."""
-        args, kwargs = map_leaves(
-            lambda leaf: inputs[leaf.index] if isinstance(leaf, _Place) else leaf, list(self.arguments)
-        )
+        args, kwargs = map_leaves(lambda leaf: inputs[leaf.index] if isinstance(leaf, _Place) else leaf, self.arguments)
         found: list[Any] = []
 
         def place(leaf: Any) -> Any:
@@ -88,6 +86,13 @@ class _Run:
         return found
 
 
+def _as_tuples(tree: Any) -> Any:
+    """Return arguments with tuples for lists: JSON knows no tuples, and many of MindSpore's functions take no lists."""
+    if isinstance(tree, dict):
+        return {key: _as_tuples(value) for key, value in tree.items()}
+    return tuple(map(_as_tuples, tree)) if isinstance(tree, (list, tuple)) else tree
+
+
 class _MindSpore(torch.autograd.Function):
     """The call as a node of torch's graph."""
 
@@ -99,14 +104,10 @@ class _MindSpore(torch.autograd.Function):
         used = [to_mindspore(tensor) for tensor in tensors] if run.in_place else ctx.inputs
         with _told_plainly():
             found = [_to_torch(leaf) for leaf in run(used)]
-            changed = to_torch(used[0]) if run.in_place else None
-        if changed is not None:
-            tensors[0].copy_(changed)
-            ctx.mark_dirty(tensors[0])
-            if found and _same(found[0], changed):
-                found[0] = tensors[0]
-            elif run.output is not None and not found:
-                found = []
+            if run.in_place:
+                # What such a call returns is the tensor that it changed, whatever else it may have made.
+                found[:1] = [tensors[0].copy_(to_torch(used[0]))]
+                ctx.mark_dirty(tensors[0])
         ctx.mark_non_differentiable(*(leaf for leaf in found if not (leaf.is_floating_point() or leaf.is_complex())))
         return tuple(found)
 
@@ -131,12 +132,6 @@ class _MindSpore(torch.autograd.Function):
 
 def _to_torch(leaf: Any) -> torch.Tensor:
     return from_numpy(leaf) if isinstance(leaf, np.ndarray) else to_torch(leaf)
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.isnan(), other.isnan()) and bool(
-        ((one == other) | one.isnan()).all()
-    )
 
 
 # What MindSpore says where a device has no kernel for an operation, or not for these dtypes.

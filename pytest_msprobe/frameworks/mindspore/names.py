@@ -13,9 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import mindspore
+import torch
 from mindspore import mint, ops
 
 from msprobe_hooks.names import ApiName
+from msprobe_hooks.schema import walk_tensors
 from pytest_msprobe.frameworks.framework import Functions
 from pytest_msprobe.frameworks.mindspore.bridge import bridged
 from pytest_msprobe.frameworks.mindspore.definitions import DEFINITIONS
@@ -24,13 +26,14 @@ from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.replay.tree import map_tensors
 
 # Where torch keeps what a type of MindSpore record names, the likeliest place first.
 _TORCH_TYPES = {
     "Mint": ("Torch",),
     "MintFunctional": ("Functional",),
     "Tensor": ("Tensor", "Torch"),
-    "Functional": ("Torch", "Functional", "Tensor"),
+    "Functional": ("Functional", "Torch", "Tensor"),
     "MintDistributed": ("MintDistributed",),
     "Distributed": ("Distributed",),
 }
@@ -141,7 +144,7 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
         raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
     if name.api == "__setitem__":
         target = _without_result(target)
-    return Functions(bridged(target, in_place=_works_in_place(name.api)), golden)
+    return Functions(bridged(target, in_place=_works_in_place(name.api)), _with_recorded_widths(golden, call))
 
 
 def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | None:
@@ -160,6 +163,24 @@ def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | N
         else:
             return found if name.type.startswith("Mint") else _with_torch_keywords(found)
     return None
+
+
+def _with_recorded_widths(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Return the golden function with 32-bit indices where those were recorded; torch's have 64 bits."""
+    recorded = [element.dtype for element in walk_tensors(call.forward.output)]
+    if "torch.int32" not in recorded:
+        return function
+
+    def narrowed(*args: Any, **kwargs: Any) -> Any:
+        dtypes = iter(recorded)
+
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            wanted = next(dtypes, "")
+            return tensor.int() if tensor.dtype is torch.int64 and wanted == "torch.int32" else tensor
+
+        return map_tensors(narrow, function(*args, **kwargs))
+
+    return narrowed
 
 
 def _with_torch_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
