@@ -22,11 +22,14 @@ def missing_piece(framework: str) -> str | None:
 
 
 def framework_named(name: str) -> Framework:
-    """Return the framework that dumps call ``name``. Imports torch."""
+    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
     if name == PYTORCH:
         from pytest_msprobe.frameworks.torch import TorchFramework
 
         return TorchFramework()
+    from pytest_msprobe.frameworks.mindspore.runtime import start
+
+    start()
     from pytest_msprobe.frameworks.mindspore.framework import MindSporeFramework
 
     return MindSporeFramework()

@@ -10,6 +10,7 @@ import torch
 
 from msprobe_hooks.names import Direction
 from msprobe_standards import Standard, Verdict, judge_tree, measure
+from pytest_msprobe.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.replay.difference import describe_difference
 from pytest_msprobe.replay.random_apis import RandomProperty, random_property
 from pytest_msprobe.replay.selections import accept_equal_selections, gradient_of_selection
@@ -54,13 +55,17 @@ def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = 
     if randomness is not None:
         return [_judge_random_gradients(trial, randomness)]
     golden = {"grad": _golden_gradients(trial)}
-    gradients = _present(trial.target_gradients, trial.device.get)
+    noise = cancelled(golden["grad"], trial.grad_outputs.values())
+    golden["grad"] = without_rounding(golden["grad"], noise)
+    gradients = without_rounding(_present(trial.target_gradients, trial.device.get), noise)
     # Where torch has no gradient because nothing depends on the input, others say so with zeros.
-    target = {"grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}}
+    target = {
+        "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
+    }
 
     def baseline() -> Any:
-        gradients = trial.baseline_gradients
-        return gradients and {"grad": _present(gradients, _detached)}
+        found = trial.baseline_gradients
+        return found and {"grad": without_rounding(_present(found, _detached), noise)}
 
     return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all)
 

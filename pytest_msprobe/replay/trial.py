@@ -33,7 +33,7 @@ class Setup:
     """What checks have in common: the active device, the policy and where inputs come from.
 
     ``memory_share`` is the share of the free memory that one call may use. ``measure_all`` asks for every metric of
-    every output, for tables, and not only for those that decide. ``framework`` is the one that calls were recorded with.
+    every output, for tables, and not only for those that decide. ``framework`` recorded the calls.
     """
 
     device: Device

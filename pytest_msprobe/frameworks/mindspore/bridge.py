@@ -22,9 +22,9 @@ from pytest_msprobe.replay.tree import map_leaves
 def bridged(function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
     """Return a function on CPU tensors that runs ``function`` on MindSpore's and waits for its results.
 
-    ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. Gradients are MindSpore's own,
-    for the sensitivities that arrive. Raises NotImplementedError where the device has no kernel, otherwise what
-    MindSpore raises, without its native stack.
+    ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. Gradients are
+    MindSpore's own, for the sensitivities that arrive. Raises NotImplementedError where the device has no kernel,
+    otherwise what MindSpore raises, without its native stack.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -16,17 +16,17 @@ from pytest_msprobe.replay.references.attention import npu_fusion_attention
 
 
 def softmax(input: Tensor, axis: int = -1, *, dtype: torch.dtype | None = None) -> Tensor:  # noqa: A002
-    """Exponentials divided by their sum along an axis, by default the last."""
+    """Return exponentials divided by their sum along an axis, by default the last."""
     return torch.softmax(input, axis, dtype)
 
 
 def log_softmax(logits: Tensor, axis: int = -1) -> Tensor:
-    """Logarithm of softmax along an axis, by default the last."""
+    """Return the logarithm of softmax along an axis, by default the last."""
     return torch.log_softmax(logits, axis)
 
 
 def gather(input_params: Tensor, input_indices: Tensor, axis: int, batch_dims: int = 0) -> Tensor:
-    """Slices at the indices along an axis, which the shape of the indices takes the place of."""
+    """Return slices at the indices along an axis, which the shape of the indices takes the place of."""
     if batch_dims:
         raise NotImplementedError("gather with batch_dims has no golden definition")
     picked = input_params.index_select(axis, input_indices.reshape(-1))
@@ -51,7 +51,7 @@ def _extremum(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def one_hot(indices: Tensor, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:
-    """``on_value`` where the new axis has the index, ``off_value`` elsewhere."""
+    """Return ``on_value`` where the new axis has the index, ``off_value`` elsewhere."""
     hit = (indices.unsqueeze(-1) == torch.arange(depth)).movedim(-1, axis)
     on, off = (value if isinstance(value, Tensor) else torch.tensor(value) for value in (on_value, off_value))
     return torch.where(hit, on, off)
@@ -65,7 +65,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Cross entropy of logits against class numbers or probabilities."""
+    """Return the cross entropy of logits against class numbers or probabilities."""
     target = target if target.is_floating_point() else target.long()
     return F.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
@@ -80,7 +80,7 @@ def nll_loss(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Negative log likelihood of class numbers."""
+    """Return the negative log likelihood of class numbers."""
     if label_smoothing:
         raise NotImplementedError("nll_loss with label_smoothing has no golden definition")
     return F.nll_loss(inputs, target.long(), weight, ignore_index=ignore_index, reduction=reduction)
@@ -94,14 +94,14 @@ def _loss(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, beta: float = 1.0, reduction: str = "none") -> Tensor:  # noqa: A002
-    """Squared error below ``beta``, absolute error above."""
+    """Return the squared error below ``beta``, absolute error above."""
     return F.smooth_l1_loss(input, target, beta=beta, reduction=reduction)
 
 
 def binary_cross_entropy(
     logits: Tensor, labels: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Cross entropy of probabilities, which MindSpore calls logits, against labels."""
+    """Return the cross entropy of probabilities, which MindSpore calls logits, against labels."""
     return F.binary_cross_entropy(logits, labels, weight, reduction=reduction)
 
 
@@ -112,12 +112,12 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross entropy of logits against labels."""
+    """Return the cross entropy of logits against labels."""
     return F.binary_cross_entropy_with_logits(input, target, weight, pos_weight=pos_weight, reduction=reduction)
 
 
 def kl_div(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Divergence of log probabilities from labels."""
+    """Return the divergence of log probabilities from labels."""
     return F.kl_div(logits, labels, reduction=reduction)
 
 
@@ -157,39 +157,39 @@ def _avg_pool(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def leaky_relu(input: Tensor, alpha: float = 0.2) -> Tensor:  # noqa: A002
-    """The input where it is positive, ``alpha`` times it elsewhere."""
+    """Return the input where it is positive, ``alpha`` times it elsewhere."""
     return F.leaky_relu(input, alpha)
 
 
 def flatten(input: Tensor, order: str = "C", *, start_dim: int = 1, end_dim: int = -1) -> Tensor:  # noqa: A002
-    """The input with several axes made one, by default all but the first."""
+    """Return the input with several axes made one, by default all but the first."""
     if order != "C":
         raise NotImplementedError("flatten in column order has no golden definition")
     return torch.flatten(input, start_dim, end_dim)
 
 
 def meshgrid(*inputs: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Grids of coordinates; the first two axes change places by default."""
+    """Return grids of coordinates; the first two axes change places by default."""
     return torch.meshgrid(*inputs, indexing=indexing)
 
 
 def median(input: Tensor, axis: int = -1, keepdims: bool = False) -> Any:  # noqa: A002
-    """The middle values along an axis, by default the last, and their places."""
+    """Return the middle values along an axis, by default the last, and their places."""
     return torch.median(input, axis, keepdims)
 
 
 def addn(x: Sequence[Tensor]) -> Tensor:
-    """The sum of all tensors."""
+    """Return the sum of all tensors."""
     return torch.stack(list(x)).sum(0)
 
 
 def bias_add(input_x: Tensor, bias: Tensor) -> Tensor:
-    """The input with a bias for each channel, the second axis."""
+    """Return the input with a bias for each channel, the second axis."""
     return input_x + bias.reshape(1, -1, *([1] * (input_x.dim() - 2)))
 
 
 def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """The input over its root mean square along the axes of gamma, times gamma; and one over that root."""
+    """Return the input over its root mean square along the axes of gamma, times gamma, and one over it."""
     axes = list(range(x.dim() - gamma.dim(), x.dim()))
     scale = torch.rsqrt(x.square().mean(axes, keepdim=True) + epsilon)
     return x * scale * gamma, scale
@@ -215,7 +215,7 @@ def flash_attention_score(
     input_layout: str = "BSH",
     sparse_mode: int = 0,
 ) -> Tensor:
-    """Fused attention; see ``npu_fusion_attention``, whose first output it is."""
+    """Return fused attention; see ``npu_fusion_attention``, whose first output it is."""
     if drop_mask is not None:
         raise NotImplementedError("flash_attention_score with drop_mask has no golden definition")
     return npu_fusion_attention(
@@ -240,25 +240,23 @@ def flash_attention_score(
 
 
 def tensor_transpose(self: Tensor, *axes: Any) -> Tensor:
-    """Two axes changed for each other, or all axes in a new order."""
+    """Return it with two axes changed for each other, or all axes in a new order."""
     order = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
     return self.transpose(*order) if len(axes) == 2 else self.permute(*order)
 
 
-def tensor_repeat(self: Tensor, *repeats: Any, **kwargs: Any) -> Tensor:
-    """The tensor repeated along each axis; by numpy's rule where an axis is given."""
-    if "axis" in kwargs:
-        return self.repeat_interleave(*repeats, dim=kwargs["axis"])
-    return self.repeat(*repeats)
+def tensor_repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tensor:
+    """Return the tensor repeated along each axis; by numpy's rule where an axis is given."""
+    return self.repeat(*repeats) if axis is None else self.repeat_interleave(repeats[0], dim=axis)
 
 
 def values(self: Tensor) -> Tensor:
-    """The values, as they are."""
+    """Return the values, as they are."""
     return self.clone()
 
 
 def size(self: Tensor) -> int:
-    """The number of elements: MindSpore's ``size`` is numpy's."""
+    """Return the number of elements: MindSpore's ``size`` is numpy's."""
     return self.numel()
 
 

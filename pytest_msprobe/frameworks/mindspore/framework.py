@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable
 from typing import Any
+
+import mindspore
 
 from pytest_msprobe.devices.device import Device, DeviceError
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.frameworks.framework import Functions
 from pytest_msprobe.frameworks.mindspore.names import counterpart, functions_of
+from pytest_msprobe.frameworks.mindspore.npu import MindSporeNpu
 from pytest_msprobe.frameworks.mindspore.translation import in_torch_terms
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
@@ -26,25 +27,22 @@ class MindSporeFramework:
     def device(self, devices: DeviceRegistry, name: str) -> Device:
         """Return the device of that name; ``auto`` is the NPU where there is one, else the CPU.
 
-        Raises DeviceError where MindSpore cannot be imported or does not compute there.
+        Raises DeviceError where MindSpore does not compute there.
         """
-        mindspore = _start()
-        from pytest_msprobe.frameworks.mindspore.npu import MindSporeNpu
-
         if name == "cuda":
             raise DeviceError("device 'cuda': MindSpore's calls run on npu, cpu, sim or a registered simulated device")
         if name == "npu" or (name == AUTO and mindspore.hal.is_available("Ascend")):
             return MindSporeNpu()
         device = devices.get("cpu" if name == AUTO else name)
         if device.location().type != "cpu":
-            raise DeviceError(f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them")
+            raise DeviceError(
+                f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them"
+            )
         mindspore.set_device("CPU")
         return device
 
     def describe(self, device: Device) -> str:
         """Return the versions of MindSpore and what computes."""
-        import mindspore
-
         return f"mindspore {mindspore.__version__} on {device.describe()}"
 
     def math_modes(self, device: Device) -> dict[str, str]:
@@ -62,18 +60,3 @@ class MindSporeFramework:
     ) -> Functions:
         """Return MindSpore's function as target and torch's function of the same meaning as golden."""
         return functions_of(call, references, function)
-
-
-def _start() -> Any:
-    """Import MindSpore and make each call wait for its kernels, so that an error belongs to the call that made it."""
-    # Warnings and errors of its native log repeat what exceptions say.
-    os.environ.setdefault("GLOG_v", "4")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import mindspore
-    except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceError(f"MindSpore cannot be imported: {error}; pip install pytest-msprobe[mindspore]") from error
-    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
-    mindspore.runtime.launch_blocking()
-    return mindspore

@@ -223,8 +223,8 @@ def _tensor_method(api: str) -> Callable[..., Any] | None:
 
 def _primitive(api: str) -> Callable[..., Any] | None:
     name = api.rpartition(".")[2]
-    found = getattr(ops, name, None) if name in _PRIMITIVES else None
-    return found() if inspect.isclass(found) else None  # type: ignore[no-any-return]
+    found: Any = getattr(ops, name, None) if name in _PRIMITIVES else None
+    return None if found is None else found()  # type: ignore[no-any-return]
 
 
 _FINDERS: dict[str, Callable[[str], Callable[..., Any] | None]] = {

@@ -52,5 +52,5 @@ def mindspore_dtype(dtype: torch.dtype) -> Any:
 @cache
 def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     """Return the dtype that MindSpore adds to numpy for one that numpy lacks."""
-    found = mindspore.Tensor(np.zeros(1, np.float32), mindspore_dtype(dtype)).asnumpy().dtype
-    return found  # type: ignore[no-any-return]
+    example = mindspore.Tensor(np.zeros(1, np.float32), mindspore_dtype(dtype))
+    return example.asnumpy().dtype  # type: ignore[no-any-return]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 
 import msgspec
 
@@ -24,18 +26,19 @@ _DTYPES = {
     "float8e5m2": "float8_e5m2",
     "bool_": "bool",
 }
+_NEVER: Iterator[bool] = repeat(False)
 _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 
 
 def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
-    """Return the call with torch's dtype names, and gradients for every float tensor where a backward was recorded.
+    """Return the call with torch's dtype names, and gradients for the float tensors where a backward was recorded.
 
-    MindSpore's elements do not say which tensors want a gradient.
+    MindSpore's elements do not say which tensors want a gradient; where the backward record has a null for each that
+    does not, those are left out.
     """
-    wanted = call.backward is not None
     return replace(
         call,
-        forward=_forward(call.forward, wanted),
+        forward=_forward(call.forward, call.backward),
         backward=None if call.backward is None else _backward(call.backward),
         counterpart=counterpart,
     )
@@ -55,29 +58,40 @@ def torch_dtype_name(name: str) -> str:
     return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
 
 
-def _forward(record: ForwardRecord, wanted: bool) -> ForwardRecord:
+def _forward(record: ForwardRecord, backward: BackwardRecord | None) -> ForwardRecord:
+    tensors = list(walk_tensors([*record.args, *record.kwargs.values()]))
+    found = [] if backward is None else backward.grad_inputs
+    if backward is None:
+        wanted = [False] * len(tensors)
+    elif len(found) == len(tensors) and all(map(_fits, found, tensors)):
+        wanted = [element is not None for element in found]
+    else:
+        wanted = [True] * len(tensors)
+    order = iter(wanted)
     return msgspec.structs.replace(
         record,
-        args=[_element(element, wanted) for element in record.args],
-        kwargs={key: _element(element, wanted) for key, element in record.kwargs.items()},
-        output=[_element(element, False) for element in record.output],
+        args=[_element(element, order) for element in record.args],
+        kwargs={key: _element(element, order) for key, element in record.kwargs.items()},
+        output=[_element(element) for element in record.output],
     )
+
+
+def _fits(gradient: Element, tensor: TensorElement) -> bool:
+    return gradient is None or (isinstance(gradient, TensorElement) and gradient.shape == tensor.shape)
 
 
 def _backward(record: BackwardRecord) -> BackwardRecord:
     return msgspec.structs.replace(
         record,
-        grad_outputs=[_element(element, False) for element in record.grad_outputs],
-        grad_inputs=[_element(element, False) for element in record.grad_inputs],
+        grad_outputs=[_element(element) for element in record.grad_outputs],
+        grad_inputs=[_element(element) for element in record.grad_inputs],
     )
 
 
-def _element(element: Element, wanted: bool) -> Element:
+def _element(element: Element, wanted: Iterator[bool] = _NEVER) -> Element:
     if isinstance(element, TensorElement):
         dtype = torch_dtype_name(element.dtype)
-        return msgspec.structs.replace(
-            element, dtype=dtype, requires_grad=wanted and dtype.startswith(_FLOATS)
-        )
+        return msgspec.structs.replace(element, dtype=dtype, requires_grad=next(wanted) and dtype.startswith(_FLOATS))
     if isinstance(element, ValueElement):
         if element.type != "mindspore.dtype":
             return element

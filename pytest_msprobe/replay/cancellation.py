@@ -1,0 +1,38 @@
+"""Gradients that are nothing but rounding: terms that cancel to zero, such as softmax's for equal gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+# Sums of a few thousand terms round to this many unit roundoffs of their largest term.
+_ROUNDINGS = 64.0
+
+
+def cancelled(golden: Mapping[str, torch.Tensor], arriving: Iterable[torch.Tensor]) -> dict[str, float]:
+    """Return the paths of golden gradients that are rounding alone, each with the greatest arriving gradient.
+
+    Such a gradient is, throughout, below ``_ROUNDINGS`` unit roundoffs of its own dtype times that gradient, so that
+    nothing is known of it but that it is zero: no error relative to it has a meaning.
+    """
+    scale = max((float(gradient.abs().max()) for gradient in arriving if gradient.numel()), default=0.0)
+    return {
+        path: scale
+        for path, gradient in golden.items()
+        if gradient.is_floating_point()
+        and gradient.numel()
+        and 0 <= float(gradient.abs().max()) <= _bound(gradient, scale)
+    }
+
+
+def without_rounding(gradients: Mapping[str, torch.Tensor], paths: Mapping[str, float]) -> dict[str, torch.Tensor]:
+    """Return gradients with zeros at these paths where an element is no more than rounding in its own dtype."""
+    return {
+        path: gradient.masked_fill(gradient.abs() <= _bound(gradient, paths[path]), 0.0) if path in paths else gradient
+        for path, gradient in gradients.items()
+    }
+
+
+def _bound(gradient: torch.Tensor, scale: float) -> float:
+    return _ROUNDINGS * torch.finfo(gradient.dtype).eps / 2 * scale
