@@ -1,7 +1,9 @@
-# Needs Python 3.11 and make. Everything is installed into .venv.
+# Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, beside it.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+MINDSPORE_VENV := .venv-mindspore
+MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 DEMO_REPORT := demo-report
 
 .PHONY: demo test lint bench generated_tests clean
@@ -12,8 +14,9 @@ demo: $(VENV)/installed
 	    --junitxml=$(DEMO_REPORT)/report.xml
 	@echo "JUnit report: $(DEMO_REPORT)/report.xml"
 
-test: $(VENV)/installed
+test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 	$(BIN)/pytest -n 2
+	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k "mindspore"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -36,5 +39,11 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit]'
 	@touch $@
 
+$(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MINDSPORE_VENV)
+	$(MINDSPORE_BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints.txt --group test --editable '.[torch,xdist,mindspore]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MINDSPORE_VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -22,6 +22,9 @@ def load_tensor(element: TensorElement, folder: Path) -> torch.Tensor:
     """
     path = _inside(folder, element.data_name or "")
     tensor = _read(path)
+    if element.dtype == "torch.bfloat16" and path.suffix == ".npy" and tensor.dtype is torch.float32:
+        # numpy has no bfloat16; recorders of MindSpore widen it, without loss.
+        tensor = tensor.bfloat16()
     if tuple(tensor.shape) != element.shape or tensor.dtype != dtype_named(element.dtype):
         raise DumpError(
             f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "

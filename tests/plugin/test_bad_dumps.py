@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,20 @@ def test_under_xdist_a_malformed_file_is_reported_once_before_workers_start(pyte
     assert result.stderr.str().count("the JSON ends too early") == 1
 
 
-def test_a_dump_of_another_framework_says_what_can_be_checked(
-    pytester: pytest.Pytester, write_dump: Write, records: Json
+@pytest.mark.parametrize(
+    ("framework", "remedy"),
+    [
+        ("mindspore", "MindSpore is not installed; pip install pytest-msprobe[mindspore]"),
+        ("mindtorch", "the package mindtorch is not installed"),
+    ],
+)
+def test_a_dump_of_a_framework_that_is_not_installed_names_it(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, framework: str, remedy: str
 ) -> None:
-    write_dump(records, framework="mindspore")
-    line = usage_error(pytester, "--msprobe-dump=dump.json")
-    assert "recorded with mindspore" in line
-    assert "pytorch" in line
+    if find_spec(framework) is not None:
+        pytest.skip(f"{framework} is installed")
+    write_dump(records, framework=framework)
+    assert f"recorded with {framework}, but {remedy}" in usage_error(pytester, "--msprobe-dump=dump.json")
 
 
 @pytest.mark.parametrize(

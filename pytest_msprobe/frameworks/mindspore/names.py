@@ -224,7 +224,7 @@ def _tensor_method(api: str) -> Callable[..., Any] | None:
 def _primitive(api: str) -> Callable[..., Any] | None:
     name = api.rpartition(".")[2]
     found: Any = getattr(ops, name, None) if name in _PRIMITIVES else None
-    return None if found is None else found()  # type: ignore[no-any-return]
+    return None if found is None else found()
 
 
 _FINDERS: dict[str, Callable[[str], Callable[..., Any] | None]] = {

@@ -9,26 +9,26 @@ import mindspore
 import numpy as np
 import torch
 
-# numpy has no such dtypes: their bits travel as integers.
-_AS_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.int8, torch.float8_e5m2: torch.int8}
-_FROM_BITS = {"BFloat16": torch.bfloat16, "Float8E4M3FN": torch.float8_e4m3fn, "Float8E5M2": torch.float8_e5m2}
-
 
 def to_mindspore(tensor: torch.Tensor) -> Any:
-    """Return a MindSpore tensor with a copy of a CPU tensor's values, in the same dtype and shape."""
+    """Return a MindSpore tensor with a copy of a CPU tensor's values, in the same dtype and shape.
+
+    Raises NotImplementedError where MindSpore takes no values of that dtype.
+    """
     values = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if values.dtype not in _AS_BITS:
-        return mindspore.Tensor(values.numpy())
-    bits = values.view(_AS_BITS[values.dtype]).numpy()
-    return mindspore.Tensor(bits.view(_numpy_dtype(values.dtype)))
+    if values.dtype is torch.bfloat16:
+        # numpy has no bfloat16: the bits travel as integers.
+        return mindspore.Tensor(values.view(torch.int16).numpy().view(_bfloat16()))
+    if str(values.dtype).startswith("torch.float8"):
+        raise NotImplementedError(f"MindSpore takes no values of {values.dtype} from the host")
+    return mindspore.Tensor(values.numpy())
 
 
 def to_torch(tensor: Any) -> torch.Tensor:
     """Return a CPU tensor with the values of a MindSpore tensor; waits for them."""
     values = tensor.asnumpy()
-    dtype = _FROM_BITS.get(str(tensor.dtype))
-    if dtype is not None:
-        return from_numpy(values.view(np.dtype(f"int{8 * dtype.itemsize}"))).view(dtype)
+    if str(tensor.dtype) == "BFloat16":
+        return from_numpy(values.view(np.int16)).view(torch.bfloat16)
     return from_numpy(values)
 
 
@@ -50,7 +50,7 @@ def mindspore_dtype(dtype: torch.dtype) -> Any:
 
 
 @cache
-def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """Return the dtype that MindSpore adds to numpy for one that numpy lacks."""
-    example = mindspore.Tensor(np.zeros(1, np.float32), mindspore_dtype(dtype))
+def _bfloat16() -> np.dtype[Any]:
+    """Return the dtype that MindSpore adds to numpy."""
+    example = mindspore.Tensor(np.zeros(1, np.float32), mindspore_dtype(torch.bfloat16))
     return example.asnumpy().dtype  # type: ignore[no-any-return]

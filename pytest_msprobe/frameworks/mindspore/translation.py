@@ -26,6 +26,8 @@ _DTYPES = {
     "float8e5m2": "float8_e5m2",
     "bool_": "bool",
 }
+# Where the running statistics are, through which nothing is differentiated.
+_STATISTICS = {"batch_norm": (1, 2)}
 _NEVER: Iterator[bool] = repeat(False)
 _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 
@@ -33,12 +35,12 @@ _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
     """Return the call with torch's dtype names, and gradients for the float tensors where a backward was recorded.
 
-    MindSpore's elements do not say which tensors want a gradient; where the backward record has a null for each that
-    does not, those are left out.
+    msprobe's elements of MindSpore do not say which tensors want a gradient: all do but those that have a null in the
+    backward record. This project's recorder says it.
     """
     return replace(
         call,
-        forward=_forward(call.forward, call.backward),
+        forward=_forward(call.forward, call.backward, call.name.api),
         backward=None if call.backward is None else _backward(call.backward),
         counterpart=counterpart,
     )
@@ -58,22 +60,27 @@ def torch_dtype_name(name: str) -> str:
     return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
 
 
-def _forward(record: ForwardRecord, backward: BackwardRecord | None) -> ForwardRecord:
-    tensors = list(walk_tensors([*record.args, *record.kwargs.values()]))
-    found = [] if backward is None else backward.grad_inputs
-    if backward is None:
-        wanted = [False] * len(tensors)
-    elif len(found) == len(tensors) and all(map(_fits, found, tensors)):
-        wanted = [element is not None for element in found]
-    else:
-        wanted = [True] * len(tensors)
-    order = iter(wanted)
+def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> ForwardRecord:
+    wanted = iter(_wanted(record, backward, api))
     return msgspec.structs.replace(
         record,
-        args=[_element(element, order) for element in record.args],
-        kwargs={key: _element(element, order) for key, element in record.kwargs.items()},
+        args=[_element(element, wanted) for element in record.args],
+        kwargs={key: _element(element, wanted) for key, element in record.kwargs.items()},
         output=[_element(element) for element in record.output],
     )
+
+
+def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> list[bool]:
+    """Tell for each tensor among the arguments whether its gradient is judged."""
+    tensors = list(walk_tensors([*record.args, *record.kwargs.values()]))
+    if backward is None:
+        return [False] * len(tensors)
+    if any(element.requires_grad for element in tensors):
+        return [element.requires_grad for element in tensors]
+    found = backward.grad_inputs
+    if any(found) and len(found) == len(tensors) and all(map(_fits, found, tensors)):
+        return [element is not None for element in found]
+    return [i not in _STATISTICS.get(api, ()) for i in range(len(tensors))]
 
 
 def _fits(gradient: Element, tensor: TensorElement) -> bool:

@@ -1,0 +1,103 @@
+"""Whole runs over MindSpore dumps: devices, processes, journal, failures, other frameworks beside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mindspore.calls import X, record, tensor
+
+DUMP = Path(__file__).parents[1] / "data" / "mindspore" / "statistics" / "dump.json"
+Write = Callable[..., Path]
+
+FAULTY = """
+from pytest_msprobe.devices.sim import SimDevice
+
+class Faulty(SimDevice):
+    name = "faulty"
+
+    def call(self, func, args, kwargs, *, record):
+        result = func(*args, **kwargs)
+        return result + 1 if record == "Mint.square.0.forward" else result
+
+def pytest_msprobe_register_devices(registry):
+    registry.add(Faulty())
+"""
+
+
+def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytester: pytest.Pytester) -> None:
+    arguments = (f"--msprobe-dump={DUMP}", "--msprobe-device=sim:0,3", "-n2", "-v")
+    first = pytester.runpytest_subprocess(*arguments, "--msprobe-journal=run.jsonl")
+    first.assert_outcomes(passed=50)
+    first.stdout.fnmatch_lines_random(
+        ["on mindspore * on simulated card 0 of 8 *", "on mindspore * on simulated card 3 of 8 *"]
+    )
+    lines = (pytester.path / "run.jsonl").read_text().splitlines()
+    assert len(lines) == 51
+    second = pytester.runpytest_subprocess(*arguments, "--msprobe-resume=run.jsonl")
+    assert "50 deselected" in second.stdout.str() or second.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_failure_tells_what_is_wrong_and_how_to_run_it_again(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(FAULTY)
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-device=faulty", "--msprobe-csv=out")
+    result.assert_outcomes(passed=49, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "Mint.square.0.forward is wrong",
+            "output.0 torch.float32 (2, 6, 16): fail by ulp",
+            f"Run this item alone: pytest --msprobe-dump={DUMP}::Mint.square.0.forward --msprobe-device faulty",
+        ]
+    )
+    [details] = (pytester.path / "out").glob("*details*.csv")
+    assert "Mint.square.0.forward.output.0" in details.read_text(encoding="utf-8-sig")
+
+
+def test_items_are_selected_by_the_marks_of_their_records(pytester: pytest.Pytester, write_dump: Write) -> None:
+    write_dump(record("Mint.abs+", X) | record("MintFunctional.relu", tensor(2, dtype="Float16")))
+    for expression, count in (("mindspore", 3), ("Mint and backward", 1), ("float16", 1), ("float32", 3)):
+        result = pytester.runpytest_inprocess(
+            "--msprobe-dump=dump.json", "--strict-markers", "-m", expression, "--collect-only", "-q"
+        )
+        assert len([line for line in result.outlines if "dump.json::" in line]) == count, expression
+
+
+def test_dumps_of_both_frameworks_are_checked_in_one_run(pytester: pytest.Pytester, write_dump: Write) -> None:
+    write_dump(record("Mint.abs", X))
+    torch_folder = pytester.path / "torch"
+    torch_folder.mkdir()
+    body = json.loads((pytester.path / "dump.json").read_text())
+    element = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "Max": 1.0, "Min": -1.0}
+    calls = {"Torch.abs.0.forward": {"input_args": [element], "input_kwargs": {}, "output": [element]}}
+    (torch_folder / "dump.json").write_text(json.dumps(body | {"framework": "pytorch", "data": calls}))
+    result = pytester.runpytest_inprocess("--msprobe-dump=.", "--msprobe-device=cpu")
+    result.assert_outcomes(passed=2)
+    assert "on mindspore" in result.stdout.str()
+    assert "; x86_64 CPU" in result.stdout.str() or "CPU, torch" in result.stdout.str()
+
+
+def test_a_run_over_pytorch_dumps_never_imports_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:
+    element = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3], "Max": 1.0, "Min": -1.0}
+    body = {"input_args": [element], "input_kwargs": {}, "output": [element]}
+    write_dump({"Torch.abs.0.forward": body}, framework="pytorch")
+    pytester.makeconftest(
+        "import sys\n\ndef pytest_sessionfinish():\n    print('imported:', 'mindspore' in sys.modules)\n"
+    )
+    result = pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "-s")
+    result.assert_outcomes(passed=1)
+    assert "imported: False" in result.stdout.str()
+
+
+def test_collecting_a_mindspore_dump_imports_neither_framework(pytester: pytest.Pytester, write_dump: Write) -> None:
+    path = write_dump(record("Mint.abs", X))
+    code = (
+        f"import sys, pytest; pytest.main(['--collect-only', '-q', {str(path)!r}]); "
+        "print({'torch', 'mindspore'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=pytester.path)
+    assert done.stdout.splitlines()[-1] == "set()"
