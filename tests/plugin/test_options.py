@@ -62,7 +62,7 @@ def test_the_level_of_a_policy_is_shown_and_has_an_ini_twin(
         (
             "policy",
             "lenient",
-            "'lenient': neither a file nor a known policy; known are default, msprobe-1.2, msprobe-26",
+            "'lenient': neither a file nor a known policy; known are default, mindspore-1.2, msprobe-1.2, msprobe-26",
         ),
         ("level", "L3", "'L3': allowed are L0, L1, L2"),
         ("seed", "lucky", "'lucky': wants a whole number"),

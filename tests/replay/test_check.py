@@ -104,7 +104,7 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it(
         dtypes.append(first.dtype)
         return original(first, *args, **kwargs)
 
-    monkeypatch.setattr("pytest_msprobe.replay.check.resolve", lambda *_, **__: counting)
+    monkeypatch.setattr("pytest_msprobe.frameworks.torch.resolve", lambda *_, **__: counting)
     replay = Replay(call, Setup(Noisy(), default_policy))
     replay.forward()
     assert dtypes.count(torch.float64) == 1

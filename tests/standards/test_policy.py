@@ -160,7 +160,7 @@ def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Pa
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown policy 'strict' \(known: default, msprobe-1.2, msprobe-26, or"):
+    with pytest.raises(ValueError, match=r"unknown policy 'strict' \(known: default, mindspore-1.2, msprobe-1.2, msprobe-26, or"):
         Policy.load("strict")
 
 
@@ -186,6 +186,6 @@ def test_an_apis_rule_is_unique_within_its_conditions() -> None:
     seen: dict[object, int] = {}
     for number, rule in enumerate(policy.rules):
         for api in rule.apis or ():
-            condition = (api, rule.output, rule.input, rule.backward)
+            condition = (api, rule.output, rule.input, rule.backward, rule.framework, rule.device)
             assert condition not in seen, f"{api} is in rules {seen[condition]} and {number}"
             seen[condition] = number
