@@ -43,6 +43,26 @@ def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytest
     assert "50 deselected" in second.stdout.str() or second.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
+def test_a_test_records_its_calls_and_checks_them_at_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import mindspore
+        import numpy as np
+        import pytest
+        from mindspore import mint
+
+        @pytest.mark.msprobe_record(framework="mindspore")
+        def test_step(msprobe_dump):
+            x = mindspore.Tensor(np.ones((3, 4), np.float32))
+            mindspore.grad(lambda x: mint.tanh(x).sum())(x)
+            results = msprobe_dump.check()
+            assert {result.record for result in results} >= {"Mint.tanh.0.forward", "Mint.tanh.0.backward"}
+            assert {result.verdict.outcome for result in results} == {"pass"}
+        """
+    )
+    pytester.runpytest_inprocess("--msprobe-device=cpu").assert_outcomes(passed=1)
+
+
 def test_a_failure_tells_what_is_wrong_and_how_to_run_it_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTY)
     result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-device=faulty", "--msprobe-csv=out")

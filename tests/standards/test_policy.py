@@ -160,7 +160,9 @@ def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Pa
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown policy 'strict' \(known: default, mindspore-1.2, msprobe-1.2, msprobe-26, or"):
+    with pytest.raises(
+        ValueError, match=r"unknown policy 'strict' \(known: default, mindspore-1.2, msprobe-1.2, msprobe-26, or"
+    ):
         Policy.load("strict")
 
 

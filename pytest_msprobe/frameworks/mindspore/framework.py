@@ -13,6 +13,7 @@ from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.frameworks.framework import Functions
 from pytest_msprobe.frameworks.mindspore.names import counterpart, functions_of
 from pytest_msprobe.frameworks.mindspore.npu import MindSporeNpu
+from pytest_msprobe.frameworks.mindspore.runtime import use
 from pytest_msprobe.frameworks.mindspore.translation import in_torch_terms
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
@@ -38,7 +39,7 @@ class MindSporeFramework:
             raise DeviceError(
                 f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them"
             )
-        mindspore.set_device("CPU")
+        use("CPU", 0)
         return device
 
     def describe(self, device: Device) -> str:

@@ -8,6 +8,7 @@ import mindspore
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.frameworks.mindspore.runtime import use
 
 
 class MindSporeNpu(CpuDevice):
@@ -24,11 +25,7 @@ class MindSporeNpu(CpuDevice):
 
     def activate(self, index: int) -> None:
         """Make the card current for this process. Raises DeviceError where it cannot be started."""
-        try:
-            mindspore.set_device("Ascend", index)
-            mindspore.runtime.synchronize()
-        except (RuntimeError, ValueError) as error:
-            raise DeviceError(f"device npu:{index} cannot be started: {error}") from error
+        use("Ascend", index)
         self.index = index
 
     def describe(self) -> str:
