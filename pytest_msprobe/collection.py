@@ -15,7 +15,7 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.reader import Dump, find_dumps, read_dump
-from pytest_msprobe.frameworks.registry import missing_piece
+from pytest_msprobe.frameworks.registry import PYTORCH, missing_piece
 from pytest_msprobe.item import DumpItem, RecordItem
 from pytest_msprobe.options import Mode, Options, options_key
 from pytest_msprobe.overflow.items import overflow_items
@@ -38,6 +38,17 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
         return {path: _checkable(read_dump(path), options.mode) for path in dumps}
     except DumpError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def first_framework(config: pytest.Config, options: Options) -> str:
+    """Return the framework of the first dump that is named, before any is collected; PyTorch where none can be read."""
+    texts = [*options.dumps, *(argument for argument in config.args if ".json" in argument)]
+    try:
+        path = next(argument.partition("::")[0] for text in texts for argument in _arguments(config, text))
+        return read_dump(Path(path)).framework
+    except (DumpError, StopIteration):
+        # The run itself tells what is wrong with it.
+        return PYTORCH
 
 
 def _checkable(dump: Dump, mode: Mode) -> Dump:

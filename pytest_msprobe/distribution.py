@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.collection import dumps_key, first_framework
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
@@ -87,19 +87,21 @@ def worker_count(config: pytest.Config) -> int | None:
     if choice.indices:
         return len(choice.indices)
     if choice.name in (AUTO, "npu", "cuda"):
-        return _count_elsewhere(choice.name)
+        return _count_elsewhere(choice.name, first_framework(config, options))
     try:
         return config.stash[devices_key].get(choice.name).count()
     except DeviceError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def _count_elsewhere(name: str) -> int | None:
+def _count_elsewhere(name: str, framework: str) -> int | None:
     code = (
         "import json, sys; from pytest_msprobe.devices.registry import DeviceRegistry\n"
-        "device = DeviceRegistry().get(sys.argv[1]); print(json.dumps([device.name, device.count()]))"
+        "from pytest_msprobe.frameworks.registry import framework_named\n"
+        "device = framework_named(sys.argv[2]).device(DeviceRegistry(), sys.argv[1])\n"
+        "print(json.dumps([device.name, device.count()]))"
     )
-    done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, name, framework], capture_output=True, text=True, check=False)
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise pytest.UsageError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
