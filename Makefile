@@ -42,7 +42,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE_VENV)
 	$(MINDSPORE_BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints.txt --group test --editable '.[torch,xdist,mindspore]'
+	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints.txt --group mindspore-tests --editable '.[torch,xdist,mindspore]'
 	@touch $@
 
 clean:
