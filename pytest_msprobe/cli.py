@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
-_COMMANDS: dict[str, str] = {"report": "make reports from the journal of a run, also of one that died"}
+_COMMANDS: dict[str, str] = {
+    "replay": "judge saved failing cases again, on any device",
+    "report": "make reports from the journal of a run, also of one that died",
+}
 
 
 class CommandError(Exception):

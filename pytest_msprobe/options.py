@@ -12,9 +12,13 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.cases import options as cases
+from pytest_msprobe.cases.options import SaveOptions, read_save_options
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+from pytest_msprobe.explore import options as explore
+from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
 
 Mode = Literal["check"]
 RealData = Literal["auto", "never"]
@@ -54,6 +58,8 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    save: SaveOptions | None
+    explore: ExploreOptions | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -110,6 +116,8 @@ def add_options(parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
+    cases.add_options(group)
+    explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
@@ -146,6 +154,8 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        save=read_save_options(config),
+        explore=read_explore_options(config),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -53,10 +54,16 @@ class Worker:
             replay = self._replay(dump, record)
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
-        if record.endswith(".backward"):
+        direction = parse_api_name(record).direction
+        if direction == "backward":
             self.forget()
-            return replay.backward()
-        return replay.forward()
+        result = replay.judge(direction)
+        if self._options.save is not None and result.verdict.outcome == "fail":
+            from pytest_msprobe.cases.saving import origin_of, save_case
+
+            origin = origin_of(dump, record, self._options.policy, self._options.level)
+            return replace(result, saved=(save_case(replay, result, origin, self._options.save),))
+        return result
 
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""

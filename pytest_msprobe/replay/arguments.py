@@ -61,22 +61,25 @@ def _is_rounded(value: Any) -> bool:
     return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
 
 
-def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:
+def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSource | None = None) -> Arguments:
     """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
+
+    Tensors that a ``source`` gives are taken as they are.
 
     Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
     """
     record = call.forward
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
-    source = tensor_source(call, seed=seed, real_data=real_data)
+    given = source is not None
+    source = source or tensor_source(call, seed=seed, real_data=real_data)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
     if call.name.api in _CLASS_TARGETS:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     recorded = [*record.args, *record.kwargs.values()]
-    drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(recorded))
-    if drawn:
+    real = real_data and any(tensor.data_name for tensor in walk_tensors(recorded))
+    if not (given or real):
         args, kwargs = constrain(call.name.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
 

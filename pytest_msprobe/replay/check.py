@@ -14,7 +14,7 @@ from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict, worst
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.replay.arguments import build_arguments, tensor_source
+from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.gradients import grad_outputs
@@ -38,11 +38,19 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 
 
 class Replay:
-    """One call being checked. What both directions need is computed once and kept until the replay is dropped."""
+    """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    def __init__(self, call: Call, setup: Setup) -> None:
+    ``source`` gives the call's tensors, by element and path, in place of those that the setup says.
+    """
+
+    def __init__(self, call: Call, setup: Setup, source: TensorSource | None = None) -> None:
         self.call = call
-        self._setup = setup
+        self.setup = setup
+        self._source = source
+
+    def judge(self, direction: Direction) -> DirectionResult:
+        """Check the record of one direction."""
+        return self.forward() if direction == "forward" else self.backward()
 
     def forward(self) -> DirectionResult:
         """Check the forward record."""
@@ -58,36 +66,37 @@ class Replay:
             warnings.simplefilter("ignore")
             return settle(
                 f"{self.call.name.key}.{direction}",
-                lambda: judge(self._trial, self._select, measure_all=self._setup.measure_all),
+                lambda: judge(self.trial, self._select, measure_all=self.setup.measure_all),
             )
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
-            return self._setup.policy.select(
+            return self.setup.policy.select(
                 self.call.name.api,
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
                 backward=direction == "backward",
-                scalars=self._trial.subject.arguments.has_rounded_scalars,
+                scalars=self.trial.subject.arguments.has_rounded_scalars,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
-        return self._trial.subject.arguments.tensor_dtypes
+        return self.trial.subject.arguments.tensor_dtypes
 
     @functools.cached_property
-    def _trial(self) -> Trial:
-        call, setup = self.call, self._setup
+    def trial(self) -> Trial:
+        """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
         golden = resolve(call.name, setup.references)
         on_npu = setup.device.name == "npu"
         target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
         require_memory(call, setup.memory_share)
-        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
-        source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
+        source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
         subject = Subject(
             key=call.name.key,

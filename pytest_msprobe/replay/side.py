@@ -11,6 +11,7 @@ import torch
 
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.replay.strides import as_laid_out
 from pytest_msprobe.replay.tree import map_with_paths, tensors_with_paths
 
 
@@ -139,7 +140,7 @@ def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_lea
         return side.location if isinstance(leaf, DeviceArgument) else leaf
 
     def _place_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
-        tensor = side.place(leaf)
+        tensor = as_laid_out(side.place, leaf)
         if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
             placed.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from pytest_msprobe.cases.options import format_size
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import Start
 
@@ -26,6 +29,8 @@ class Summary:
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
+        self._saved: Counter[str] = Counter()
+        self._saved_bytes = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -36,11 +41,21 @@ class Summary:
             return
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
+        for saved in plain["saved"]:
+            self._count_saved(saved)
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
             entry = (verdict["margin"], plain["record"], verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
+
+    def _count_saved(self, saved: dict[str, Any]) -> None:
+        self._saved_bytes += saved["size"]
+        if saved["problem"]:
+            self._saved[f"not saved: {saved['problem']}"] += 1
+            return
+        left_out = f" without {', '.join(saved['left_out'])}: no room" if saved["left_out"] else ""
+        self._saved[f"saved in {Path(saved['folder']).parent}{left_out}"] += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
@@ -59,6 +74,9 @@ class Summary:
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        if self._saved:
+            lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
+        lines += [f"  {count} {text}" for text, count in self._saved.most_common()]
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
