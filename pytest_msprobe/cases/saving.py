@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -26,11 +25,10 @@ from pytest_msprobe.cases.options import SaveOptions, format_size
 from pytest_msprobe.cases.tensors import describe, write_tensors
 from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.devices.math_modes import math_modes
-from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.failures import describe_error
 from pytest_msprobe.replay.judging import produced
-from pytest_msprobe.replay.tree import map_leaves, tensors_with_paths
+from pytest_msprobe.replay.tree import tensors_with_paths
 from pytest_msprobe.results import DirectionResult, SavedCase
 
 _LOCK_NAME = ".lock"
@@ -122,20 +120,10 @@ def case_name(record: str, origin: Origin, seed: int) -> str:
 def input_tensors(replay: Replay, direction: Direction) -> dict[str, torch.Tensor]:
     """Return the tensors that one direction of a call computed with, by path."""
     trial = replay.trial
-    tensors = dict(argument_tensors(trial.subject.arguments))
+    tensors = dict(trial.subject.arguments.tensors())
     if direction == "backward":
         tensors |= {f"grad.{path}": gradient for path, gradient in trial.grad_outputs.items()}
     return tensors
-
-
-def argument_tensors(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors among arguments, and their numpy arrays as tensors, with their paths."""
-    for name, tree in (("args", arguments.args), ("kwargs", arguments.kwargs)):
-        yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
-
-
-def _as_tensor(leaf: Any) -> Any:
-    return torch.from_numpy(leaf) if type(leaf).__name__ == "ndarray" else leaf
 
 
 def _results(replay: Replay, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from msprobe_hooks.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
@@ -17,7 +18,7 @@ from pytest_msprobe.replay.dtypes import dtype_named
 from pytest_msprobe.replay.random_inputs import random_tensor, stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tensor_files import load_tensor
-from pytest_msprobe.replay.tree import tensors_with_paths
+from pytest_msprobe.replay.tree import map_leaves, tensors_with_paths
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
@@ -44,6 +45,11 @@ class Arguments:
     kwargs: dict[str, Any]
     differentiable: frozenset[str]
 
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, and the numpy arrays as tensors, with their paths: ``args.0``, ``kwargs.weight``."""
+        for name, tree in (("args", self.args), ("kwargs", self.kwargs)):
+            yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
+
     @property
     def tensor_dtypes(self) -> frozenset[torch.dtype]:
         """The dtypes of all tensors among the arguments, nested ones included."""
@@ -53,6 +59,10 @@ class Arguments:
     def has_rounded_scalars(self) -> bool:
         """Whether a number is passed that a device may round before it computes: any but a power of two."""
         return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
+
+
+def _as_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _is_rounded(value: Any) -> bool:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from pytest_msprobe.cases.case import CaseError, read_case
 from pytest_msprobe.cases.options import SaveOptions
 from pytest_msprobe.cases.replaying import replay_case
-from pytest_msprobe.cases.saving import argument_tensors, case_name, save_case
+from pytest_msprobe.cases.saving import case_name, save_case
 from pytest_msprobe.cases.tensors import describe, read_tensor, write_tensors
-from pytest_msprobe.replay.arguments import DeviceArgument
+from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.replay.strides import has_gaps
 from pytest_msprobe.replay.trial import Setup
 from tests.cases.conftest import SOFTMAX, element, forward
@@ -166,10 +166,8 @@ def replace_tensors(case: Any, tensors: Any) -> Any:
 
 
 def test_numpy_arguments_are_saved_as_tensors(replay: Any) -> None:
-    from pytest_msprobe.replay.arguments import Arguments
-
     array = torch.arange(3).numpy()
-    assert [path for path, _ in argument_tensors(Arguments((array,), {"x": [array]}, frozenset()))] == [
+    assert [path for path, _ in Arguments((array,), {"x": [array]}, frozenset()).tensors()] == [
         "args.0",
         "kwargs.x.0",
     ]
