@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from msprobe_hooks.errors import RecordError
@@ -22,6 +23,7 @@ from pytest_msprobe.results import DirectionResult, Start
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
+    from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
     from pytest_msprobe.replay.check import Replay
@@ -59,11 +61,37 @@ class Worker:
             self.forget()
         result = replay.judge(direction)
         if self._options.save is not None and result.verdict.outcome == "fail":
-            from pytest_msprobe.cases.saving import origin_of, save_case
-
-            origin = origin_of(dump, record, self._options.policy, self._options.level)
-            return replace(result, saved=(save_case(replay, result, origin, self._options.save),))
+            result = self._saved(dump, replay, result)
+        if self._options.explore is not None and result.verdict.outcome != "skip":
+            result = self._explored(dump, replay, result, self._options.explore)
         return result
+
+    def _saved(self, dump: Dump, replay: Replay, result: DirectionResult, body: bytes | None = None) -> DirectionResult:
+        """Save a failing result's case and say so; ``body`` is the forward record of an explored input."""
+        if self._options.save is None:
+            return result
+        from pytest_msprobe.cases.saving import origin_of, save_case
+
+        origin = origin_of(dump, result.record, self._options.policy, self._options.level, explored=body)
+        return replace(result, saved=(*result.saved, save_case(replay, result, origin, self._options.save)))
+
+    def _explored(
+        self, dump: Dump, replay: Replay, recorded: DirectionResult, options: ExploreOptions
+    ) -> DirectionResult:
+        """Try inputs around the recorded one; the result is that of one that fails, where the recorded one does not."""
+        from pytest_msprobe.explore.exploring import explore
+        from pytest_msprobe.explore.snippet import explored_text
+
+        body = msgspec.json.decode(dump.records[replay.call.forward.name])
+        exploration = explore(replay, body, recorded, options)
+        found = exploration.finding
+        if found is None:
+            return replace(recorded, explored=exploration.judged)
+        failed = recorded.verdict.outcome == "fail"
+        note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
+        result = replace(recorded if failed else found.result, notes=(note,), explored=exploration.judged)
+        saved = self._saved(dump, found.replay, replace(found.result, notes=(note,)), found.body).saved
+        return replace(result, saved=(*result.saved, *saved))
 
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""

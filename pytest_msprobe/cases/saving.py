@@ -52,11 +52,12 @@ class Origin:
     explored: bool = False
 
 
-def origin_of(dump: Dump, record: str, policy: str, level: str | None) -> Origin:
-    """Return the origin of a record's own inputs."""
+def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> Origin:
+    """Return the origin of a record's own inputs, or of explored ones with the body of their forward record."""
     key = record.rpartition(".")[0]
+    forward = dump.records[f"{key}.forward"] if explored is None else msgspec.Raw(explored)
     backward = dump.records.get(f"{key}.backward", NO_RECORD)
-    return Origin(dump.path, dump.records[f"{key}.forward"], backward, policy, level)
+    return Origin(dump.path, forward, backward, policy, level, explored is not None)
 
 
 def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
@@ -84,7 +85,7 @@ def _save(replay: Replay, result: DirectionResult, origin: Origin, options: Save
     direction: Direction = "backward" if result.record.endswith(".backward") else "forward"
     folder = options.folder / case_name(result.record, origin, replay.setup.seed)
     room = min(options.case_limit, options.folder_limit - _used(options.folder, besides=folder))
-    inputs, results = input_tensors(replay, direction), _results(replay, direction)
+    inputs, results = replay.input_tensors(direction), _results(replay, direction)
     case = Case(
         record=result.record,
         inputs="explored" if origin.explored else "recorded",
@@ -115,15 +116,6 @@ def case_name(record: str, origin: Origin, seed: int) -> str:
     slug = _UNREADABLE.sub("_", record).strip(".-_")[:_SLUG_LENGTH] or "case"
     text = "\0".join([os.fspath(origin.dump), record, str(seed), str(origin.explored)])
     return f"{slug}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
-
-
-def input_tensors(replay: Replay, direction: Direction) -> dict[str, torch.Tensor]:
-    """Return the tensors that one direction of a call computed with, by path."""
-    trial = replay.trial
-    tensors = dict(trial.subject.arguments.tensors())
-    if direction == "backward":
-        tensors |= {f"grad.{path}": gradient for path, gradient in trial.grad_outputs.items()}
-    return tensors
 
 
 def _results(replay: Replay, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
@@ -20,11 +21,13 @@ from hypothesis.errors import HypothesisException
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import TensorElement, forward_record, walk_tensors
+from msprobe_standards import Verdict
 from pytest_msprobe.explore.options import ExploreOptions
+from pytest_msprobe.explore.shortening import Tensors, shorten
 from pytest_msprobe.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
-from pytest_msprobe.explore.values import Drawing, drawings
+from pytest_msprobe.explore.values import Drawing, Special, drawings
 from pytest_msprobe.replay.arguments import build_arguments
-from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.call import Call, operation
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.constraints import constrain
 from pytest_msprobe.replay.failures import describe_error
@@ -37,6 +40,9 @@ from pytest_msprobe.results import DirectionResult
 # Sizes that are drawn beside the smallest and the recorded one; more elements than this are not drawn.
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
 _MOST_ELEMENTS = 2**16
+
+# The standards of what is computed element by element. All else sums.
+_OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,18 @@ class _TimeUpError(BaseException):
 
 
 def explore(
-    replay: Replay, body: Mapping[str, Any], direction: Direction, options: ExploreOptions, wanted: str = ""
+    replay: Replay,
+    body: Mapping[str, Any],
+    recorded: DirectionResult,
+    options: ExploreOptions,
 ) -> Exploration:
-    """Try inputs around those of a replayed call, whose forward record has this body.
+    """Try inputs around those of a replayed call, whose forward record has this body and came out as ``recorded``.
 
-    ``wanted`` is the standard that an input must fail by, as the recorded one does; empty where any will do. The inputs
+    Where the recorded input failed, an input must fail as that one does; any failure will do otherwise. The inputs
     depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
     """
+    direction: Direction = "backward" if recorded.record.endswith(".backward") else "forward"
+    wanted = _kind(recorded.verdict) if recorded.verdict.outcome == "fail" else None
     search = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
     if search.is_random:
         return search.found
@@ -88,11 +99,13 @@ def explore(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            plans = _plans(replay, search.smallest_sizes(), direction)
+            rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
+            plans = _plans(replay, search.smallest_sizes(), direction, rounds_once=rounds_once)
             _run(search, plans, key, options.examples)
         except (_WrongError, _TimeUpError, HypothesisException):
             # The search has kept the smallest input; that none could be drawn is told by the number of judged ones.
             pass
+        search.shorten()
     return search.found
 
 
@@ -137,28 +150,39 @@ class _DatabaseOfRecord(ExampleDatabase):
         self._database.delete(self._prefix + key, value)
 
 
-def _plans(replay: Replay, smallest: Sizes, direction: Direction) -> st.SearchStrategy[Plan]:
+def _plans(replay: Replay, smallest: Sizes, direction: Direction, *, rounds_once: bool) -> st.SearchStrategy[Plan]:
     forward, backward = replay.call.forward, replay.call.backward
     elements = dict(_tensor_elements([*forward.args], "args"))
     elements |= dict(_tensor_elements(forward.kwargs, "kwargs"))
     arriving = list(walk_tensors(backward.grad_outputs)) if backward is not None and direction == "backward" else []
 
+    modes: tuple[Special, ...] = ("none", _special(operation(replay.call.name.api), rounds_once=rounds_once))
     strategies = {
-        special: {path: drawings(element, special=special) for path, element in elements.items()}
-        for special in (False, True)
+        special: {path: drawings(element, special=special) for path, element in elements.items()} for special in modes
     }
-    gradients = {special: [drawings(element, special=special) for element in arriving] for special in (False, True)}
+    gradients = {special: [drawings(element, special=special) for element in arriving] for special in modes}
 
     @st.composite
     def plans(draw: st.DrawFn) -> Plan:
         sizes = {size: draw(st.sampled_from(_sizes(size, low))) for size, low in smallest.items()}
         if sizes and draw(st.integers(0, 15)) == 15:
             sizes[draw(st.sampled_from(sorted(sizes)))] = 0
-        special = draw(st.booleans())
+        special = draw(st.sampled_from(modes))
         arguments = {path: draw(strategy) for path, strategy in strategies[special].items()}
         return Plan(sizes, arguments, tuple(map(draw, gradients[special])))
 
     return plans()
+
+
+def _kind(verdict: Verdict) -> tuple[str, bool]:
+    """Return what two failures must share to be shrunk into each other: the standard, and whether it is about NaN."""
+    return verdict.standard, "nonfinite_mismatch" in verdict.metrics
+
+
+def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
+    """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
+    verdict = result.verdict
+    return verdict.outcome == "skip" or (verdict.standard == "run" and candidate.trial.baseline is None)
 
 
 def _drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
@@ -174,6 +198,12 @@ def _drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
         # The rules for drawn tensors know no sizes of zero.
         raise Skip(SkipReason.REJECTED_INPUTS, describe_error(error)) from None
     return dict(replace(drawn, args=args, kwargs=kwargs).tensors())
+
+
+def _special(name: str, *, rounds_once: bool) -> Special:
+    if "conv" in name:
+        return "finite"
+    return "all" if rounds_once else "safe"
 
 
 def _elements(call: Call) -> int:
@@ -207,7 +237,7 @@ class _Search:
     body: Mapping[str, Any]
     direction: Direction
     end: float
-    wanted: str
+    wanted: tuple[str, bool] | None
     found: Exploration = field(default_factory=Exploration)
     smallest: tuple[int, int] = (0, 0)
     fewest: int = 0
@@ -243,15 +273,37 @@ class _Search:
         except (Skip, RecordError):
             return False
         result = candidate.judge(self.direction)
-        verdict = result.verdict
-        if verdict.outcome == "skip" or (verdict.standard == "run" and candidate.trial.baseline is None):
+        if _is_refused(candidate, result):
             return False
         self.found.judged += 1
-        if verdict.outcome == "fail" and verdict.standard == (self.wanted or verdict.standard):
-            self.wanted = verdict.standard
+        if self._is_wanted(result):
+            self.wanted = _kind(result.verdict)
             self._keep(Finding(msgspec.json.encode(body), candidate, result))
             raise _WrongError
         return True
+
+    def _is_wanted(self, result: DirectionResult) -> bool:
+        # Of one kind, so that shrinking does not slip from one fault to another.
+        verdict = result.verdict
+        return verdict.outcome == "fail" and self.wanted in (None, _kind(verdict))
+
+    def shorten(self) -> None:
+        """Make the values of the finding short, if there is one, in what is left of the time."""
+        finding = self.found.finding
+        if finding is None:
+            return
+
+        def fails(tensors: Tensors) -> bool:
+            self._watch_time()
+            candidate = Replay(finding.replay.call, self.replay.setup, lambda _, path: tensors[path])
+            result = candidate.judge(self.direction)
+            if _is_refused(candidate, result) or not self._is_wanted(result):
+                return False
+            self.found.finding = Finding(finding.body, candidate, result)
+            return True
+
+        with contextlib.suppress(_TimeUpError):
+            shorten(finding.replay.input_tensors(self.direction), fails)
 
     def _keep(self, finding: Finding) -> None:
         tensors = [tensor for _, tensor in finding.replay.trial.subject.arguments.tensors()]

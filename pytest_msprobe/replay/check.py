@@ -60,6 +60,16 @@ class Replay:
         """Check the backward record, running the forward call first where that has not been done."""
         return self._settle("backward", judge_backward)
 
+    def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.
+
+        Raises Skip and TargetError where the gradients that arrive cannot be made.
+        """
+        tensors = dict(self.trial.subject.arguments.tensors())
+        if direction == "backward":
+            tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
+        return tensors
+
     def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.

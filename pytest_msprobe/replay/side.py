@@ -72,7 +72,7 @@ def run_forward(
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
     wanted = arguments.differentiable if differentiate else frozenset()
-    placed = _place(arguments, side, wanted, copy_leaves=_may_work_in_place(operation, arguments))
+    placed = _place(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
     versions = {path: tensor._version for path, tensor in placed.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
         output = side.invoke(function, placed.args, placed.kwargs, record=record)
@@ -159,7 +159,8 @@ _INPLACE_OPERATORS = frozenset(
 )
 
 
-def _may_work_in_place(operation: str, arguments: Arguments) -> bool:
+def may_work_in_place(operation: str, arguments: Arguments) -> bool:
+    """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")

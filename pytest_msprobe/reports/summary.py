@@ -31,6 +31,7 @@ class Summary:
         self._worst: list[tuple[float, str, str]] = []
         self._saved: Counter[str] = Counter()
         self._saved_bytes = 0
+        self._explored: list[int] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -41,6 +42,8 @@ class Summary:
             return
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
+        if plain["explored"] is not None:
+            self._explored.append(plain["explored"])
         for saved in plain["saved"]:
             self._count_saved(saved)
         if plain["skip"] is not None:
@@ -74,6 +77,10 @@ class Summary:
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        if self._explored:
+            none = self._explored.count(0)
+            without = f"; {none} had none that could be judged" if none else ""
+            lines.append(f"{sum(self._explored)} inputs explored around {len(self._explored)} records{without}")
         if self._saved:
             lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
         lines += [f"  {count} {text}" for text, count in self._saved.most_common()]
