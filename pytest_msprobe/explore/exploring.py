@@ -23,35 +23,22 @@ from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import TensorElement, forward_record, walk_tensors
 from msprobe_standards import Verdict
 from pytest_msprobe.explore.options import ExploreOptions
+from pytest_msprobe.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.explore.shortening import Tensors, shorten
 from pytest_msprobe.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
-from pytest_msprobe.explore.values import Drawing, Special, drawings
-from pytest_msprobe.replay.arguments import build_arguments
-from pytest_msprobe.replay.call import Call, operation
+from pytest_msprobe.explore.values import Drawing
+from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.constraints import constrain
-from pytest_msprobe.replay.failures import describe_error
 from pytest_msprobe.replay.random_apis import random_property
 from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.replay.trial import REFUSALS
 from pytest_msprobe.results import DirectionResult
 
-# Sizes that are drawn beside the smallest and the recorded one; more elements than this are not drawn.
-_SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
+# More elements than this are not drawn.
 _MOST_ELEMENTS = 2**16
 
 # The standards of what is computed element by element. All else sums.
 _OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One input as drawn: what recorded sizes become, and the drawing of each tensor, gradients that arrive last."""
-
-    sizes: Sizes
-    arguments: Mapping[str, Drawing]
-    gradients: tuple[Drawing, ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ def explore(
         warnings.simplefilter("ignore")
         try:
             rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
-            plans = _plans(replay, search.smallest_sizes(), direction, rounds_once=rounds_once)
+            plans = plans_around(replay.call, search.smallest_sizes(), direction, rounds_once=rounds_once)
             _run(search, plans, key, options.examples)
         except (_WrongError, _TimeUpError, HypothesisException):
             # The search has kept the smallest input; that none could be drawn is told by the number of judged ones.
@@ -150,60 +137,9 @@ class _DatabaseOfRecord(ExampleDatabase):
         self._database.delete(self._prefix + key, value)
 
 
-def _plans(replay: Replay, smallest: Sizes, direction: Direction, *, rounds_once: bool) -> st.SearchStrategy[Plan]:
-    forward, backward = replay.call.forward, replay.call.backward
-    elements = dict(_tensor_elements([*forward.args], "args"))
-    elements |= dict(_tensor_elements(forward.kwargs, "kwargs"))
-    arriving = list(walk_tensors(backward.grad_outputs)) if backward is not None and direction == "backward" else []
-
-    modes: tuple[Special, ...] = ("none", _special(operation(replay.call.name.api), rounds_once=rounds_once))
-    strategies = {
-        special: {path: drawings(element, special=special) for path, element in elements.items()} for special in modes
-    }
-    gradients = {special: [drawings(element, special=special) for element in arriving] for special in modes}
-
-    @st.composite
-    def plans(draw: st.DrawFn) -> Plan:
-        sizes = {size: draw(st.sampled_from(_sizes(size, low))) for size, low in smallest.items()}
-        if sizes and draw(st.integers(0, 15)) == 15:
-            sizes[draw(st.sampled_from(sorted(sizes)))] = 0
-        special = draw(st.sampled_from(modes))
-        arguments = {path: draw(strategy) for path, strategy in strategies[special].items()}
-        return Plan(sizes, arguments, tuple(map(draw, gradients[special])))
-
-    return plans()
-
-
 def _kind(verdict: Verdict) -> tuple[str, bool]:
     """Return what two failures must share to be shrunk into each other: the standard, and whether it is about NaN."""
     return verdict.standard, "nonfinite_mismatch" in verdict.metrics
-
-
-def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
-    """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
-    verdict = result.verdict
-    return verdict.outcome == "skip" or (verdict.standard == "run" and candidate.trial.baseline is None)
-
-
-def _drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
-    """Return the tensors of a plan by path, mended as drawn ones are. Raises Skip where nothing can be made of it."""
-
-    def source(element: TensorElement, path: str) -> torch.Tensor:
-        return plan.arguments.get(path, Drawing()).tensor(element)
-
-    try:
-        drawn = build_arguments(call, seed=0, real_data=False, source=source)
-        args, kwargs = constrain(call.name.api, drawn.args, drawn.kwargs, seed=0)
-    except REFUSALS as error:
-        # The rules for drawn tensors know no sizes of zero.
-        raise Skip(SkipReason.REJECTED_INPUTS, describe_error(error)) from None
-    return dict(replace(drawn, args=args, kwargs=kwargs).tensors())
-
-
-def _special(name: str, *, rounds_once: bool) -> Special:
-    if "conv" in name:
-        return "finite"
-    return "all" if rounds_once else "safe"
 
 
 def _elements(call: Call) -> int:
@@ -211,22 +147,16 @@ def _elements(call: Call) -> int:
     return sum(math.prod(tensor.shape) for tensor in tensors)
 
 
-def _sizes(size: int, smallest: int) -> list[int]:
-    return [smallest, *(other for other in _SIZES if smallest < other < size), size]
+def _only_drifts(verdict: Verdict) -> bool:
+    """Tell whether nothing but a drift is wrong: it is certain for independent errors only, not for repeated values."""
+    broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
+    return broken == {"gain_error"}
 
 
-def _tensor_elements(element: Any, path: str) -> Any:
-    if isinstance(element, TensorElement):
-        yield path, element
-    members = getattr(element, "items", element)
-    if isinstance(element, dict):
-        members = element
-    if isinstance(members, dict):
-        for key, item in members.items():
-            yield from _tensor_elements(item, f"{path}.{key}")
-    elif isinstance(members, list):
-        for i, item in enumerate(members):
-            yield from _tensor_elements(item, f"{path}.{i}")
+def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
+    """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
+    verdict = result.verdict
+    return verdict.outcome == "skip" or (verdict.standard == "run" and candidate.trial.baseline is None)
 
 
 @dataclass
@@ -272,7 +202,11 @@ class _Search:
             candidate, body = self._candidate(plan)
         except (Skip, RecordError):
             return False
-        result = candidate.judge(self.direction)
+        try:
+            result = candidate.judge(self.direction)
+        except Exception:
+            # What nobody recorded may make a function raise anything, on the CPU as well.
+            return False
         if _is_refused(candidate, result):
             return False
         self.found.judged += 1
@@ -285,7 +219,7 @@ class _Search:
     def _is_wanted(self, result: DirectionResult) -> bool:
         # Of one kind, so that shrinking does not slip from one fault to another.
         verdict = result.verdict
-        return verdict.outcome == "fail" and self.wanted in (None, _kind(verdict))
+        return verdict.outcome == "fail" and not _only_drifts(verdict) and self.wanted in (None, _kind(verdict))
 
     def shorten(self) -> None:
         """Make the values of the finding short, if there is one, in what is left of the time."""
@@ -318,7 +252,7 @@ class _Search:
         call = replace(call, forward=forward_record(call.forward.name, body))
         if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):
             raise Skip(SkipReason.MEMORY)
-        tensors = _drawn_tensors(call, plan)
+        tensors = drawn_tensors(call, plan)
         gradients: dict[str, Drawing] = {}
 
         def source(element: TensorElement, path: str) -> torch.Tensor:

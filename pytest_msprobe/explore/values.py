@@ -20,7 +20,7 @@ from pytest_msprobe.replay.strides import lay_out
 Layout = Literal["contiguous", "transposed", "gapped"]
 
 # Sums overflow, or meet infinities of both signs on their way, as the order of summation will have it: "safe" leaves
-# those out. What is padded meets zeros in some algorithms and nothing in others: "finite" leaves NaN out as well.
+# those out. Padding and masks meet zeros in some algorithms and nothing in others: "finite" leaves NaN out as well.
 Special = Literal["none", "finite", "safe", "all"]
 
 # Simplest first: what fails is shrunk towards the front.
@@ -113,7 +113,7 @@ def _floats(element: TensorElement, dtype: torch.dtype, *, special: Special) -> 
     ]
     if special != "none":
         common, rare = special_values(dtype, special)
-        kinds = [kinds[0], st.sampled_from(common), st.sampled_from(rare)]
+        kinds = [*kinds[:2], st.sampled_from(common), st.sampled_from(rare)]
     return st.one_of(kinds)
 
 
