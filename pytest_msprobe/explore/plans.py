@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import MappingElement, TensorElement, walk_tensors
 from pytest_msprobe.explore.sizes import Sizes
-from pytest_msprobe.explore.values import Drawing, Special, drawings
+from pytest_msprobe.explore.values import Drawing, Focus, drawings
 from pytest_msprobe.replay.arguments import build_arguments
 from pytest_msprobe.replay.call import Call, operation
 from pytest_msprobe.replay.constraints import constrain
@@ -43,20 +43,23 @@ def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_on
     elements |= dict(_tensor_elements(forward.kwargs, "kwargs"))
     arriving = list(walk_tensors(backward.grad_outputs)) if backward is not None and direction == "backward" else []
 
-    modes: tuple[Special, ...] = ("none", _special(operation(call.name.api), rounds_once=rounds_once))
+    # Half of the plans have no special values.
+    special = _agreed(operation(call.name.api), rounds_once=rounds_once)
+    nothing: tuple[Focus, ...] = ("",)
+    focuses = nothing * len(special) + special
     strategies = {
-        special: {path: drawings(element, special=special) for path, element in elements.items()} for special in modes
+        focus: {path: drawings(element, focus=focus) for path, element in elements.items()} for focus in focuses
     }
-    gradients = {special: [drawings(element, special=special) for element in arriving] for special in modes}
+    gradients = {focus: [drawings(element, focus=focus) for element in arriving] for focus in focuses}
 
     @st.composite
     def plans(draw: st.DrawFn) -> Plan:
         sizes = {size: draw(st.sampled_from(_sizes(size, low))) for size, low in smallest.items()}
         if sizes and draw(st.integers(0, 15)) == 15:
             sizes[draw(st.sampled_from(sorted(sizes)))] = 0
-        special = draw(st.sampled_from(modes))
-        arguments = {path: draw(strategy) for path, strategy in strategies[special].items()}
-        return Plan(sizes, arguments, tuple(map(draw, gradients[special])))
+        focus = draw(st.sampled_from(focuses))
+        arguments = {path: draw(strategy) for path, strategy in strategies[focus].items()}
+        return Plan(sizes, arguments, tuple(map(draw, gradients[focus])))
 
     return plans()
 
@@ -76,11 +79,18 @@ def drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
     return dict(replace(drawn, args=args, kwargs=kwargs).tensors())
 
 
-def _special(name: str, *, rounds_once: bool) -> Special:
-    """Return the special values that right implementations of an operation agree on."""
+_ALWAYS: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")
+
+
+def _agreed(name: str, *, rounds_once: bool) -> tuple[Focus, ...]:
+    """Return the special values that right implementations of an operation agree on.
+
+    Padding and masks meet zeros in some algorithms and nothing in others. Sums overflow, or meet infinities of both
+    signs on their way, as the order of summation will have it.
+    """
     if "conv" in name or "attention" in name:
-        return "finite"
-    return "all" if rounds_once else "safe"
+        return _ALWAYS
+    return (*_ALWAYS, "nan", "infinity", "largest") if rounds_once else (*_ALWAYS, "nan")
 
 
 def _sizes(size: int, smallest: int) -> list[int]:

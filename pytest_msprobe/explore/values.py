@@ -19,9 +19,7 @@ from pytest_msprobe.replay.strides import lay_out
 
 Layout = Literal["contiguous", "transposed", "gapped"]
 
-# Sums overflow, or meet infinities of both signs on their way, as the order of summation will have it: "safe" leaves
-# those out. Padding and masks meet zeros in some algorithms and nothing in others: "finite" leaves NaN out as well.
-Special = Literal["none", "finite", "safe", "all"]
+Focus = Literal["", "signed zero", "subnormal", "tie", "nan", "infinity", "largest"]
 
 # Simplest first: what fails is shrunk towards the front.
 _LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
@@ -74,35 +72,35 @@ def _laid_out(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
     return lay_out(tensor, [2 * step for step in tensor.stride()])
 
 
-def drawings(element: TensorElement, *, special: Special) -> st.SearchStrategy[Drawing]:
-    """Return the strategy for a recorded tensor; ``special`` says which special values of its dtype are mixed in."""
+def drawings(element: TensorElement, *, focus: Focus) -> st.SearchStrategy[Drawing]:
+    """Return the strategy for a recorded tensor; ``focus`` names the special values that are mixed in."""
     dtype = dtype_named(element.dtype)
-    values = st.lists(_values(element, dtype, special=special), min_size=1, max_size=_MOST_VALUES).map(tuple)
+    values = st.lists(_values(element, dtype, focus=focus), min_size=1, max_size=_MOST_VALUES).map(tuple)
     cycles = st.builds(Drawing, values=values)
     ranges = st.builds(Drawing, seed=_SEEDS)
     is_number = dtype.is_floating_point or dtype.is_complex
     wholes = [st.builds(Drawing, seed=_SEEDS, whole=st.just(True))] if is_number else []
     # Random elements are never special ones.
-    filled = [cycles] if special != "none" and is_number else [cycles, *wholes, ranges]
+    filled = [cycles] if focus and is_number else [cycles, *wholes, ranges]
     if element.type == "numpy.ndarray":
         return st.one_of(filled)
     layouts = st.one_of(st.just(_LAYOUTS[0]), st.sampled_from(_LAYOUTS))
     return st.builds(lambda drawing, layout: replace(drawing, layout=layout), st.one_of(filled), layouts)
 
 
-def _values(element: TensorElement, dtype: torch.dtype, *, special: Special) -> st.SearchStrategy[Any]:
+def _values(element: TensorElement, dtype: torch.dtype, *, focus: Focus) -> st.SearchStrategy[Any]:
     if dtype is torch.bool:
         return st.booleans()
     if dtype.is_complex:
-        part = _floats(element, dtype.to_real(), special=special)
+        part = _floats(element, dtype.to_real(), focus=focus)
         return st.builds(complex, part, part)
     if dtype.is_floating_point:
-        return _floats(element, dtype, special=special)
+        return _floats(element, dtype, focus=focus)
     # Whole numbers are indices, lengths and classes more often than not: only the recorded range is safe.
     return st.integers(*integer_range(element, dtype))
 
 
-def _floats(element: TensorElement, dtype: torch.dtype, *, special: Special) -> st.SearchStrategy[float]:
+def _floats(element: TensorElement, dtype: torch.dtype, *, focus: Focus) -> st.SearchStrategy[float]:
     low, high = (bound + 0.0 for bound in finite_range(element, dtype))  # -0.0 becomes 0.0
     reach = min(2 * max(abs(low), abs(high), 1.0), torch.finfo(dtype).max)
     kinds = [
@@ -111,25 +109,19 @@ def _floats(element: TensorElement, dtype: torch.dtype, *, special: Special) -> 
         st.floats(low, high),
         st.floats(-reach, reach),
     ]
-    if special != "none":
-        common, rare = special_values(dtype, special)
-        kinds = [*kinds[:2], st.sampled_from(common), st.sampled_from(rare)]
-    return st.one_of(kinds)
+    return st.one_of([st.sampled_from(special_values(dtype)[focus]), *kinds[:2]] if focus else kinds)
 
 
-def special_values(dtype: torch.dtype, special: Special = "all") -> tuple[list[float], list[float]]:
-    """Return the values of a float dtype at which implementations differ: those that matter everywhere, and others.
-
-    The simplest come first.
-    """
+def special_values(dtype: torch.dtype) -> dict[Focus, tuple[float, ...]]:
+    """Return the values of a float dtype at which implementations differ, the simplest of each kind first."""
     limits = torch.finfo(dtype)
     smallest = limits.smallest_normal * limits.eps
-    common = [0.0, -0.0, smallest]
-    # Odd last bits: what is halved, added to one or rounded to fewer bits meets a tie.
-    ties = [1 + limits.eps, 1 + 3 * limits.eps, limits.eps / 2, 1 / limits.eps + 1]
-    small = [limits.smallest_normal, limits.smallest_normal - smallest, -smallest]
-    if special in ("safe", "all"):
-        common.append(math.nan)
-    if special == "all":
-        common += [math.inf, -math.inf, limits.max, -limits.max]
-    return common, [*ties, *small]
+    return {
+        "signed zero": (0.0, -0.0),
+        "subnormal": (smallest, -smallest, limits.smallest_normal - smallest, limits.smallest_normal),
+        # Odd last bits: what is halved, added to one or rounded to fewer bits meets a tie.
+        "tie": (1 + limits.eps, 1 + 3 * limits.eps, limits.eps / 2, 1 / limits.eps + 1),
+        "nan": (math.nan,),
+        "infinity": (math.inf, -math.inf),
+        "largest": (limits.max, -limits.max),
+    }

@@ -256,11 +256,12 @@ def test_values_become_short_one_by_one() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float8_e5m2])
 def test_special_values_survive_the_dtype(dtype: torch.dtype) -> None:
-    common, rare = special_values(dtype)
-    made = torch.tensor(common, dtype=torch.float64).to(dtype).double()
-    assert made[2] > 0
-    assert {float("inf"), float("-inf")} <= set(made.tolist())
-    assert len(rare) == 7
+    made = {kind: torch.tensor(values, dtype=torch.float64).to(dtype) for kind, values in special_values(dtype).items()}
+    smallest = made["subnormal"].double()
+    assert 0 < smallest[0] < smallest[3] == torch.finfo(dtype).smallest_normal
+    assert made["infinity"].double().isinf().all()
+    assert made["nan"].double().isnan().all()
+    assert made["largest"].double().isfinite().all()
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "gapped"])
