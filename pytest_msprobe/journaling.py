@@ -188,6 +188,7 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "device": options.device.name,
             "seed": str(options.seed),
             "real_data": options.real_data,
+            **({"explore": str(options.explore.examples)} if options.explore else {}),
         },
         root=str(config.rootpath),
         rerun=tuple(shlex.split(again)),

@@ -188,6 +188,7 @@ def rerun_command(options: Options, chosen: str) -> str:
         ("--msprobe-level", options.level, None),
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
+        ("--msprobe-explore", options.explore and options.explore.examples, None),
     ):
         words += [flag, str(value)] if value != default else []
     return shlex.join(words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import time
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
@@ -59,11 +60,13 @@ class Worker:
         direction = parse_api_name(record).direction
         if direction == "backward":
             self.forget()
+        started = time.monotonic()
         result = replay.judge(direction)
         if self._options.save is not None and result.verdict.outcome == "fail":
             result = self._saved(dump, replay, result)
         if self._options.explore is not None and result.verdict.outcome != "skip":
-            result = self._explored(dump, replay, result, self._options.explore)
+            options = self._options.explore.within(self._options.timeout, time.monotonic() - started)
+            result = self._explored(dump, replay, result, options)
         return result
 
     def _saved(self, dump: Dump, replay: Replay, result: DirectionResult, body: bytes | None = None) -> DirectionResult:

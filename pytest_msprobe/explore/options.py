@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -18,6 +18,14 @@ class ExploreOptions:
 
     examples: int
     seconds: float
+
+    def within(self, timeout: float | None, passed: float) -> ExploreOptions:
+        """Return the same for an item that has a time limit, of which some seconds have passed.
+
+        A tenth of the limit is kept for judging the last input and telling of it.
+        """
+        left = self.seconds if timeout is None else 0.9 * timeout - passed
+        return replace(self, seconds=max(0.0, min(self.seconds, left)))
 
 
 def add_options(group: pytest.OptionGroup) -> None:

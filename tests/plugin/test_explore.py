@@ -67,6 +67,21 @@ def test_the_found_input_is_saved_and_replayed(
     assert "it was fail by benchmark" in capsys.readouterr().out
 
 
+def test_the_command_that_runs_the_item_again_explores_again(exploring: Any) -> None:
+    assert "--msprobe-explore 30" in exploring().cases[SOFTMAX].text
+
+
+def test_exploring_ends_before_the_item_s_time_does(exploring: Any) -> None:
+    checked = exploring("--msprobe-timeout=3", "--msprobe-explore=1000000", "-k", "linear.0.forward", body="")
+    assert checked.exit_code == 0, checked.output
+
+
+def test_a_journal_knows_what_was_explored(exploring: Any) -> None:
+    assert exploring("--msprobe-journal=run.jsonl", "-k", "linear", body="").exit_code == 0
+    refused = exploring("--msprobe-resume=run.jsonl", "--msprobe-explore=31", body="")
+    assert "explore 30, this run has 31" in refused.errors
+
+
 def test_workers_explore(exploring: Any) -> None:
     assert exploring("-n2").wrong == {SOFTMAX}
 
