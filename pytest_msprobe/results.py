@@ -45,7 +45,7 @@ class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
     ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
-    saved, ``explored`` how many inputs were tried beside the recorded one, None where none were to be.
+    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be.
     """
 
     record: str
@@ -55,7 +55,7 @@ class DirectionResult:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     saved: tuple[SavedCase, ...] = ()
-    explored: int | None = None
+    explored: int = -1
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):

@@ -42,7 +42,7 @@ class Summary:
             return
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
-        if plain["explored"] is not None:
+        if plain["explored"] >= 0:
             self._explored.append(plain["explored"])
         for saved in plain["saved"]:
             self._count_saved(saved)
