@@ -92,7 +92,7 @@ def test_a_fault_is_shrunk_to_the_smallest_input(
 
 def test_flushed_subnormals_are_shrunk_to_one_subnormal(dump_of: Any) -> None:
     dump = dump_of({"Torch.neg.0.forward": forward(element(32, 48))})
-    [x] = tensors(explored(dump, "Torch.neg.0.forward", Faulty(flushed)).finding)
+    [x] = tensors(explored(dump, "Torch.neg.0.forward", Faulty(flushed), examples=300).finding)
     assert x.numel() == 1
     assert 0 < abs(x.item()) < LIMITS.smallest_normal
 
