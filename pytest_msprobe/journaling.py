@@ -23,6 +23,7 @@ from pytest_msprobe.containment.journal import (
     require_same,
 )
 from pytest_msprobe.options import Options, options_key, record_argument, rerun_command
+from pytest_msprobe.overflow.options import overflow_key
 from pytest_msprobe.reporting import summary_key
 from pytest_msprobe.results import Start, from_plain
 
@@ -179,6 +180,7 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
 
 def _header(config: pytest.Config, options: Options) -> Header:
     again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
+    overflow = config.stash.get(overflow_key, None)
     return Header(
         dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
         settings={
@@ -189,7 +191,8 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "seed": str(options.seed),
             "real_data": options.real_data,
             **({"explore": str(options.explore.examples)} if options.explore else {}),
+            **(overflow.settings() if overflow else {}),
         },
         root=str(config.rootpath),
-        rerun=tuple(shlex.split(again)),
+        rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
     )

@@ -19,8 +19,9 @@ from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 from pytest_msprobe.explore import options as explore
 from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
+from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check"]
+Mode = Literal["check", "overflow"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -36,7 +37,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def add_options(parser: pytest.Parser) -> None:
     cases.add_options(group)
     explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
+    overflow.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)

@@ -12,6 +12,7 @@ from pytest_msprobe import collection, distribution, journaling, marks, options,
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.overflow import report as overflow
 from pytest_msprobe.recording import msprobe_dump, msprobe_dump_options, recorded
 from pytest_msprobe.worker import Worker, worker_key
 
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
+    overflow.start(config)
     reporting.register(config)
     journaling.start(config)
 

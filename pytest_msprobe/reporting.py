@@ -27,7 +27,11 @@ def register(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     dumps = config.stash[dumps_key].values()
-    summary = Summary(module_records=sum(dump.module_count for dump in dumps))
+    checks = config.stash[options_key].mode == "check"
+    summary = Summary(
+        module_records=sum(dump.module_count for dump in dumps) if checks else 0,
+        kind="API records" if checks else "records",
+    )
     config.stash[summary_key] = summary
     if dumps:
         config.pluginmanager.register(StartLine(config), "msprobe-start-line")
@@ -42,9 +46,9 @@ def register(config: pytest.Config) -> None:
 def header(config: pytest.Config) -> list[str]:
     """Return the header: dumps, policy, device, seed."""
     dumps = config.stash[dumps_key]
-    if not dumps:
-        return []
     options = config.stash[options_key]
+    if not dumps or options.mode != "check":
+        return []
     level = f" level {options.level}" if options.level else ""
     lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
     lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]

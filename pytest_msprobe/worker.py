@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
-    from pytest_msprobe.replay.check import Replay
+    from pytest_msprobe.replay.check import JudgeForward, Replay
     from pytest_msprobe.replay.trial import Setup
 
 
@@ -48,10 +48,11 @@ class Worker:
         # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
         self.last_words = os.dup(2) if self.is_replaceable else None
 
-    def check(self, dump: Dump, record: str) -> DirectionResult:
+    def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
 
-        Raises DumpError where the record is malformed or a tensor file is unusable.
+        A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
+        tensor file is unusable.
         """
         try:
             replay = self._replay(dump, record)
@@ -60,6 +61,8 @@ class Worker:
         direction = parse_api_name(record).direction
         if direction == "backward":
             self.forget()
+        if judge is not None:
+            return replay.forward(judge)
         started = time.monotonic()
         result = replay.judge(direction)
         if self._options.save is not None and result.verdict.outcome == "fail":

@@ -108,7 +108,7 @@ def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
 def _positional(call: Call, source: TensorSource) -> list[Any]:
     recorded = call.forward.args
     args = [
-        _lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
         for i, element in enumerate(recorded)
     ]
     if call.name.api == "to":
@@ -145,7 +145,7 @@ def _is_position_list(call: Call) -> bool:
     return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
 
 
-def _lost_argument(call: Call, position: int) -> Any:
+def lost_argument(call: Call, position: int) -> Any:
     """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
     record = call.forward
     outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))

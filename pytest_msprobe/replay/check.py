@@ -26,6 +26,8 @@ from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
 
+JudgeForward = Callable[[Trial], list[OutputResult]]
+
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
     """Check both directions of a call on an active device.
@@ -40,21 +42,31 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    ``source`` gives the call's tensors, by element and path, in place of those that the setup says.
+    ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
+    what the call's name stands for, None finds it by the name.
     """
 
-    def __init__(self, call: Call, setup: Setup, source: TensorSource | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        setup: Setup,
+        source: TensorSource | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
         self.call = call
         self.setup = setup
         self._source = source
+        self._function = function
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
         return self.forward() if direction == "forward" else self.backward()
 
-    def forward(self) -> DirectionResult:
-        """Check the forward record."""
-        return self._settle("forward", judge_forward)
+    def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
+        """Check the forward record, by the policy or by another judge of its trial."""
+        if judge is None:
+            return self._settle("forward", judge_forward)
+        return self._settle("forward", lambda trial, *_, **__: judge(trial))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
@@ -101,9 +113,9 @@ class Replay:
         call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
-        golden = resolve(call.name, setup.references)
+        golden = resolve(call.name, setup.references, function=self._function)
         on_npu = setup.device.name == "npu"
-        target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
+        target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
         require_memory(call, setup.memory_share)
         arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
         source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)

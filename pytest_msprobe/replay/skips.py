@@ -24,6 +24,8 @@ class SkipReason(Enum):
     FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
     UNSPECIFIED = "the API promises no values that could be judged"
+    NO_STATISTICS = "the dump holds no statistics of this record's tensors"
+    NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
     MEMORY = "too large for the free memory"
 
 

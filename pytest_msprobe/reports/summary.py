@@ -22,9 +22,10 @@ _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skip
 class Summary:
     """Counts what comes of records as their reports arrive."""
 
-    def __init__(self, module_records: int) -> None:
+    def __init__(self, module_records: int, kind: str = "API records") -> None:
         self.settled_before: Counter[str] = Counter()
         self._starts: dict[str, None] = {}
+        self._kind = kind
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
@@ -70,7 +71,7 @@ class Summary:
 
     def lines(self) -> list[str]:
         """Return the section's lines."""
-        lines = [f"{self._outcomes.total()} API records: {in_words(self._outcomes)}"]
+        lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
         if self.settled_before:
             lines += self._whole()
         lines += [f"on {start}" for start in sorted(self._starts)]
