@@ -136,9 +136,11 @@ class Trial:
         seconds = time.monotonic() - started
 
         calm, wild = (read_journal(self.folder / f"{name}.jsonl").entries for name in ("calm", "wild"))
-        lines = [msgspec.json.decode(line)["id"] for line in (self.folder / "wild.jsonl").open("rb").readlines()[1:]]
+        lines = [msgspec.json.decode(line).get("id") for line in (self.folder / "wild.jsonl").read_bytes().splitlines()]
         problems = [f"{leftovers} processes outlived a run"] if leftovers else []
-        problems += [f"{name} was settled {count} times" for name, count in Counter(lines).items() if count > 1]
+        problems += [
+            f"{name} was settled {count} times" for name, count in Counter(lines).items() if name and count > 1
+        ]
         problems += [f"{name} was not settled" for name in calm if name not in wild]
         problems += list(self._differences(calm, wild))
         self._print(wild, calm_seconds, seconds, resumed)
