@@ -128,7 +128,7 @@ def test_real_data_gives_the_recorded_values_to_both_sides() -> None:
     replay = Replay(read_call(dump, "Mint.matmul.0.forward"), setup_with())
     assert replay.forward().verdict.outcome == "pass"
     recorded = dump.forward("Mint.matmul.0.forward").args[1]
-    used = replay._trial.subject.arguments.args[1]
+    used = replay.trial.subject.arguments.args[1]
     assert abs(float(used.mean()) - recorded.mean) < 1e-6  # type: ignore[union-attr,operator]
 
 
