@@ -10,16 +10,31 @@ from pytest_msprobe.replay.skips import Skip, SkipReason
 
 _LOW_PRECISION_BITS = 16
 
+# MindSpore's names are torch's with capitals, but for these.
+_DTYPES = {
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e5m2": "float8_e5m2",
+    "bool_": "bool",
+}
+
 
 def dtype_named(name: str) -> torch.dtype:
-    """Return torch's dtype for a recorded name such as ``torch.float16``.
+    """Return torch's dtype for a recorded name such as ``torch.float16`` or, as MindSpore spells it, ``Float16``.
 
     Raises Skip where this torch has none of that name.
     """
-    dtype = getattr(torch, name.removeprefix("torch."), None)
+    dtype = getattr(torch, torch_dtype_name(name).removeprefix("torch."), None)
     if not isinstance(dtype, torch.dtype):
         raise Skip(SkipReason.UNKNOWN_DTYPE, name)
     return dtype
+
+
+def torch_dtype_name(name: str) -> str:
+    """Return torch's name of a dtype: ``torch.bfloat16`` for BFloat16. Unknown names come back as they are."""
+    plain = name.removeprefix("mindspore.").lower()
+    plain = _DTYPES.get(plain, plain)
+    # torch has a dtype of this name that holds no values.
+    return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
 
 
 def is_low_precision(dtype: torch.dtype) -> bool:

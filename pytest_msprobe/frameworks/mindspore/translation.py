@@ -19,13 +19,8 @@ from msprobe_hooks.schema import (
     walk_tensors,
 )
 from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.dtypes import torch_dtype_name
 
-# MindSpore's names are torch's with capitals, but for these.
-_DTYPES = {
-    "float8e4m3fn": "float8_e4m3fn",
-    "float8e5m2": "float8_e5m2",
-    "bool_": "bool",
-}
 # Where the running statistics are, through which nothing is differentiated.
 _STATISTICS = {"batch_norm": (1, 2)}
 _NEVER: Iterator[bool] = repeat(False)
@@ -50,14 +45,6 @@ def foreign_type(call: Call) -> str | None:
     """Return the type of the first tensor that another framework recorded; None where there is none."""
     recorded = [*call.forward.args, *call.forward.kwargs.values()]
     return next((element.type for element in walk_tensors(recorded) if element.type.startswith("torch.")), None)
-
-
-def torch_dtype_name(name: str) -> str:
-    """Return torch's name of a dtype: ``torch.bfloat16`` for BFloat16. Unknown names come back as they are."""
-    plain = name.removeprefix("mindspore.").lower()
-    plain = _DTYPES.get(plain, plain)
-    # torch has a dtype of this name that holds no values.
-    return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
 
 
 def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> ForwardRecord:
