@@ -39,7 +39,7 @@ class StoredTensor(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One failing record and all that its verdict came from.
+    """One failing record, of a dump of ``framework``, and all that its verdict came from.
 
     ``inputs`` says whether they were those of the dump or found by exploring. ``forward`` and ``backward`` are the
     bodies of the records, a missing one is null; ``settings`` says in words what it failed on: device, math modes,
@@ -49,6 +49,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     msprobe_case: int = VERSION
     record: str
     inputs: Literal["recorded", "explored"] = "recorded"
+    framework: str = "pytorch"
     dump: str
     fingerprint: str
     seed: int

@@ -13,8 +13,11 @@ from msprobe_hooks.schema import TensorElement
 from msprobe_standards import Policy, register_standard
 from pytest_msprobe.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
 from pytest_msprobe.cases.tensors import read_tensor
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.device import Device, DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
+from pytest_msprobe.frameworks.framework import Framework
+from pytest_msprobe.frameworks.registry import PYTORCH, framework_named, missing_piece
+from pytest_msprobe.frameworks.torch import TorchFramework
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.replay.trial import Setup
@@ -52,13 +55,13 @@ class Bench:
     def __init__(
         self, device: str, policy: str | None = None, level: str | None = None, plugins: Sequence[ModuleType] = ()
     ) -> None:
-        devices = DeviceRegistry()
+        self._devices = devices = DeviceRegistry()
         self._references = ReferenceRegistry()
         _register(plugins, "devices", devices)
         _register(plugins, "references", self._references)
         _register(plugins, "standards", SimpleNamespace(add=register_standard))
         try:
-            choice = parse_device(device)
+            self._choice = choice = parse_device(device)
             self.device = devices.get(choice.name)
             activate(self.device, choice, slot=0)
         except DeviceError as error:
@@ -79,8 +82,24 @@ class Bench:
             policy = _load_policy(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
         else:
             policy = _load_policy(self._policy, self._level, "--policy")
-        setup = Setup(self.device, policy, references=self._references, seed=case.seed)
+        framework, device = self._on(case.framework)
+        setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
         return Judged(case, replay_case(case, folder, setup))
+
+    def _on(self, name: str) -> tuple[Framework, Device]:
+        """Return a framework and its active device. Raises CaseError where one of them cannot be used."""
+        if name == PYTORCH:
+            return TorchFramework(), self.device
+        missing = missing_piece(name)
+        if missing is not None:
+            raise CaseError(f"the case was recorded with {name}, but {missing}")
+        try:
+            framework = framework_named(name)
+            device = framework.device(self._devices, self._choice.name)
+            activate(device, self._choice, slot=0)
+        except DeviceError as error:
+            raise CaseError(f"--device: {error}") from None
+        return framework, device
 
 
 def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:

@@ -89,6 +89,7 @@ def _save(replay: Replay, result: DirectionResult, origin: Origin, options: Save
     case = Case(
         record=result.record,
         inputs="explored" if origin.explored else "recorded",
+        framework=replay.setup.framework.name,
         dump=str(origin.dump),
         fingerprint=_fingerprint(origin.dump),
         seed=replay.setup.seed,
@@ -144,7 +145,7 @@ def _within(
 
 def _settings(replay: Replay) -> dict[str, str]:
     return {
-        "device": replay.setup.device.describe(),
+        "device": replay.setup.framework.describe(replay.setup.device),
         "math modes": ", ".join(math_modes()),
         "torch": str(torch.__version__),
     }

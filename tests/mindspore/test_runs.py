@@ -79,6 +79,32 @@ def test_a_failure_tells_what_is_wrong_and_how_to_run_it_again(pytester: pytest.
     assert "Mint.square.0.forward.output.0" in details.read_text(encoding="utf-8-sig")
 
 
+def test_a_saved_case_of_mindspore_is_judged_again_by_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:
+    pytest.importorskip("safetensors")
+    pytester.makeconftest(FAULTY)
+    write_dump(record("Mint.square", X, output=[X]))
+    pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-save-failures=cases")
+    command = "import sys; from pytest_msprobe.cli import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    faulty = pytester.run(sys.executable, "-c", command, "--device", "faulty", "-p", "conftest")
+    assert faulty.ret == 1
+    healthy = pytester.run(sys.executable, "-c", command, "--device", "cpu")
+    assert healthy.ret == 0
+    healthy.stdout.fnmatch_lines(["Mint.square.0.forward: pass by *"])
+
+
+def test_inputs_are_explored_around_a_record_of_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:
+    write_dump(record("Mint.matmul", X, tensor(6, 5), output=[tensor(4, 5)]))
+    result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-explore=5")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["5 inputs explored around 1 records"])
+
+
+def test_isolated_items_run_mindspore_in_a_child(pytester: pytest.Pytester, write_dump: Write) -> None:
+    write_dump(record("Mint.abs+", X))
+    result = pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-isolate")
+    result.assert_outcomes(passed=2)
+
+
 def test_items_are_selected_by_the_marks_of_their_records(pytester: pytest.Pytester, write_dump: Write) -> None:
     write_dump(record("Mint.abs+", X) | record("MintFunctional.relu", tensor(2, dtype="Float16")))
     for expression, count in (("mindspore", 3), ("Mint and backward", 1), ("float16", 1), ("float32", 3)):
