@@ -216,7 +216,7 @@ def test_a_tensor_without_dimensions_is_its_recorded_value(dtype: torch.dtype) -
     assert values.item() == 3
 
 
-@pytest.mark.parametrize("name", ["torch.float99", "torch_npu.HiFloat8Tensor", "torch.load", "Float32", ""])
+@pytest.mark.parametrize("name", ["torch.float99", "torch_npu.HiFloat8Tensor", "torch.load", "Float99", "Int4", ""])
 def test_an_unknown_dtype_is_a_skip_that_names_it(name: str) -> None:
     with pytest.raises(Skip) as caught:
         random_tensor(element(name), 0)
