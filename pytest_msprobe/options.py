@@ -12,12 +12,14 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.compare import options as compare
+from pytest_msprobe.compare.options import CompareOptions
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check", "overflow"]
+Mode = Literal["check", "overflow", "compare"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -33,7 +35,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow", "compare": "compare"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    compare: CompareOptions | None = None
 
 
 options_key = pytest.StashKey[Options]()
@@ -113,6 +116,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     overflow.add_options(group)
+    compare.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
@@ -148,6 +152,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        compare=compare.read_options(config, mode == "compare"),
     )
 
 
@@ -174,7 +179,8 @@ def test_argument(item: pytest.Item) -> str:
 
 def rerun_command(options: Options, chosen: str) -> str:
     """Return the command that checks what an argument chooses again, under the same options."""
-    words = ["pytest", chosen, "--msprobe-device", str(options.device)]
+    words = ["pytest", chosen]
+    words += ["--msprobe-device", str(options.device)] if options.compare is None else options.compare.words()
     for flag, value, default in (
         ("--msprobe-policy", options.policy, "default"),
         ("--msprobe-level", options.level, None),

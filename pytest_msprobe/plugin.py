@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.collection import dumps_key, pairs_key
+from pytest_msprobe.compare.running import run_quickly
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
 from pytest_msprobe.overflow import report as overflow
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     marks.register(config)
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
+    config.stash[pairs_key] = collection.open_pairs(config, chosen)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
     overflow.start(config)
     reporting.register(config)
@@ -62,6 +64,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the device before the first item, so that an unusable one is one error and not one per item."""
     return distribution.start_device(session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Take the short way for compared calls that agree."""
+    return run_quickly(item, nextitem)
 
 
 @pytest.hookimpl(wrapper=True)
