@@ -75,7 +75,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
     ``place`` says where in the call it is (``input.0``, ``parameters.weight``). ``metrics`` holds what could be
     measured, by the names of the data mode; what could not is absent, and ``unmeasured`` says why none is there.
-    ``worst`` is the index of the element with the greatest error (tensor mode).
+    ``worst`` is the index of the element with the greatest error, ``histogram`` counts elements by relative error:
+    equal ones, then decades from 1e-9 to above 1 (tensor mode).
     """
 
     group: Group
@@ -87,6 +88,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     unmeasured: Unmeasured = ""
     messages: tuple[str, ...] = ()
     worst: tuple[int, ...] | None = None
+    histogram: tuple[int, ...] = ()
 
 
 class ComparedCall(msgspec.Struct, frozen=True, array_like=True):
