@@ -99,7 +99,9 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="check calls that are the same but for the values of their tensors once",
     )
-    add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
+    add(
+        "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
+    )
     add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
     add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
     add(

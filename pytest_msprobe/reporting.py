@@ -55,8 +55,15 @@ def _register_comparison(config: pytest.Config) -> None:
 
     config.stash[compared_key] = calls = ComparedCalls()
     config.pluginmanager.register(calls, "msprobe-compared-calls")
-    config.stash[summary_key] = comparison = CompareSummary(list(config.stash[pairs_key].values()), calls)
+    pairs = list(config.stash[pairs_key].values())
+    config.stash[summary_key] = comparison = CompareSummary(pairs, calls)
     config.pluginmanager.register(comparison, "msprobe-compare-summary")
+    options = config.stash[options_key]
+    if options.compare is not None and (options.csv or options.compare.xlsx or options.compare.html):
+        from pytest_msprobe.compare.reporting import CompareReports
+
+        reports = CompareReports(options.compare, options.csv, options.policy, pairs, calls)
+        config.pluginmanager.register(reports, "msprobe-compare-reports")
 
 
 def header(config: pytest.Config) -> list[str]:

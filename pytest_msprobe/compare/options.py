@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,17 @@ from pytest_msprobe.containment.journal import fingerprint
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them."""
+    """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them.
+
+    ``xlsx`` is the folder of workbooks, ``html`` the page, None for none.
+    """
 
     golden: Path
     fuzzy: bool
     mapping: Path | None
     quick: bool
+    xlsx: Path | None = None
+    html: Path | None = None
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
@@ -55,6 +61,8 @@ def add_options(group: Any) -> None:
     add(
         "--msprobe-compare-quick", action="store_true", help="only tell whether the runs are equal, and where not first"
     )
+    add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
+    add("--msprobe-html", metavar="FILE", help="write the comparison as one page to look at")
 
 
 def read_options(config: pytest.Config, is_comparing: bool) -> CompareOptions | None:
@@ -78,11 +86,25 @@ def read_options(config: pytest.Config, is_comparing: bool) -> CompareOptions | 
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
         mapping=folder / mapping if mapping else None,
         quick=bool(config.getoption("msprobe_compare_quick")),
+        xlsx=_report(config, "xlsx", "a folder"),
+        html=_report(config, "html", "a file"),
     )
 
 
+def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
+    text = config.getoption(f"msprobe_{name}")
+    if not text:
+        return None
+    if name == "xlsx" and find_spec("xlsxwriter") is None:
+        raise pytest.UsageError("--msprobe-xlsx wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+    path: Path = config.invocation_params.dir / text
+    if path.exists() and path.is_dir() is (name == "html"):
+        raise pytest.UsageError(f"--msprobe-{name} {text!r}: wants {wanted}")
+    return path
+
+
 def _refuse_without_target(config: pytest.Config) -> None:
-    for name in ("golden", "fuzzy", "data_mapping", "compare_quick"):
+    for name in ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html"):
         if config.getoption(f"msprobe_{name}"):
             flag = f"--msprobe-{name.replace('_', '-')}"
             raise pytest.UsageError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

@@ -47,6 +47,11 @@ class Pair:
         self._surroundings = Surroundings(target.path.parent)
         self._first: dict[bool, int | None] = {}
 
+    @property
+    def has_stack(self) -> bool:
+        """Whether the target's call stacks were recorded."""
+        return (self.target.path.parent / "stack.json").is_file()
+
     @cached_property
     def matching(self) -> Matching:
         """Which record of the target is which golden one."""
