@@ -52,7 +52,9 @@ def open_pairs(config: pytest.Config, options: Options) -> dict[Path, Pair]:
         return {}
     from pytest_msprobe.compare.opening import open_pairs
     from pytest_msprobe.compare.policy import load_policy
+    from pytest_msprobe.compare.running import ShortWay
 
+    config.pluginmanager.register(ShortWay(), "msprobe-short-way")
     dumps = config.stash[dumps_key]
     try:
         return open_pairs(dumps, options.compare, load_policy(options.policy))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_msprobe.item import PrecisionError, PrecisionWarning, contained, verdict_properties
+from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.item import PrecisionError, PrecisionWarning, verdict_properties
 from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
 
@@ -89,7 +90,7 @@ class Precision:
         key, _, direction = record.rpartition(".")
         worker = self._config.stash[worker_key]
         setup = dataclasses.replace(worker.setup, seed=seed)
-        replay = Replay(calls[key].replayed_as(record, self._item.path.parent), setup, function)
+        replay = Replay(calls[key].replayed_as(record, self._item.path.parent), setup, function=function)
         judge = replay.backward if direction == "backward" else replay.forward
         result = contained(self._config, record, judge)
         self._item.user_properties += [

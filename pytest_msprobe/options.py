@@ -12,11 +12,17 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.cases import options as cases
+from pytest_msprobe.cases.options import SaveOptions, read_save_options
 from pytest_msprobe.compare import options as compare
 from pytest_msprobe.compare.options import CompareOptions
+from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.journal import OUTCOMES
+from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+from pytest_msprobe.explore import options as explore
+from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
 from pytest_msprobe.overflow import options as overflow
 
 Mode = Literal["check", "overflow", "compare"]
@@ -54,10 +60,13 @@ class Options:
     unique: bool
     csv: Path | None
     timeout: float | None
+    isolate: bool
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
-    compare: CompareOptions | None = None
+    save: SaveOptions | None
+    explore: ExploreOptions | None
+    compare: CompareOptions | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -102,7 +111,6 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
     )
-    add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
     add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
     add(
         "--msprobe-resume",
@@ -116,6 +124,9 @@ def add_options(parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
+    containment.add_options(group)
+    cases.add_options(group)
+    explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     overflow.add_options(group)
     compare.add_options(group)
@@ -151,9 +162,12 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
         timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
+        isolate=read_isolate(config),
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        save=read_save_options(config),
+        explore=read_explore_options(config),
         compare=compare.read_options(config, mode == "compare"),
     )
 
@@ -166,6 +180,12 @@ def _mode(config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         raise pytest.UsageError(f"{flags}: one run does one of these; give one of them")
     mode = modes[0] if modes else "check"
     return mode, given[mode]
+
+
+def names_dumps(config: pytest.Config) -> bool:
+    """Tell whether the command line names dumps, before it is known whether they can be read."""
+    flagged = any(config.getoption(f"msprobe_{flag}") for flag in _FLAGS.values())
+    return flagged or any(".json" in argument for argument in config.args)
 
 
 def record_argument(options: Options, dump: Path, record: str) -> str:
@@ -188,6 +208,7 @@ def rerun_command(options: Options, chosen: str) -> str:
         ("--msprobe-level", options.level, None),
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
+        ("--msprobe-explore", options.explore and options.explore.examples, None),
     ):
         words += [flag, str(value)] if value != default else []
     return shlex.join(words)

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.collection import dumps_key, pairs_key
-from pytest_msprobe.compare.running import run_quickly
+from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
 from pytest_msprobe.overflow import report as overflow
@@ -32,6 +32,12 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let workers be replaced as often as records kill them."""
+    distribution.allow_replacements(config)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
@@ -39,7 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
     config.stash[pairs_key] = collection.open_pairs(config, chosen)
+    if config.stash[dumps_key]:
+        open_run_folder(config)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
+    distribution.start_worker(config)
     overflow.start(config)
     reporting.register(config)
     journaling.start(config)
@@ -66,10 +75,12 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return distribution.start_device(session)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Take the short way for compared calls that agree."""
-    return run_quickly(item, nextitem)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run nothing more in a process whose device an item has broken."""
+    done = yield
+    distribution.leave_broken_device(item)
+    return done
 
 
 @pytest.hookimpl(wrapper=True)
@@ -109,7 +120,7 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
-    distribution.take_back(node)
+    distribution.take_back(node, error)
     journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.collection import dumps_key, pairs_key
+from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.item import DumpItem
 from pytest_msprobe.options import options_key, record_argument, rerun_command
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.compare.summary import CompareSummary
 
 summary_key: pytest.StashKey[Summary | CompareSummary] = pytest.StashKey()
-
-# What killed its worker, as dump and record: the replacement does not run a dead forward call for its backward record.
-abandoned_key = pytest.StashKey[list[tuple[str, str]]]()
 
 
 def register(config: pytest.Config) -> None:
@@ -127,8 +125,11 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
     path, _, record = nodeid.partition("::")
     dump = config.rootpath / path
     if dump in config.stash[dumps_key]:
-        config.stash.setdefault(abandoned_key, []).append((str(dump), record))
-        result = broken(record, "crash", f"the process that ran it died: {report.longrepr}; its last words are above")
+        from pytest_msprobe.containment.scheduling import progress_key
+
+        config.stash[run_folder_key].post("abandoned", dump, record)
+        death = config.stash[progress_key].autopsy(report.node, nodeid)
+        result = broken(record, death.outcome, death.reason)
         report.msprobe = to_plain(result)
         options = config.stash[options_key]
         rerun = rerun_command(options, record_argument(options, dump, record))

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{path}: cannot be written: {error}") from None
     for api in merged.unused:
-        print(f"no table holds {api}")  # noqa: T201
+        print(f"no table holds {api}")
     values = max((len(rows) for rows in merged.sheets.values()), default=0)
-    print(f"{values} values of {len(merged.ranks)} ranks, {len(merged.sheets)} metrics: {path}")  # noqa: T201
+    print(f"{values} values of {len(merged.ranks)} ranks, {len(merged.sheets)} metrics: {path}")
     return 0

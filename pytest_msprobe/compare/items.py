@@ -10,6 +10,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.compare.advice import advice
 from pytest_msprobe.compare.pairs import Pair, item_name
 from pytest_msprobe.compare.rows import SCALED_ERROR, ComparedCall, Row, Value, encode
+from pytest_msprobe.containment.settling import contained
 from pytest_msprobe.item import DumpItem
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import DirectionResult, OutputResult, broken
@@ -38,6 +39,10 @@ class ComparedItem(DumpItem):
     def settle(self) -> DirectionResult:
         """Judge once: the short way through pytest asks before pytest does."""
         return super().settle() if self.result is None else self.result
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process: nothing here runs on a device or takes more memory than two tensors."""
+        return contained(self.config, self.name, self.judge)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the golden partner, and whether a difference begins here."""

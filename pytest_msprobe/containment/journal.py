@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from pytest_msprobe.results import DirectionResult, Start
+from pytest_msprobe.results import DirectionResult, Start, as_json
 
 VERSION = 1
 
@@ -71,14 +70,17 @@ class _Settled(msgspec.Struct, tag_field="line", tag="item"):
     outcome: str
 
 
-#: What may come of an item: a verdict's outcomes, and the ways in which an item can fail to reach one.
-OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom")
+#: The ways in which an item can fail to reach a verdict.
+BREAKDOWNS = ("crash", "timeout", "oom")
+
+#: What may come of an item: a verdict's outcomes, and a breakdown.
+OUTCOMES = ("pass", "warn", "fail", "skip", *BREAKDOWNS)
 
 
 def outcome_of(result: DirectionResult) -> str:
     """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
     verdict = result.verdict
-    return verdict.standard if verdict.outcome == "fail" and verdict.standard in OUTCOMES else verdict.outcome
+    return verdict.standard if verdict.outcome == "fail" and verdict.standard in BREAKDOWNS else verdict.outcome
 
 
 def fingerprint(path: Path) -> str:
@@ -168,22 +170,11 @@ def _encode(line: Header | Entry | Start) -> bytes:
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
-        return _encoder.encode(_as_json(msgspec.to_builtins(line))) + b"\n"
+        return _encoder.encode(as_json(msgspec.to_builtins(line))) + b"\n"
     # The encoder writes null for infinity and NaN. No field but an item's skip reason is null of itself.
     if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None):
-        encoded = _encoder.encode(_as_json(msgspec.to_builtins(line)))
+        encoded = _encoder.encode(as_json(msgspec.to_builtins(line)))
     return encoded + b"\n"
-
-
-def _as_json(tree: Any) -> Any:
-    """Return data with words for the numbers that JSON lacks, and as text what of a file's name is no UTF-8."""
-    if isinstance(tree, dict):
-        return {_as_json(key): _as_json(value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return [_as_json(value) for value in tree]
-    if isinstance(tree, str):
-        return tree.encode("utf-8", "backslashreplace").decode()
-    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 
 class JournalWriter:

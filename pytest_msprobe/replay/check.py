@@ -14,9 +14,10 @@ from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict, worst
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.replay.arguments import build_arguments, tensor_source
+from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.failures import describe_error, is_out_of_memory
 from pytest_msprobe.replay.gradients import grad_outputs
 from pytest_msprobe.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.replay.memory import require_memory
@@ -42,13 +43,25 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    ``function`` is what the call's name stands for; None finds it by the name.
+    ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
+    what the call's name stands for, None finds it by the name.
     """
 
-    def __init__(self, call: Call, setup: Setup, function: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        setup: Setup,
+        source: TensorSource | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
         self.call = call
-        self._setup = setup
+        self.setup = setup
+        self._source = source
         self._function = function
+
+    def judge(self, direction: Direction) -> DirectionResult:
+        """Check the record of one direction."""
+        return self.forward() if direction == "forward" else self.backward()
 
     def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
         """Check the forward record, by the policy or by another judge of its trial."""
@@ -60,42 +73,53 @@ class Replay:
         """Check the backward record, running the forward call first where that has not been done."""
         return self._settle("backward", judge_backward)
 
+    def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.
+
+        Raises Skip and TargetError where the gradients that arrive cannot be made.
+        """
+        tensors = dict(self.trial.subject.arguments.tensors())
+        if direction == "backward":
+            tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
+        return tensors
+
     def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")
             return settle(
                 f"{self.call.name.key}.{direction}",
-                lambda: judge(self._trial, self._select, measure_all=self._setup.measure_all),
+                lambda: judge(self.trial, self._select, measure_all=self.setup.measure_all),
             )
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
-            return self._setup.policy.select(
+            return self.setup.policy.select(
                 self.call.name.api,
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
                 backward=direction == "backward",
-                scalars=self._trial.subject.arguments.has_rounded_scalars,
+                scalars=self.trial.subject.arguments.has_rounded_scalars,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
-        return self._trial.subject.arguments.tensor_dtypes
+        return self.trial.subject.arguments.tensor_dtypes
 
     @functools.cached_property
-    def _trial(self) -> Trial:
-        call, setup = self.call, self._setup
+    def trial(self) -> Trial:
+        """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
         golden = resolve(call.name, setup.references, function=self._function)
         on_npu = setup.device.name == "npu"
         target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
-        require_memory(call, setup.memory_share)
-        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
-        source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        require_memory(call, setup.device, setup.admit)
+        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
+        source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
         subject = Subject(
             key=call.name.key,
@@ -127,6 +151,10 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
         return broken(record, "run", reason)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return broken(record, "oom", f"memory ran out: {describe_error(error)}")
     decided = worst(output.verdict for output in outputs)
     if decided is None or decided.outcome == "skip":
         reason = decided.reason if decided else SkipReason.UNSPECIFIED.value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.results import DirectionResult, OutputResult
+from pytest_msprobe.cases.options import format_size
+from pytest_msprobe.containment.journal import BREAKDOWNS, outcome_of
+from pytest_msprobe.results import DirectionResult, OutputResult, SavedCase
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str:
@@ -10,7 +12,7 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
 
     At verbosity 0 the deciding output is shown, at 1 every output, at 2 with every number that was measured.
     """
-    lines = [f"{result.record} is wrong"] if result.outputs else [f"{result.record} failed"]
+    lines = [f"{result.record} is wrong" if result.outputs else f"{result.record} failed{_how(result)}"]
     shown = result.outputs if verbosity > 0 else _deciding(result)
     for output in shown:
         lines += ["", *_output_lines(output, numbers=verbosity > 1)]
@@ -19,7 +21,21 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - len(_deciding(result))
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
+    for note in (*result.notes, *map(_saved_line, result.saved)):
+        lines += ["", note]
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
+
+
+def _saved_line(saved: SavedCase) -> str:
+    if saved.problem:
+        return f"The failing case was not saved: {saved.problem}"
+    left_out = f" without {', '.join(saved.left_out)}" if saved.left_out else ""
+    return f"Saved ({format_size(saved.size)}{left_out}): {saved.folder}"
+
+
+def _how(result: DirectionResult) -> str:
+    outcome = outcome_of(result)
+    return f" ({outcome})" if outcome in BREAKDOWNS else ""
 
 
 def _deciding(result: DirectionResult) -> list[OutputResult]:

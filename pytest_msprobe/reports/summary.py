@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from pytest_msprobe.cases.options import format_size
+from pytest_msprobe.containment.journal import BREAKDOWNS
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import Start
 
@@ -25,8 +29,12 @@ class Summary:
         self._kind = kind
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
+        self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
+        self._saved: Counter[str] = Counter()
+        self._saved_bytes = 0
+        self._explored: list[int] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -37,11 +45,25 @@ class Summary:
             return
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
+        if plain["explored"] >= 0:
+            self._explored.append(plain["explored"])
+        for saved in plain["saved"]:
+            self._count_saved(saved)
+        if verdict["outcome"] == "fail" and verdict["standard"] in BREAKDOWNS:
+            self._breakdowns[verdict["standard"]] += 1
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
             entry = (verdict["margin"], plain["record"], verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
+
+    def _count_saved(self, saved: dict[str, Any]) -> None:
+        self._saved_bytes += saved["size"]
+        if saved["problem"]:
+            self._saved[f"not saved: {saved['problem']}"] += 1
+            return
+        left_out = f" without {', '.join(saved['left_out'])}: no room" if saved["left_out"] else ""
+        self._saved[f"saved in {Path(saved['folder']).parent}{left_out}"] += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
@@ -54,12 +76,22 @@ class Summary:
     def lines(self) -> list[str]:
         """Return the section's lines."""
         lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
+        breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in BREAKDOWNS if self._breakdowns[kind])
+        if breakdowns:
+            lines.append(f"failed without a verdict: {breakdowns}")
         if self.settled_before:
             lines += self._whole()
         lines += [f"on {start}" for start in sorted(self._starts)]
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        if self._explored:
+            none = self._explored.count(0)
+            without = f"; {none} had none that could be judged" if none else ""
+            lines.append(f"{sum(self._explored)} inputs explored around {len(self._explored)} records{without}")
+        if self._saved:
+            lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
+        lines += [f"  {count} {text}" for text, count in self._saved.most_common()]
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
