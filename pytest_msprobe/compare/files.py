@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
     """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error."""
     try:
-        ours = _load(row.target, target)
-        theirs = _load(row.golden, golden)
+        ours = load(row.target, target)
+        theirs = load(row.golden, golden)
     except Skip as skip:
         return replace(row, unmeasured="no file", messages=(str(skip),))
     except DumpError as error:
@@ -42,7 +42,8 @@ def _scaled(error: float, scale: float) -> float:
     return error / scale if scale and math.isfinite(error) else math.inf
 
 
-def _load(value: Value | None, dump: Dump) -> torch.Tensor:
+def load(value: Value | None, dump: Dump) -> torch.Tensor:
+    """Return a recorded tensor. Raises Skip where its file is missing, DumpError where it is unusable."""
     assert value is not None
     element = TensorElement(type=value.type, dtype=value.dtype, shape=value.shape, data_name=value.data_name)
     return load_tensor(element, dump.tensor_folder)

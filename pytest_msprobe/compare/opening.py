@@ -40,6 +40,7 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
             opened[partners[path]],
             policy=policy,
             fuzzy=options.fuzzy,
+            histograms=options.html is not None,
             mapping=mapping,
             place=_place(path),
         )

@@ -34,6 +34,7 @@ class Pair:
         *,
         policy: ComparePolicy,
         fuzzy: bool = False,
+        histograms: bool = False,
         mapping: Mapping[str, str] | None = None,
         place: tuple[int | None, int | None] = (None, None),
     ) -> None:
@@ -43,6 +44,7 @@ class Pair:
         self.mode = data_mode(target, golden)
         self.policy = policy
         self._fuzzy = fuzzy
+        self._histograms = histograms
         self._mapping = mapping or {}
         self._surroundings = Surroundings(target.path.parent)
         self._first: dict[bool, int | None] = {}
@@ -84,6 +86,10 @@ class Pair:
         if match.target is None or match.golden is None:
             return self._lonely(record, order, match)
         rows = self._judged(match.target, match.golden, self.mode)
+        if self._histograms and self.mode == "tensor":
+            from pytest_msprobe.compare.histogram import with_histogram
+
+            rows = [with_histogram(row, self.target, self.golden) for row in rows]
         outcome = outcome_of(rows)
         call = ComparedCall(
             record,
