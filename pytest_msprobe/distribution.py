@@ -48,9 +48,9 @@ def finish(config: pytest.Config) -> None:
     if worker is None or not worker.has_started:
         return
     if hasattr(config, "workeroutput"):
-        config.workeroutput["msprobe_device"] = worker.describe()
+        config.workeroutput["msprobe_environment"] = worker.environment()
     elif summary_key in config.stash:
-        config.stash[summary_key].devices.add(worker.describe())
+        config.stash[summary_key].add_environment(worker.environment())
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -78,9 +78,9 @@ def take_back(node: Any) -> None:
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
         raise pytest.UsageError(workeroutput["msprobe_unusable"])
-    described = workeroutput.get("msprobe_device")
-    if described and summary_key in node.config.stash:
-        node.config.stash[summary_key].devices.add(described)
+    environment = workeroutput.get("msprobe_environment")
+    if environment and summary_key in node.config.stash:
+        node.config.stash[summary_key].add_environment(environment)
 
 
 def worker_count(config: pytest.Config) -> int | None:

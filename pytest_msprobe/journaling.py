@@ -104,6 +104,7 @@ def _settled(options: Options, journal: Journal) -> frozenset[str]:
 
 
 def _header(config: pytest.Config, options: Options) -> Header:
+    baseline = {} if options.baseline is None else {"baseline": fingerprint(options.baseline)}
     return Header(
         dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
         settings={
@@ -113,5 +114,6 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "device": options.device.name,
             "seed": str(options.seed),
             "real_data": options.real_data,
+            **baseline,
         },
     )

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.baselines import options as baselines
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
@@ -54,6 +55,8 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    baseline: Path | None
+    save_baseline: Path | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -110,6 +113,7 @@ def add_options(parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
+    baselines.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
@@ -146,6 +150,8 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        baseline=baselines.baseline(config),
+        save_baseline=baselines.save_baseline(config),
     )
 
 
@@ -178,6 +184,7 @@ def rerun_command(options: Options, chosen: str) -> str:
         ("--msprobe-level", options.level, None),
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
+        ("--msprobe-baseline", options.baseline, None),
     ):
         words += [flag, str(value)] if value != default else []
     return shlex.join(words)

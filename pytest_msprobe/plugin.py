@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
+from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
     reporting.register(config)
+    baselines.start(config)
     journaling.start(config)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.item import DumpItem
 from pytest_msprobe.options import options_key, record_argument, rerun_command
@@ -47,7 +48,7 @@ def header(config: pytest.Config) -> list[str]:
         lines.append(
             f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({dump.framework}, {dump.level}, {dump.task})"
         )
-    return lines
+    return [*lines, *baselines.header(config)]
 
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:

@@ -17,8 +17,9 @@ from pytest_msprobe.replay.skips import SkipReason
 class OutputResult:
     """The verdict on one output or gradient; dtypes and shape are empty for values that are no tensors.
 
-    ``measured`` holds every metric where a report asked for all of them, ``difference`` where and how much a wrong
-    tensor differs, in words.
+    ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
+    counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
+    ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have.
     """
 
     path: str
@@ -28,17 +29,25 @@ class OutputResult:
     shape: tuple[int, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
     difference: str = ""
+    own_bounds: Mapping[str, float] = field(default_factory=dict)
+    own_measured: Mapping[str, float] = field(default_factory=dict)
+    lacks_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DirectionResult:
-    """What came of one record: the deciding verdict, that of each output, and why if there is none."""
+    """What came of one record: the deciding verdict, that of each output, and why if there is none.
+
+    ``input_dtypes`` and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric.
+    """
 
     record: str
     verdict: Verdict
     outputs: tuple[OutputResult, ...] = ()
     skip: SkipReason | None = None
     seconds: float = 0.0
+    input_dtypes: tuple[str, ...] = ()
+    scalars: bool = False
 
 
 @dataclass(frozen=True, slots=True)

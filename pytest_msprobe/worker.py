@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.baselines.file import Baseline, read_baseline
+from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -21,10 +25,12 @@ from pytest_msprobe.results import DirectionResult
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
+    from pytest_msprobe.baselines.rows import RecordRow
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
     from pytest_msprobe.replay.check import Replay
     from pytest_msprobe.replay.trial import Setup
+    from pytest_msprobe.reports.summary import Environment
 
 
 class Worker:
@@ -37,6 +43,7 @@ class Worker:
         self._devices = devices
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("workercount", 1))
+        self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
         self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
         self.is_replaceable = bool(workerinput)
@@ -76,12 +83,13 @@ class Worker:
         """The active card, such as ``npu:3``."""
         return f"{self.setup.device.name}:{self._index}"
 
-    def describe(self) -> str:
-        """Return the active card and the math modes in words."""
+    def environment(self) -> Environment:
+        """Return the active card, torch's version and the math modes."""
+        import torch
+
         from pytest_msprobe.devices.math_modes import math_modes
 
-        modes = "".join(f", {mode}" for mode in math_modes())
-        return f"{self.setup.device.describe()}{modes}"
+        return {"device": self.setup.device.describe(), "torch": str(torch.__version__), "math_modes": math_modes()}
 
     @functools.cached_property
     def setup(self) -> Setup:
@@ -114,8 +122,20 @@ class Worker:
             seed=options.seed,
             real_data=options.real_data == "auto",
             memory_share=0.9 / self._processes,
-            measure_all=options.csv is not None,
+            measure_all=options.csv is not None or options.save_baseline is not None,
         )
+
+    @functools.cached_property
+    def _baseline(self) -> Baseline | None:
+        path = self._options.baseline
+        return None if path is None else read_baseline(path)
+
+    def _recorded(self, dump: Dump) -> Callable[[str], RecordRow] | None:
+        if self._baseline is None:
+            return None
+        if dump.path not in self._fingerprints:
+            self._fingerprints[dump.path] = fingerprint(dump.path)
+        return functools.partial(self._baseline.row, self._fingerprints[dump.path])
 
     def _replay(self, dump: Dump, record: str) -> Replay:
         try:
@@ -132,7 +152,7 @@ class Worker:
         setup = self.setup
         from pytest_msprobe.replay.check import Replay
 
-        replay = Replay(_read_call(dump, forward, record), setup)
+        replay = Replay(_read_call(dump, forward, record), setup, self._recorded(dump))
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay

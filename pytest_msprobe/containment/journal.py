@@ -105,14 +105,15 @@ def _decode_entry(path: Path, number: int, line: bytes) -> Entry:
 
 
 def _encode(entry: Entry) -> bytes:
-    return msgspec.json.encode(_without_infinities(msgspec.to_builtins(entry))) + b"\n"
+    return msgspec.json.encode(without_infinities(msgspec.to_builtins(entry))) + b"\n"
 
 
-def _without_infinities(tree: Any) -> Any:
+def without_infinities(tree: Any) -> Any:
+    """Return nested plain data with NaN and infinities as strings: JSON has no such numbers."""
     if isinstance(tree, dict):
-        return {key: _without_infinities(value) for key, value in tree.items()}
+        return {key: without_infinities(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return [_without_infinities(value) for value in tree]
+        return [without_infinities(value) for value in tree]
     return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
 
 

@@ -6,6 +6,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict, worst
+from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.replay.arguments import build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
@@ -38,11 +40,15 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 
 
 class Replay:
-    """One call being checked. What both directions need is computed once and kept until the replay is dropped."""
+    """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    def __init__(self, call: Call, setup: Setup) -> None:
+    ``recorded`` gives a recorded baseline's row for a record's name; None where there is no recorded baseline.
+    """
+
+    def __init__(self, call: Call, setup: Setup, recorded: Callable[[str], RecordRow] | None = None) -> None:
         self.call = call
         self._setup = setup
+        self._recorded = recorded
 
     def forward(self) -> DirectionResult:
         """Check the forward record."""
@@ -56,10 +62,15 @@ class Replay:
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")
-            return settle(
-                f"{self.call.name.key}.{direction}",
-                lambda: judge(self._trial, self._select, measure_all=self._setup.measure_all),
-            )
+            record = f"{self.call.name.key}.{direction}"
+            row = self._recorded(record) if self._recorded else None
+            measure_all = self._setup.measure_all
+            result = settle(record, lambda: judge(self._trial, self._select, measure_all=measure_all, recorded=row))
+            return self._with_inputs(result) if measure_all and result.outputs else result
+
+    def _with_inputs(self, result: DirectionResult) -> DirectionResult:
+        dtypes = tuple(sorted(map(str, self._input_dtypes)))
+        return replace(result, input_dtypes=dtypes, scalars=self._trial.subject.arguments.has_rounded_scalars)
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
@@ -69,6 +80,7 @@ class Replay:
                 input_dtypes=self._input_dtypes,
                 backward=direction == "backward",
                 scalars=self._trial.subject.arguments.has_rounded_scalars,
+                recorded_baseline=self._recorded is not None,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
@@ -120,6 +132,12 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
         reason = f"the API raises on the device, though the CPU computes it: {error}"
         return broken(record, "run", reason)
     decided = worst(output.verdict for output in outputs)
+    lacking = [output.path for output in outputs if output.lacks_baseline]
+    if lacking and (decided is None or decided.outcome in ("pass", "skip")):
+        # One output that could not be judged must not hide behind others that pass.
+        why = SkipReason.NO_BASELINE
+        decided = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
+        return DirectionResult(record, decided, tuple(outputs), why, time.perf_counter() - started)
     if decided is None or decided.outcome == "skip":
         reason = decided.reason if decided else SkipReason.UNSPECIFIED.value
         return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)

@@ -24,6 +24,7 @@ class SkipReason(Enum):
     FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
     UNSPECIFIED = "the API promises no values that could be judged"
+    NO_BASELINE = "the recorded baseline has no row to judge this by"
     MEMORY = "too large for the free memory"
 
 

@@ -18,7 +18,7 @@ from pytest_msprobe.results import DirectionResult, OutputResult, from_plain
 _RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 
 # The header's words are msprobe's own; beside each is the metric that fills it.
-_METRIC_COLUMNS = {
+METRIC_COLUMNS = {
     "余弦相似度": "cosine_sim",
     "最大绝对误差": "max_abs_err",
     "双百指标": "rel_err_hundredth",
@@ -37,10 +37,10 @@ _METRIC_COLUMNS = {
     "ULP误差平均值": "mean_ulp_error",
     "ULP误差大于阈值占比": "ulp_error_proportion",
 }
-_DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *_METRIC_COLUMNS, "Status", "Message")
+_DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_COLUMNS, "Status", "Message")
 
-_STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
-_BLANK = " "
+STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
+BLANK = " "
 
 
 class CsvReport:
@@ -96,12 +96,12 @@ def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
 
 
 def _status(result: DirectionResult | None) -> str:
-    return _STATUS[result.verdict.outcome] if result else _BLANK
+    return STATUS[result.verdict.outcome] if result else BLANK
 
 
 def _details_rows(result: DirectionResult) -> list[list[Any]]:
     if not result.outputs:
-        blanks = [_BLANK] * (len(_DETAILS_HEADER) - 3)
+        blanks = [BLANK] * (len(_DETAILS_HEADER) - 3)
         return [[result.record, *blanks, _status(result), result.verdict.reason]]
     # msprobe gives a random result no row: it has no golden value to be measured against.
     judged = (output for output in result.outputs if output.golden_dtype or output.verdict.standard != "random")
@@ -109,11 +109,11 @@ def _details_rows(result: DirectionResult) -> list[list[Any]]:
 
 
 def _details_row(name: str, output: OutputResult) -> list[Any]:
-    metrics = (_cell(output.measured.get(metric)) for metric in _METRIC_COLUMNS.values())
-    shape = str(tuple(output.shape)) if output.target_dtype else _BLANK
-    dtypes = (output.golden_dtype or _BLANK, output.target_dtype or _BLANK)
-    return [name, *dtypes, shape, *metrics, _STATUS[output.verdict.outcome], output.verdict.reason]
+    metrics = (_cell(output.measured.get(metric)) for metric in METRIC_COLUMNS.values())
+    shape = str(tuple(output.shape)) if output.target_dtype else BLANK
+    dtypes = (output.golden_dtype or BLANK, output.target_dtype or BLANK)
+    return [name, *dtypes, shape, *metrics, STATUS[output.verdict.outcome], output.verdict.reason]
 
 
 def _cell(value: float | None) -> str:
-    return _BLANK if value is None else f"{value:.14g}"
+    return BLANK if value is None else f"{value:.14g}"

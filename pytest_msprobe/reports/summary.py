@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from typing import TypedDict
 
 import pytest
 
 from pytest_msprobe.replay.skips import SkipReason
 
 _WORST_SHOWN = 5
+
+
+class Environment(TypedDict):
+    """What one process ran on: the active card in words, torch's version and its math modes."""
+
+    device: str
+    torch: str
+    math_modes: list[str]
+
 
 _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
 
@@ -18,11 +28,16 @@ class Summary:
     """Counts what comes of records as their reports arrive."""
 
     def __init__(self, module_records: int) -> None:
-        self.devices: set[str] = set()
+        self.environments: list[Environment] = []
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
+
+    def add_environment(self, environment: Environment) -> None:
+        """Take note of what one process ran on."""
+        if environment not in self.environments:
+            self.environments.append(environment)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -49,7 +64,7 @@ class Summary:
         """Return the section's lines."""
         counts = ", ".join(f"{self._outcomes[key]} {word}" for key, word in _OUTCOMES.items() if self._outcomes[key])
         lines = [f"{sum(self._outcomes.values())} API records: {counts}"]
-        lines += [f"on {device}" for device in sorted(self.devices)]
+        lines += sorted({f"on {', '.join([of['device'], *of['math_modes']])}" for of in self.environments})
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
