@@ -1,0 +1,209 @@
+"""One simulated device judged by the recorded errors of another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Json = dict[str, Any]
+
+# Errors of float32 products in unit roundoffs; how large, a file says.
+NOISE = """
+noise = float(open("noise").read()) if os.path.exists("noise") else 0.0
+if noise and record.startswith("Functional.linear") and record.endswith("forward"):
+    state = torch.Generator().manual_seed(7)
+    result.data.mul_(1 + noise * 2**-24 * torch.randn(result.shape, generator=state))
+"""
+
+
+@pytest.fixture
+def linear(element: Callable[..., Json], forward: Callable[..., Json], write_dump: Callable[..., Path]) -> Path:
+    """Write a dump with a product of float32 matrices and a softmax, which is healthy on every device here."""
+    x, weight = element(64, 32, requires_grad=True), element(16, 32, requires_grad=True)
+    out = element(64, 16)
+    return write_dump(
+        {
+            "Functional.linear.0.forward": forward(x, weight, output=[out]),
+            "Functional.softmax.0.forward": forward(x, dim={"type": "int", "value": -1}),
+            "Functional.linear.0.backward": {"input": [out], "output": [x, weight]},
+        }
+    )
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, check: Callable[..., Any], make_device: Callable[[str], None]) -> Callable[..., Any]:
+    """Check the dump on a device with this much noise."""
+    make_device(NOISE)
+
+    def checked(noise: float, *arguments: str, **options: Any) -> Any:
+        (pytester.path / "noise").write_text(str(noise))
+        return check("--msprobe-dump=dump.json", "--msprobe-device=faulty", *arguments, **options)
+
+    return checked
+
+
+SAVE, JUDGE = "--msprobe-save-baseline=gpu.json", "--msprobe-baseline=gpu.json"
+
+
+@pytest.mark.usefixtures("linear")
+def test_an_equally_sloppy_device_passes_by_ratio_and_a_sloppier_one_fails(run: Callable[..., Any]) -> None:
+    assert run(200.0).wrong == {"Functional.linear.0.forward"}, "without a baseline this is wrong"
+    saved = run(200.0, SAVE)
+    assert "msprobe baseline: " in saved.output
+    assert run(200.0, JUDGE).wrong == set()
+    assert run(0.0, JUDGE).wrong == set(), "an exact device"
+    sloppier = run(2000.0, JUDGE)
+    assert sloppier.wrong == {"Functional.linear.0.forward"}
+    assert "Functional.linear.0.forward is wrong" in sloppier.output
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_precise_baseline_is_no_excuse_for_a_sloppy_device(run: Callable[..., Any]) -> None:
+    run(0.0, SAVE)
+    assert run(200.0, JUDGE).wrong == {"Functional.linear.0.forward"}
+
+
+@pytest.mark.usefixtures("linear")
+def test_baselines_are_whole_and_judge_alike_under_xdist(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(200.0, SAVE, "-n", "2", apart=True)
+    lines = [json.loads(line) for line in (pytester.path / "gpu.json").read_text().splitlines()]
+    assert {line["record"] for line in lines[1:-1]} == {
+        "Functional.linear.0.forward",
+        "Functional.softmax.0.forward",
+        "Functional.linear.0.backward",
+    }
+    assert run(200.0, JUDGE, "-n", "2", apart=True).wrong == set()
+    assert run(2000.0, JUDGE, "-n", "2", apart=True).wrong == {"Functional.linear.0.forward"}
+
+
+@pytest.mark.usefixtures("linear")
+def test_the_header_tells_seed_device_torch_and_math_modes(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(0.0, SAVE, "--msprobe-seed=7")
+    header = json.loads((pytester.path / "gpu.json").read_text().splitlines()[0])
+    assert header["msprobe_baseline"] == 1
+    assert header["seed"] == 7
+    assert header["real_data"] == "auto"
+    assert any("simulated card 0" in device for device in header["devices"])
+    assert any("float32 matmul precision" in mode for mode in header["math_modes"])
+    assert header["torch"]
+    told = run(0.0, JUDGE, "--msprobe-seed=7").output
+    assert "3 records on simulated card 0" in told
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_baseline_fits_a_dump_that_was_moved(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(200.0, SAVE)
+    moved = pytester.path / "elsewhere"
+    moved.mkdir()
+    shutil.move(pytester.path / "dump.json", moved / "dump.json")
+    (pytester.path / "dump.json").symlink_to(moved / "dump.json")
+    assert run(200.0, JUDGE).wrong == set()
+
+
+def test_a_baseline_of_other_inputs_is_refused(run: Callable[..., Any], linear: Path) -> None:
+    run(0.0, SAVE)
+    other_seed = run(0.0, JUDGE, "--msprobe-seed=1")
+    assert other_seed.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert "was recorded with --msprobe-seed 0, this run has 1" in other_seed.errors
+    assert "recorded with --msprobe-real-data auto" in run(0.0, JUDGE, "--msprobe-real-data=never").errors
+    linear.write_text(linear.read_text().replace('"Max": 1.0', '"Max": 1.5'))
+    changed = run(0.0, JUDGE)
+    assert changed.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert "was recorded from other dumps" in changed.errors
+
+
+@pytest.mark.usefixtures("linear")
+def test_what_is_settled_without_a_baseline_needs_no_row(run: Callable[..., Any]) -> None:
+    run(0.0, SAVE, "-k", "softmax")
+    assert set(run(0.0, JUDGE).outcomes.values()) == {"passed"}
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_missing_baseline_row_is_its_own_outcome(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    # The floor is so low that every rounding asks for the baseline.
+    (pytester.path / "strict.yaml").write_text("rules: [{standard: benchmark, limits: {floor: 0.0001}}]")
+    strict = "--msprobe-policy=strict.yaml"
+    run(0.0, SAVE, strict, "-k", "softmax")
+    judged = run(0.0, JUDGE, strict, "-rs")
+    assert judged.outcomes == {
+        "Functional.linear.0.forward": "skipped",
+        "Functional.softmax.0.forward": "passed",
+        "Functional.linear.0.backward": "skipped",
+    }
+    assert "skipped 2: the recorded baseline has no row to judge this by" in judged.output
+    wrong = run(1e6, JUDGE, strict)
+    assert "Functional.linear.0.forward" in wrong.wrong, "a failure is not hidden by the missing row"
+    assert "judged by the same-dtype CPU result, since there is no row" in wrong.output
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_row_of_another_golden_result_is_not_used(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(200.0, SAVE)
+    path = pytester.path / "gpu.json"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines[1:-1]:
+        for output in line["outputs"]:
+            output["metrics"]["scale"] *= 1.5
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    judged = run(200.0, JUDGE)
+    assert judged.wrong == {"Functional.linear.0.forward"}
+    assert "its inputs were others: the mean magnitude of golden was" in judged.output
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_rerun_names_the_baseline(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(0.0, SAVE)
+    assert f"--msprobe-baseline {pytester.path / 'gpu.json'}" in run(2000.0, JUDGE).output
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_journal_is_resumed_by_the_same_baseline_only(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(0.0, SAVE)
+    run(0.0, JUDGE, "--msprobe-journal=run.jsonl")
+    assert run(0.0, JUDGE, "--msprobe-resume=run.jsonl").exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "was made with baseline" in run(0.0, "--msprobe-resume=run.jsonl").errors
+
+
+@pytest.mark.usefixtures("linear")
+@pytest.mark.parametrize("arguments", [["-x"], ["-k", "nothing"], ["--collect-only"]])
+def test_a_run_that_did_not_end_leaves_the_old_baseline(
+    run: Callable[..., Any], pytester: pytest.Pytester, arguments: list[str]
+) -> None:
+    path = pytester.path / "gpu.json"
+    path.write_text("old")
+    run(2000.0, SAVE, *arguments)
+    assert path.read_text() == "old"
+    assert [file.name for file in pytester.path.iterdir() if file.suffix == ".part"] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.usefixtures("linear")
+def test_a_full_disk_is_told_at_the_end_and_fails_the_run(
+    run: Callable[..., Any], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = pytester.path / "gpu.json"
+    path.write_text("old")
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Path("/dev/full").open("r+b", buffering=0))
+    done = run(0.0, SAVE)
+    assert done.exit_code == pytest.ExitCode.INTERNAL_ERROR
+    assert "gpu.json: the baseline cannot be written: No space left on device" in done.output
+    assert "Traceback" not in done.output + done.errors
+    assert set(done.outcomes.values()) == {"passed"}
+    assert path.read_text() == "old"
+
+
+def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], linear: Path) -> None:
+    for arguments, problem in (
+        (["--msprobe-baseline=missing.json"], "missing.json: cannot be read: No such file or directory"),
+        (["--msprobe-baseline=noise"], "neither a baseline nor msprobe's details table"),
+        (["--msprobe-save-baseline=."], "is a folder; wants a file"),
+        ([SAVE, "--msprobe-resume=run.jsonl"], "leave out --msprobe-resume"),
+    ):
+        done = run(0.0, *arguments)
+        assert done.exit_code == pytest.ExitCode.USAGE_ERROR
+        assert problem in done.errors
