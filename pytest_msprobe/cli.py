@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
-_COMMANDS: dict[str, str] = {}
+_COMMANDS: dict[str, str] = {
+    "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
+}
 
 
 class CommandError(Exception):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from msprobe_standards.verdict import Verdict
+from msprobe_standards.verdict import Verdict, worst
 from pytest_msprobe.replay.skips import SkipReason
 
 
@@ -56,6 +56,35 @@ class CallResult:
 
     forward: DirectionResult
     backward: DirectionResult | None
+
+
+def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) -> DirectionResult:
+    """Return what came of a record: its worst output decides; where none could be judged, it is a skip.
+
+    One output that lacks its baseline must not hide behind others that pass.
+    """
+    verdict = worst(output.verdict for output in outputs)
+    lacking = [output.path for output in outputs if output.lacks_baseline]
+    if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
+        why = SkipReason.NO_BASELINE
+        verdict = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
+        return DirectionResult(record, verdict, tuple(outputs), why, seconds)
+    if verdict is None or verdict.outcome == "skip":
+        reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
+        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
+    return DirectionResult(record, verdict, tuple(outputs), None, seconds)
+
+
+def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
+    """Return a result that was reached without the row of the recorded baseline that it depends on.
+
+    A failure stays one: no row could hide it. Anything else is no verdict.
+    """
+    verdict = result.verdict
+    if verdict.outcome == "fail":
+        return replace(result, verdict=replace(verdict, reason=f"{verdict.reason}; {why}"))
+    skip = Verdict("skip", verdict.standard, f"{SkipReason.NO_BASELINE.value}: {why}")
+    return replace(result, verdict=skip, lacks_baseline=True)
 
 
 def broken(record: str, standard: str, reason: str) -> DirectionResult:

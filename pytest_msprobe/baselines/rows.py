@@ -40,8 +40,8 @@ class OutputRow(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record: its outcome, its outputs, and what chose their standards beside API and dtype.
 
-    ``dump`` is the fingerprint of the dump, empty where a table does not tell it. ``by_position`` says that paths are
-    a table's own and the order of the outputs tells which is which.
+    ``dump`` is the fingerprint of the dump, empty where a table does not tell it. ``of_table`` says that the paths are
+    those of a table, ``output.0`` and so on for results and gradients alike.
     """
 
     record: str
@@ -51,11 +51,14 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     input_dtypes: tuple[str, ...] = ()
     scalars: bool = False
     outputs: tuple[OutputRow, ...] = ()
-    by_position: bool = False
+    of_table: bool = False
 
-    def output(self, path: str, position: int) -> OutputRow | None:
-        """Return the row of the output at a path, the ``position``-th tensor among all; None where there is none."""
-        if not self.by_position:
+    def output(self, path: str, position: int, of_table: bool = False) -> OutputRow | None:
+        """Return the row of the output at a path, the ``position``-th tensor among all; None where there is none.
+
+        ``of_table`` says that the path is a table's; where only one of the two is, the position decides.
+        """
+        if self.of_table == of_table:
             return next((output for output in self.outputs if output.path == path), None)
         tensors = [output for output in self.outputs if output.dtype]
         return tensors[position] if position < len(tensors) else None

@@ -13,7 +13,7 @@ import torch
 
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
-from msprobe_standards import Policy, Standard, Verdict, worst
+from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.replay.arguments import build_arguments, tensor_source
@@ -26,7 +26,7 @@ from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
-from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
+from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken, decided
 
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
@@ -131,14 +131,4 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
         return broken(record, "run", reason)
-    decided = worst(output.verdict for output in outputs)
-    lacking = [output.path for output in outputs if output.lacks_baseline]
-    if lacking and (decided is None or decided.outcome in ("pass", "skip")):
-        # One output that could not be judged must not hide behind others that pass.
-        why = SkipReason.NO_BASELINE
-        decided = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
-        return DirectionResult(record, decided, tuple(outputs), why, time.perf_counter() - started)
-    if decided is None or decided.outcome == "skip":
-        reason = decided.reason if decided else SkipReason.UNSPECIFIED.value
-        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
-    return DirectionResult(record, decided, tuple(outputs), None, time.perf_counter() - started)
+    return decided(record, outputs, time.perf_counter() - started)

@@ -24,7 +24,8 @@ class SkipReason(Enum):
     FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
     UNSPECIFIED = "the API promises no values that could be judged"
-    NO_BASELINE = "the recorded baseline has no row to judge this by"
+    NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
+    NO_BASELINE = "recorded numbers that this depends on are missing"
     MEMORY = "too large for the free memory"
 
 

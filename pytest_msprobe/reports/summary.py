@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pytest
 
@@ -42,8 +42,11 @@ class Summary:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
         plain = getattr(report, "msprobe", None)
-        if plain is None:
-            return
+        if plain is not None:
+            self.add(plain)
+
+    def add(self, plain: dict[str, Any]) -> None:
+        """Count a result that `to_plain` took apart."""
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
         if plain["skip"] is not None:

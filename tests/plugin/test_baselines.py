@@ -135,7 +135,7 @@ def test_a_missing_baseline_row_is_its_own_outcome(run: Callable[..., Any], pyte
         "Functional.softmax.0.forward": "passed",
         "Functional.linear.0.backward": "skipped",
     }
-    assert "skipped 2: the recorded baseline has no row to judge this by" in judged.output
+    assert "skipped 2: recorded numbers that this depends on are missing" in judged.output
     wrong = run(1e6, JUDGE, strict)
     assert "Functional.linear.0.forward" in wrong.wrong, "a failure is not hidden by the missing row"
     assert "judged by the same-dtype CPU result, since there is no row" in wrong.output
@@ -188,7 +188,7 @@ def test_a_full_disk_is_told_at_the_end_and_fails_the_run(
 ) -> None:
     path = pytester.path / "gpu.json"
     path.write_text("old")
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Path("/dev/full").open("r+b", buffering=0))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: open("/dev/full", "r+b", 0))  # noqa: PTH123, SIM115
     done = run(0.0, SAVE)
     assert done.exit_code == pytest.ExitCode.INTERNAL_ERROR
     assert "gpu.json: the baseline cannot be written: No space left on device" in done.output
