@@ -112,7 +112,10 @@ def _output_row(output: ComparedOutput) -> list[str]:
     cells: Cells = {_RESULT: STATUS[verdict.outcome]}
     if standard is not None and verdict.outcome != "skip":
         fill = _FILLERS.get(standard.name)
-        cells |= {_ALGORITHM: _ALGORITHMS.get(standard.name, standard.name), **(fill(output) if fill else {})}
+        cells |= {
+            _ALGORITHM: _ALGORITHMS.get(standard.name, standard.name),
+            **(fill(output) if fill and output.row.metrics else {}),
+        }
     return _row(output.name, cells, verdict.reason)
 
 

@@ -25,7 +25,7 @@ class ExcusedByBaseline(Standard):
     another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
     A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
     times the baseline's, and shares of elements at most the baseline's. NaN and inf that the target shares with the
-    baseline, element by element, count as right.
+    baseline, element by element, count as right; a baseline that has other wrong ones excuses nothing.
     """
 
     inner: Standard
@@ -66,7 +66,10 @@ class ExcusedByBaseline(Standard):
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Judge by the inner standard, then weigh a failure against the baseline's errors."""
         verdict = self.inner.decide(metrics, baseline_metrics)
-        if verdict.outcome != "fail" or baseline_metrics is None or metrics["nonfinite_mismatch"]:
+        if verdict.outcome != "fail" or baseline_metrics is None:
+            return verdict
+        # A baseline with wrong NaN or inf has infinite errors: it would excuse whatever is wrong.
+        if metrics["nonfinite_mismatch"] or baseline_metrics["nonfinite_mismatch"]:
             return verdict
         broken = [name for name, limit in verdict.limits.items() if not verdict.metrics[name] <= limit]
         if not all(
