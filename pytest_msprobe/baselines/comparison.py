@@ -52,12 +52,12 @@ def compare_runs(target: Run, baseline: Run, policy: Policy) -> Iterator[Compare
 
 
 def _compare(row: RecordRow, theirs: RecordRow, policy: Policy) -> ComparedRecord:
+    if not row.outputs:
+        return ComparedRecord(_as_it_was(row))
     try:
         name = parse_api_name(row.record)
     except ValueError as error:
-        return ComparedRecord(_skipped(row.record, str(error)))
-    if not row.outputs:
-        return ComparedRecord(_as_it_was(row))
+        return ComparedRecord(_as_it_was(row) if row.outcome == "fail" else _skipped(row.record, str(error)))
     inputs = frozenset(dtype for dtype in map(torch_dtype, row.input_dtypes) if dtype is not None)
     tensors = [output for output in row.outputs if output.dtype]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.cli import main
+
 Json = dict[str, Any]
 
 # Errors of float32 products in unit roundoffs; how large, a file says.
@@ -79,6 +81,42 @@ def test_baselines_are_whole_and_judge_alike_under_xdist(run: Callable[..., Any]
     }
     assert run(200.0, JUDGE, "-n", "2", apart=True).wrong == set()
     assert run(2000.0, JUDGE, "-n", "2", apart=True).wrong == {"Functional.linear.0.forward"}
+
+
+@pytest.mark.usefixtures("linear")
+def test_two_finished_runs_are_compared_as_a_run_is_judged(
+    run: Callable[..., Any], pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for noise, name in ((200.0, "gpu"), (200.0, "equal"), (2000.0, "sloppier"), (0.0, "exact")):
+        run(noise, f"--msprobe-save-baseline={name}.json")
+    capsys.readouterr()
+    statuses = {
+        name: main(["precision-compare", str(pytester.path / f"{name}.json"), str(pytester.path / "gpu.json")])
+        for name in ("equal", "exact", "sloppier")
+    }
+    assert statuses == {"equal": 0, "exact": 0, "sloppier": 1}
+    out = capsys.readouterr().out
+    assert "3 API records: 3 passed" in out
+    assert "FAILED Functional.linear.0.forward" in out
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_table_of_a_gpu_run_is_a_baseline(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(1e5, "--msprobe-csv=out")
+    [table] = (pytester.path / "out").glob("*details*")
+    by_table = [f"--msprobe-baseline={table}", "--msprobe-policy=msprobe-26"]
+    equal = run(1e5, *by_table)
+    assert "3 records of a table; its inputs were the same only where the dump holds tensors" in equal.output
+    assert equal.wrong == set()
+    assert run(1e6, *by_table).wrong == {"Functional.linear.0.forward"}
+
+
+def test_a_table_about_another_dump_is_refused(run: Callable[..., Any], write_dump: Callable[..., Path]) -> None:
+    write_dump({"Torch.unheard_of.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}})
+    table = Path(__file__).parents[1] / "data" / "precision_compare" / "1.2.2" / "gpu.csv"
+    refused = run(0.0, f"--msprobe-baseline={table}")
+    assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert "has no row about a record of" in refused.errors
 
 
 @pytest.mark.usefixtures("linear")
