@@ -16,12 +16,12 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.baselines.file import Baseline, read_baseline
+from pytest_msprobe.baselines.file import Baseline, BaselineError, read_baseline
 from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.results import DirectionResult, broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
@@ -57,12 +57,14 @@ class Worker:
         """
         try:
             replay = self._replay(dump, record)
+            if record.endswith(".backward"):
+                self.forget()
+                return replay.backward()
+            return replay.forward()
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
-        if record.endswith(".backward"):
-            self.forget()
-            return replay.backward()
-        return replay.forward()
+        except BaselineError as error:
+            return broken(record, "baseline", str(error))
 
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""

@@ -46,6 +46,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 class _Key(msgspec.Struct):
     record: str
     dump: str = ""
+    outcome: str = ""
 
 
 class _Footer(msgspec.Struct):
@@ -54,11 +55,15 @@ class _Footer(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline that was read; ``rows`` are by dump and record, undecoded. ``header`` is None for a table."""
+    """A baseline that was read; ``rows`` are by dump and record, undecoded. ``header`` is None for a table.
+
+    ``failed`` counts the records that were wrong where they were recorded.
+    """
 
     path: Path
     header: Header | None
     rows: Mapping[tuple[str, str], bytes]
+    failed: int = 0
 
     def row(self, dump: str, record: str) -> RecordRow:
         """Return the row of a record of the dump with this fingerprint; one without outputs where there is none.
@@ -91,15 +96,18 @@ def read_baseline(path: Path) -> Baseline:
         return Baseline(path, None, {("", row.record): encoded(row) for row in read_details(path)})
     header = _header(path, lines[0])
     rows: dict[tuple[str, str], bytes] = {}
+    failed = set()
     for number, line in enumerate(lines[1:-2], start=2):
         try:
             key = msgspec.json.decode(line, type=_Key)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise BaselineError(f"{path}: line {number} is damaged ({error}); record the baseline again") from None
         rows[key.dump, key.record] = line
+        if key.outcome == "fail":
+            failed.add((key.dump, key.record))
     if len(lines) < 3 or lines[-1] or _count(lines[-2]) != len(lines) - 3:
         raise BaselineError(f"{path}: is cut short; record the baseline again")
-    return Baseline(path, header, rows)
+    return Baseline(path, header, rows, len(failed))
 
 
 def _header(path: Path, line: bytes) -> Header:

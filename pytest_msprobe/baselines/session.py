@@ -71,7 +71,12 @@ def describe(baseline: Baseline) -> list[str]:
     what = f"msprobe: baseline {baseline.path}: {len(baseline.rows)} records"
     if baseline.header is None:
         return [f"{what} of a table; its inputs were the same only where the dump holds tensors"]
-    return [f"{what} on {', '.join([*baseline.header.devices, *baseline.header.math_modes])}"]
+    lines = [f"{what} on {', '.join([*baseline.header.devices, *baseline.header.math_modes])}"]
+    if baseline.failed:
+        lines.append(
+            f"msprobe: {baseline.failed} records of the baseline were wrong there: their errors are normal here"
+        )
+    return lines
 
 
 def header(config: pytest.Config) -> list[str]:

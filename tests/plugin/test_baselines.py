@@ -194,6 +194,26 @@ def test_a_row_of_another_golden_result_is_not_used(run: Callable[..., Any], pyt
 
 
 @pytest.mark.usefixtures("linear")
+def test_a_damaged_row_is_the_failure_of_its_record_alone(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(0.0, SAVE)
+    path = pytester.path / "gpu.json"
+    path.write_text(path.read_text().replace('"path":"grad.args.0"', '"path":7'))
+    judged = run(0.0, JUDGE)
+    assert judged.wrong == {"Functional.linear.0.backward"}
+    assert "gpu.json: the row of 'Functional.linear.0.backward' is damaged" in judged.output
+    assert "Traceback" not in judged.output
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_baseline_that_was_wrong_itself_is_announced(run: Callable[..., Any]) -> None:
+    run(200.0, SAVE)
+    told = "1 of its records were wrong there: their errors are normal here"
+    assert told in run(200.0, JUDGE).output
+    run(0.0, SAVE)
+    assert told not in run(0.0, JUDGE).output
+
+
+@pytest.mark.usefixtures("linear")
 def test_a_rerun_names_the_baseline(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
     run(0.0, SAVE)
     assert f"--msprobe-baseline {pytester.path / 'gpu.json'}" in run(2000.0, JUDGE).output
