@@ -73,9 +73,7 @@ def describe(baseline: Baseline) -> list[str]:
         return [f"{what} of a table; its inputs were the same only where the dump holds tensors"]
     lines = [f"{what} on {', '.join([*baseline.header.devices, *baseline.header.math_modes])}"]
     if baseline.failed:
-        lines.append(
-            f"msprobe: {baseline.failed} records of the baseline were wrong there: their errors are normal here"
-        )
+        lines.append(f"msprobe: {baseline.failed} of its records were wrong there: their errors are normal here")
     return lines
 
 
