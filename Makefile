@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_REPORT := demo-report
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -24,11 +24,16 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
 
+# A test makes these again and compares.
+generated_tests: $(VENV)/installed
+	$(BIN)/pytest-msprobe generate examples/check_a_dump/dump.json -o generated_tests/check_a_dump --no-run
+	$(BIN)/pytest-msprobe generate tests/data/verdict_quality/values/dump.json --real-data -o generated_tests/real_data --no-run
+
 # pip before 25.1 knows no dependency groups, so it is brought up to date first.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore]'
 	@touch $@
 
 clean:

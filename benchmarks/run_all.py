@@ -17,6 +17,7 @@ SECTIONS = {
     "The plugin's own cost per item": ["item_cost.py"],
     "Metrics of large tensors": ["metrics.py"],
     "Two workers": ["workers.py"],
+    "Journals": ["journal.py"],
     "Recording": ["recording.py"],
     "Recording, against mindstudio-probe": ["recording_vs_peer.py"],
 }

@@ -17,6 +17,7 @@ from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.reader import Dump, find_dumps, read_dump
 from pytest_msprobe.item import DumpItem, RecordItem
 from pytest_msprobe.options import Mode, Options, options_key
+from pytest_msprobe.overflow.items import overflow_items
 
 dumps_key = pytest.StashKey[dict[Path, Dump]]()
 
@@ -33,13 +34,13 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
             config.args = [*(config.args if named else ()), *wanted]
         paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
         dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
-        return {path: _checkable(read_dump(path)) for path in dumps}
+        return {path: _checkable(read_dump(path), options.mode) for path in dumps}
     except DumpError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def _checkable(dump: Dump) -> Dump:
-    if dump.framework != "pytorch":
+def _checkable(dump: Dump, mode: Mode) -> Dump:
+    if mode == "check" and dump.framework != "pytorch":
         raise DumpError(f"{dump.path}: recorded with {dump.framework}; this version checks dumps of pytorch only")
     return dump
 
@@ -87,7 +88,10 @@ def _checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
             yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
 
 
-_COLLECTORS: dict[Mode, Callable[[DumpFile, Dump], Iterable[DumpItem]]] = {"check": _checked_records}
+_COLLECTORS: dict[Mode, Callable[[DumpFile, Dump], Iterable[DumpItem]]] = {
+    "check": _checked_records,
+    "overflow": overflow_items,
+}
 
 
 def select_items(config: pytest.Config, options: Options, items: list[pytest.Item]) -> None:
@@ -98,7 +102,7 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
     seen: set[tuple[Any, ...]] = set()
     folded: set[tuple[Path, str]] = set()
     for item in items:
-        wanted = not isinstance(item, RecordItem) or _is_listed(item.name, options)
+        wanted = not isinstance(item, DumpItem) or _is_listed(item.name, options)
         if wanted and options.unique and isinstance(item, RecordItem):
             wanted = not _is_repeated(item, seen, folded)
         (kept if wanted else deselected).append(item)

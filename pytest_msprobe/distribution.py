@@ -15,7 +15,7 @@ from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
 from pytest_msprobe.item import RecordItem
 from pytest_msprobe.options import devices_key, read_options
-from pytest_msprobe.reporting import abandoned_key, summary_key
+from pytest_msprobe.reporting import StartLine, abandoned_key
 from pytest_msprobe.worker import worker_key
 
 _slots_key = pytest.StashKey[Slots]()
@@ -39,18 +39,10 @@ def start_device(session: pytest.Session) -> bool | None:
             raise pytest.UsageError(str(error)) from None
         config.workeroutput["msprobe_unusable"] = str(error)  # type: ignore[attr-defined]
         return True
+    line = config.pluginmanager.get_plugin("msprobe-start-line")
+    if isinstance(line, StartLine):
+        line.write(worker.start)
     return None
-
-
-def finish(config: pytest.Config) -> None:
-    """Describe the device of this process, for the summary."""
-    worker = config.stash.get(worker_key, None)
-    if worker is None or not worker.has_started:
-        return
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["msprobe_environment"] = worker.environment()
-    elif summary_key in config.stash:
-        config.stash[summary_key].add_environment(worker.environment())
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -78,9 +70,6 @@ def take_back(node: Any) -> None:
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
         raise pytest.UsageError(workeroutput["msprobe_unusable"])
-    environment = workeroutput.get("msprobe_environment")
-    if environment and summary_key in node.config.stash:
-        node.config.stash[summary_key].add_environment(environment)
 
 
 def worker_count(config: pytest.Config) -> int | None:
@@ -91,7 +80,8 @@ def worker_count(config: pytest.Config) -> int | None:
     options = read_options(config)
     choice = options.device
     has_dump = options.dumps or any(".json" in argument for argument in config.args)
-    if not has_dump or choice.name == "cpu":
+    needs_no_device = options.mode == "overflow" and not config.getoption("msprobe_overflow_replay")
+    if not has_dump or choice.name == "cpu" or needs_no_device:
         return None
     if choice.indices:
         return len(choice.indices)

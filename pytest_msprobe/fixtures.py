@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_msprobe.item import PrecisionError, PrecisionWarning
+from pytest_msprobe.item import PrecisionError, PrecisionWarning, contained, verdict_properties
 from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
     from msprobe_standards import Standard
+    from pytest_msprobe.recorded import Call
     from pytest_msprobe.results import DirectionResult
 
 
@@ -69,6 +71,35 @@ class Precision:
         for result in results:
             self._report(result)
         return results
+
+    def check_recorded(
+        self, function: Callable[..., Any], calls: Mapping[str, Call], record: str, *, seed: int = 0
+    ) -> DirectionResult:
+        """Replay one record of a dump with ``function`` and judge it as ``--msprobe-dump`` does.
+
+        ``calls`` holds the call by the record's name without direction; the direction says what is judged. Tensor
+        files are looked for beside the test's module. Inputs depend on the seed, the record's name and the argument
+        alone. The golden definition is that of the API that the record names, where there is one, else ``function``.
+
+        Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call.
+        """
+        __tracebackhide__ = True
+        from pytest_msprobe.replay.check import Replay
+
+        key, _, direction = record.rpartition(".")
+        worker = self._config.stash[worker_key]
+        setup = dataclasses.replace(worker.setup, seed=seed)
+        replay = Replay(calls[key].replayed_as(record, self._item.path.parent), setup, function=function)
+        judge = replay.backward if direction == "backward" else replay.forward
+        result = contained(self._config, record, judge)
+        self._item.user_properties += [
+            *verdict_properties(result),
+            ("msprobe.device", worker.start.device),
+            ("msprobe.math_modes", worker.start.modes_in_words),
+            ("msprobe.seed", str(seed)),
+        ]
+        self._report(result)
+        return result
 
     def _standard(self) -> Standard | None:
         from msprobe_standards import standard

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import record_path
 from pytest_msprobe import marks
 from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
@@ -22,8 +20,7 @@ from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
-
-_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
+    from msprobe_standards.verdict import Verdict
 
 
 class PrecisionWarning(UserWarning):
@@ -36,6 +33,29 @@ class PrecisionError(AssertionError):
     def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0) -> None:
         super().__init__(failure_text(result, rerun, verbosity))
         self.result = result
+
+
+def contained(config: pytest.Config, record: str, judge: Callable[[], DirectionResult]) -> DirectionResult:
+    """Judge a record within the time that one may take; a malformed or missing file is the record's failure."""
+    try:
+        with deadline(config.stash[options_key].timeout, last_words=config.stash[worker_key].last_words):
+            return judge()
+    except DumpError as error:
+        text = str(error)
+        where = "" if text.startswith("$") else f"{record_path(record)}: "
+        return broken(record, "record", f"{where}{text}")
+    except DeadlineExceededError as error:
+        return broken(record, "timeout", str(error))
+
+
+def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
+    """Return what JUnit shows of a verdict."""
+    verdict = result.verdict
+    return [
+        ("msprobe.verdict", verdict.outcome),
+        ("msprobe.standard", verdict.standard),
+        ("msprobe.margin", f"{verdict.margin:.6g}"),
+    ]
 
 
 class DumpItem(pytest.Item, ABC):
@@ -56,35 +76,24 @@ class DumpItem(pytest.Item, ABC):
 
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
-        try:
-            with deadline(self.config.stash[options_key].timeout, last_words=self.config.stash[worker_key].last_words):
-                result = self.judge()
-        except DumpError as error:
-            result = self._malformed(error)
-        except DeadlineExceededError as error:
-            result = broken(self.name, "timeout", str(error))
-        self.result, verdict = result, result.verdict
-        self.user_properties += [
-            ("msprobe.verdict", verdict.outcome),
-            ("msprobe.standard", verdict.standard),
-            ("msprobe.margin", f"{verdict.margin:.6g}"),
-            *self.properties(),
-        ]
+        self.result = contained(self.config, self.name, self.judge)
+        verdict = self.result.verdict
+        self.user_properties += [*verdict_properties(self.result), *self.properties()]
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
         if verdict.outcome == "fail":
-            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
+            raise PrecisionError(self.result, self._rerun(), self.config.get_verbosity())
         if verdict.outcome == "warn":
-            warnings.warn(PrecisionWarning(f"{self.name}: {verdict.reason}"), stacklevel=1)
+            warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
 
-    def _malformed(self, error: DumpError) -> DirectionResult:
-        text = str(error)
-        where = "" if text.startswith("$") else f"{record_path(self.name)}: "
-        return broken(self.name, "record", f"{where}{text}")
+    def warning(self, verdict: Verdict) -> str:
+        """Return what a warning says; pytest lists equal ones once."""
+        return f"{self.name}: {verdict.reason}"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
-        if isinstance(excinfo.value, PrecisionError):
+        # A user may turn warnings into errors; where in this file one is raised tells nothing.
+        if isinstance(excinfo.value, (PrecisionError, PrecisionWarning)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -95,18 +104,8 @@ class DumpItem(pytest.Item, ABC):
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
         """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
         if not self.own_markers and (name is None or name in marks.known()):
-            self.own_markers = [getattr(pytest.mark, mark).mark for mark in self._mark_names()]
+            self.own_markers = [getattr(pytest.mark, mark).mark for mark in marks.of_record(self.dump, self.name)]
         return super().iter_markers_with_node(name)
-
-    def _mark_names(self) -> list[str]:
-        try:
-            name = parse_api_name(self.name)
-        except ValueError:
-            return [self.dump.framework]
-        raw = bytes(self.dump.records[self.name])
-        dtypes = dict.fromkeys(match.decode() for match in _DTYPE.findall(raw))
-        names = [self.dump.framework, name.type, name.direction, *dtypes]
-        return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
 
     def _rerun(self) -> str:
         options = self.config.stash[options_key]
@@ -118,14 +117,21 @@ class RecordItem(DumpItem):
 
     def judge(self) -> DirectionResult:
         """Replay the record and judge it."""
-        worker = self.config.stash[worker_key]
         try:
-            return worker.check(self.dump, self.name)
+            return self.replay()
         except DeadlineExceededError:
-            worker.abandon(self.dump, self.name)
+            self.config.stash[worker_key].abandon(self.dump, self.name)
             raise
 
+    def replay(self) -> DirectionResult:
+        """Return the policy's verdict on the record."""
+        return self.config.stash[worker_key].check(self.dump, self.name)
+
     def properties(self) -> list[tuple[str, str]]:
-        """Return the device and the seed."""
-        worker, options = self.config.stash[worker_key], self.config.stash[options_key]
-        return [("msprobe.device", worker.device_name), ("msprobe.seed", str(options.seed))]
+        """Return the device, its math modes and the seed."""
+        start, options = self.config.stash[worker_key].start, self.config.stash[options_key]
+        return [
+            ("msprobe.device", start.device),
+            ("msprobe.math_modes", start.modes_in_words),
+            ("msprobe.seed", str(options.seed)),
+        ]

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
+
+from msprobe_hooks.names import parse_api_name
+
+if TYPE_CHECKING:
+    from msprobe_hooks.reader import Dump
+
+_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
 
 _MARKS = {
     "the framework of a record's dump": "pytorch mindspore mindtorch",
@@ -38,3 +47,14 @@ def register(config: pytest.Config) -> None:
 def known() -> frozenset[str]:
     """Return the names of the marks that records carry."""
     return frozenset(name for names in _MARKS.values() for name in names.split())
+
+
+def of_record(dump: Dump, record: str) -> list[str]:
+    """Return the names of the marks that a record carries."""
+    try:
+        name = parse_api_name(record)
+    except ValueError:
+        return [dump.framework]
+    dtypes = dict.fromkeys(match.decode() for match in _DTYPE.findall(bytes(dump.records[record])))
+    names = [dump.framework, name.type, name.direction, *dtypes]
+    return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]

@@ -13,11 +13,16 @@ import pytest
 
 import msprobe_standards
 from pytest_msprobe.baselines import options as baselines
+from pytest_msprobe.cases import options as cases
+from pytest_msprobe.cases.options import SaveOptions, read_save_options
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+from pytest_msprobe.explore import options as explore
+from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
+from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check"]
+Mode = Literal["check", "overflow"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -33,7 +38,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class Options:
     rerun: tuple[str, ...]
     baseline: Path | None
     save_baseline: Path | None
+    save: SaveOptions | None
+    explore: ExploreOptions | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -114,7 +121,10 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
     baselines.add_options(group)
+    cases.add_options(group)
+    explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
+    overflow.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
@@ -152,6 +162,8 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         rerun=_outcomes(config),
         baseline=baselines.baseline(config),
         save_baseline=baselines.save_baseline(config),
+        save=read_save_options(config),
+        explore=read_explore_options(config),
     )
 
 
@@ -185,6 +197,7 @@ def rerun_command(options: Options, chosen: str) -> str:
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
         ("--msprobe-baseline", options.baseline, None),
+        ("--msprobe-explore", options.explore and options.explore.examples, None),
     ):
         words += [flag, str(value)] if value != default else []
     return shlex.join(words)

@@ -13,6 +13,7 @@ from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
+from pytest_msprobe.overflow import report as overflow
 from pytest_msprobe.recording import msprobe_dump, msprobe_dump_options, recorded
 from pytest_msprobe.worker import Worker, worker_key
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
+    overflow.start(config)
     reporting.register(config)
     baselines.start(config)
     journaling.start(config)
@@ -51,7 +53,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the user does not want checked."""
     collection.select_items(config, config.stash[options_key], items)
-    journaling.leave_out_settled(config, items)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -74,15 +75,16 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Attach what came of a check to the report that crosses to the controller."""
+    """Attach what came of a check, and what it ran on, to the report that crosses to the controller."""
     report = yield
+    reporting.attach_start(item, report)
     reporting.attach_result(item, call, report)
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the controller what only this process knows."""
-    distribution.finish(session.config)
+    """Count what a resumed journal had settled as part of this run."""
+    journaling.finish(session)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -102,6 +104,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
     distribution.take_back(node)
+    journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.item import DumpItem
 from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results import broken, to_plain
+from pytest_msprobe.results import Start, broken, to_plain
+from pytest_msprobe.worker import worker_key
 
 summary_key = pytest.StashKey[Summary]()
 
@@ -25,8 +28,14 @@ def register(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     dumps = config.stash[dumps_key].values()
-    summary = Summary(module_records=sum(dump.module_count for dump in dumps))
+    checks = config.stash[options_key].mode == "check"
+    summary = Summary(
+        module_records=sum(dump.module_count for dump in dumps) if checks else 0,
+        kind="API records" if checks else "records",
+    )
     config.stash[summary_key] = summary
+    if dumps:
+        config.pluginmanager.register(StartLine(config), "msprobe-start-line")
     config.pluginmanager.register(summary, "msprobe-summary")
     folder = config.stash[options_key].csv
     if folder is not None:
@@ -38,17 +47,45 @@ def register(config: pytest.Config) -> None:
 def header(config: pytest.Config) -> list[str]:
     """Return the header: dumps, policy, device, seed."""
     dumps = config.stash[dumps_key]
-    if not dumps:
-        return []
     options = config.stash[options_key]
+    if not dumps or options.mode != "check":
+        return []
     level = f" level {options.level}" if options.level else ""
     lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
+    lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
     for path, dump in dumps.items():
         modules = f", {dump.module_count} module records" if dump.module_count else ""
         lines.append(
             f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({dump.framework}, {dump.level}, {dump.task})"
         )
     return [*lines, *baselines.header(config)]
+
+
+class StartLine:
+    """Says, above the first item, what items run on: known when the device has started, or a worker's first report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+        self._is_wanted = config.get_verbosity() >= 0
+
+    def write(self, start: Start) -> None:
+        """Write the line, for the first process that starts."""
+        if self._is_wanted and self._reporter is not None:
+            self._reporter.write_line(f"msprobe: on {start}")
+        self._is_wanted = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write the line when the first worker's first report tells of its device."""
+        started = getattr(report, "msprobe_start", None)
+        if started is not None:
+            self.write(msgspec.convert(started, Start))
+
+
+def attach_start(item: pytest.Item, report: Any) -> None:
+    """Put what this process runs items on into the first report after it is known, as plain data."""
+    start = item.config.stash[worker_key].introduce()
+    if start is not None:
+        report.msprobe_start = msgspec.to_builtins(start)
 
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:

@@ -35,10 +35,22 @@ class OutputResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedCase:
+    """What became of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
+
+    folder: str = ""
+    size: int = 0
+    left_out: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
-    ``input_dtypes`` and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric.
+    ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
+    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be. ``input_dtypes``
+    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric.
     """
 
     record: str
@@ -46,8 +58,27 @@ class DirectionResult:
     outputs: tuple[OutputResult, ...] = ()
     skip: SkipReason | None = None
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    saved: tuple[SavedCase, ...] = ()
+    explored: int = -1
     input_dtypes: tuple[str, ...] = ()
     scalars: bool = False
+
+
+class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
+    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name."""
+
+    device: str
+    description: str
+    math_modes: dict[str, str]
+
+    @property
+    def modes_in_words(self) -> str:
+        """The math modes as one line."""
+        return ", ".join(f"{name} {state}" for name, state in self.math_modes.items())
+
+    def __str__(self) -> str:
+        return f"{self.description}, {self.modes_in_words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +132,14 @@ def to_plain(result: DirectionResult) -> dict[str, Any]:
 def from_plain(plain: dict[str, Any]) -> DirectionResult:
     """Return the result that ``to_plain`` took apart."""
     return msgspec.convert(plain, DirectionResult)
+
+
+def as_json(tree: Any) -> Any:
+    """Return data with words for the numbers that JSON lacks, and as text what of a file's name is no UTF-8."""
+    if isinstance(tree, dict):
+        return {as_json(key): as_json(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [as_json(value) for value in tree]
+    if isinstance(tree, str):
+        return tree.encode("utf-8", "backslashreplace").decode()
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from msprobe_hooks.errors import RecordError
@@ -21,16 +24,16 @@ from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.results import DirectionResult, broken
+from pytest_msprobe.results import DirectionResult, Start, broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
     from pytest_msprobe.baselines.rows import RecordRow
+    from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
-    from pytest_msprobe.replay.check import Replay
+    from pytest_msprobe.replay.check import JudgeForward, Replay
     from pytest_msprobe.replay.trial import Setup
-    from pytest_msprobe.reports.summary import Environment
 
 
 class Worker:
@@ -45,26 +48,64 @@ class Worker:
         self._processes = int(workerinput.get("workercount", 1))
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
+        self._is_introduced = False
         self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
         self.is_replaceable = bool(workerinput)
         # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
         self.last_words = os.dup(2) if self.is_replaceable else None
 
-    def check(self, dump: Dump, record: str) -> DirectionResult:
+    def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
 
-        Raises DumpError where the record is malformed or a tensor file is unusable.
+        A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
+        tensor file is unusable.
         """
         try:
             replay = self._replay(dump, record)
-            if record.endswith(".backward"):
+            direction = parse_api_name(record).direction
+            if direction == "backward":
                 self.forget()
-                return replay.backward()
-            return replay.forward()
+            if judge is not None:
+                return replay.forward(judge)
+            started = time.monotonic()
+            result = replay.judge(direction)
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
         except BaselineError as error:
             return broken(record, "baseline", str(error))
+        if self._options.save is not None and result.verdict.outcome == "fail":
+            result = self._saved(dump, replay, result)
+        if self._options.explore is not None and result.verdict.outcome != "skip":
+            options = self._options.explore.within(self._options.timeout, time.monotonic() - started)
+            result = self._explored(dump, replay, result, options)
+        return result
+
+    def _saved(self, dump: Dump, replay: Replay, result: DirectionResult, body: bytes | None = None) -> DirectionResult:
+        """Save a failing result's case and say so; ``body`` is the forward record of an explored input."""
+        if self._options.save is None:
+            return result
+        from pytest_msprobe.cases.saving import origin_of, save_case
+
+        origin = origin_of(dump, result.record, self._options.policy, self._options.level, explored=body)
+        return replace(result, saved=(*result.saved, save_case(replay, result, origin, self._options.save)))
+
+    def _explored(
+        self, dump: Dump, replay: Replay, recorded: DirectionResult, options: ExploreOptions
+    ) -> DirectionResult:
+        """Try inputs around the recorded one; the result is that of one that fails, where the recorded one does not."""
+        from pytest_msprobe.explore.exploring import explore
+        from pytest_msprobe.explore.snippet import explored_text
+
+        body = msgspec.json.decode(dump.records[replay.call.forward.name])
+        exploration = explore(replay, body, recorded, options)
+        found = exploration.finding
+        if found is None:
+            return replace(recorded, explored=exploration.judged)
+        failed = recorded.verdict.outcome == "fail"
+        note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
+        result = replace(recorded if failed else found.result, notes=(note,), explored=exploration.judged)
+        saved = self._saved(dump, found.replay, replace(found.result, notes=(note,)), found.body).saved
+        return replace(result, saved=(*result.saved, *saved))
 
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""
@@ -80,18 +121,20 @@ class Worker:
         """Whether the device has been activated."""
         return "setup" in vars(self)
 
-    @property
-    def device_name(self) -> str:
-        """The active card, such as ``npu:3``."""
-        return f"{self.setup.device.name}:{self._index}"
-
-    def environment(self) -> Environment:
-        """Return the active card, torch's version and the math modes."""
-        import torch
-
+    @functools.cached_property
+    def start(self) -> Start:
+        """What this process runs items on, as it was before the first of them."""
         from pytest_msprobe.devices.math_modes import math_modes
 
-        return {"device": self.setup.device.describe(), "torch": str(torch.__version__), "math_modes": math_modes()}
+        device = self.setup.device
+        return Start(f"{device.name}:{self._index}", device.describe(), math_modes(device))
+
+    def introduce(self) -> Start | None:
+        """Return ``start`` once, when the device has been activated; None before and after."""
+        if self._is_introduced or not self.has_started:
+            return None
+        self._is_introduced = True
+        return self.start
 
     @functools.cached_property
     def setup(self) -> Setup:
@@ -154,7 +197,7 @@ class Worker:
         setup = self.setup
         from pytest_msprobe.replay.check import Replay
 
-        replay = Replay(_read_call(dump, forward, record), setup, self._recorded(dump))
+        replay = Replay(_read_call(dump, forward, record), setup, recorded=self._recorded(dump))
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay

@@ -6,6 +6,7 @@ Elements are what a recorded Python value became in JSON. Spellings that differ 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
@@ -204,7 +205,8 @@ def _member(value: object, path: str, depth: int) -> Element:
 def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
     value = fields.get("format") if kind == "torch.memory_format" else fields.get("value")
     if kind == "float" and isinstance(value, str):
-        return _NON_FINITE[value] if value in _NON_FINITE else _refuse(f"{path}.value", "a number", value)
+        number = _non_finite(value)
+        return _refuse(f"{path}.value", "a number", value) if number is None else number
     return value if "value" in fields or value is not None else dict(fields)
 
 
@@ -232,16 +234,25 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     )
 
 
-_NON_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+def _non_finite(text: str) -> float | None:
+    """Return the number that a text such as ``Infinity``, ``-inf`` or ``nan`` is; None for any other text."""
+    return _NON_FINITE.get(text.strip().lower().replace("infinity", "inf"))
+
+
+_NON_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 
 def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
     value = fields.get(key)
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or (isinstance(value, (bool, int, float)) and not _is_beyond_floats(value)):
         return value
-    if isinstance(value, str) and value in _NON_FINITE:
-        return _NON_FINITE[value]
-    return _refuse(f"{path}.{key}", "a number", value)
+    number = _non_finite(value) if isinstance(value, str) else None
+    return _refuse(f"{path}.{key}", "a number", value) if number is None else number
+
+
+def _is_beyond_floats(number: Number) -> bool:
+    """Tell whether a number is an integer of more than 300 digits, which JSON allows and no tensor holds."""
+    return isinstance(number, int) and abs(number) > sys.float_info.max
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

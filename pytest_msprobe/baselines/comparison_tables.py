@@ -16,7 +16,7 @@ from msprobe_standards.msprobe_benchmark import ratio_floor
 from pytest_msprobe.baselines.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.baselines.file import BaselineError
 from pytest_msprobe.baselines.numbers import torch_dtype
-from pytest_msprobe.reports.csv import BLANK, STATUS
+from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
 
 Cells = dict[str, str]
 
@@ -81,7 +81,7 @@ def write_tables(folder: Path, records: Iterable[ComparedRecord]) -> tuple[Path,
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
+    with path.open("w", encoding="utf-8-sig", newline="", errors="backslashreplace") as file:
         csv.writer(file).writerows([header, *rows])
 
 
@@ -97,7 +97,7 @@ def _result_row(key: str, directions: Mapping[str, ComparedRecord]) -> list[str]
     both = [directions.get(direction) for direction in ("forward", "backward")]
     statuses = [STATUS[record.result.verdict.outcome] if record else BLANK for record in both]
     reasons = [record.result.verdict.reason for record in both if record and record.result.verdict.outcome != "pass"]
-    return [_text(key), *statuses, _text("; ".join(reasons)) or BLANK]
+    return [as_text(key), *statuses, as_text("; ".join(reasons)) or BLANK]
 
 
 def _details_rows(record: ComparedRecord) -> list[list[str]]:
@@ -120,7 +120,7 @@ def _output_row(output: ComparedOutput) -> list[str]:
 
 
 def _row(name: str, cells: Cells, message: str) -> list[str]:
-    named = {**cells, "API Name": _text(name), "Message": _text(message) or BLANK}
+    named = {**cells, "API Name": as_text(name), "Message": as_text(message) or BLANK}
     return [named.get(column, BLANK) for column in DETAILS_HEADER]
 
 
@@ -199,8 +199,3 @@ def _status(fine: bool) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.14f}"
-
-
-def _text(text: str) -> str:
-    """Return a text from a file as a cell that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -10,14 +10,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from pytest_msprobe.baselines.rows import RecordRow
-from pytest_msprobe.containment.journal import without_infinities
+from pytest_msprobe.results import Start, as_json
 
 VERSION = 1
 
@@ -29,7 +29,7 @@ class BaselineError(Exception):
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """How a baseline was recorded. ``dumps`` maps the fingerprint of each dump to where it was.
 
-    Seed, data and dumps say which inputs its numbers belong to; devices, torch and math modes what computed them.
+    Seed, data and dumps say which inputs its numbers belong to; ``starts`` what computed them, each different one once.
     """
 
     msprobe_baseline: int = VERSION
@@ -38,9 +38,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     real_data: str
     policy: str
-    devices: list[str]
-    torch: list[str]
-    math_modes: list[str]
+    starts: list[Start]
+
+
+def made_on(starts: Iterable[Start]) -> str:
+    """Return in words what computed a run's numbers: its cards, then their math modes, each different one once."""
+    starts = list(starts)
+    described = [*(start.description for start in starts), *(start.modes_in_words for start in starts)]
+    return "; ".join(dict.fromkeys(described))
 
 
 class _Key(msgspec.Struct):
@@ -138,7 +143,7 @@ def _count(line: bytes) -> int:
 
 def encoded(row: RecordRow) -> bytes:
     """Return a row as a line of JSON, without its newline."""
-    return msgspec.json.encode(without_infinities(msgspec.to_builtins(row)))
+    return msgspec.json.encode(as_json(msgspec.to_builtins(row)))
 
 
 class BaselineWriter:
@@ -170,7 +175,7 @@ class BaselineWriter:
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
-                file.write(msgspec.json.encode(header) + b"\n")
+                file.write(msgspec.json.encode(as_json(msgspec.to_builtins(header))) + b"\n")
                 self._rows.seek(0)
                 shutil.copyfileobj(self._rows, file)
                 file.write(msgspec.json.encode(_Footer(self.count)) + b"\n")

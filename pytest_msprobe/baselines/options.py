@@ -37,6 +37,11 @@ def save_baseline(config: pytest.Config) -> Path | None:
             "--msprobe-save-baseline wants the numbers of every record, which a resumed run does not measure again: "
             "leave out --msprobe-resume"
         )
+    if config.getoption("msprobe_explore"):
+        raise pytest.UsageError(
+            "--msprobe-save-baseline wants the numbers of the recorded inputs, and --msprobe-explore tells of others: "
+            "leave one of them out"
+        )
     if path.is_dir():
         raise pytest.UsageError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
     return path

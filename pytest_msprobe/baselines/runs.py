@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_msprobe.baselines.details_table import read_details
-from pytest_msprobe.baselines.file import Baseline, BaselineError, read_baseline
+from pytest_msprobe.baselines.file import Baseline, BaselineError, made_on, read_baseline
 from pytest_msprobe.baselines.rows import RecordRow, record_row
 from pytest_msprobe.containment.journal import Journal, JournalError, read_journal
 
@@ -84,7 +84,7 @@ def _of_baseline(baseline: Baseline) -> Run:
     assert header is not None
     rows = [baseline.row(dump, record) for dump, record in baseline.rows]
     inputs = {"seed": str(header.seed), "real_data": header.real_data}
-    return Run(baseline.path, rows, inputs, ", ".join([*header.devices, *header.math_modes]))
+    return Run(baseline.path, rows, inputs, made_on(header.starts))
 
 
 def _of_journal(path: Path) -> Run:
@@ -93,13 +93,17 @@ def _of_journal(path: Path) -> Run:
     except JournalError as error:
         raise BaselineError(str(error)) from None
     settings = journal.header.settings
+    if "explore" in settings:
+        raise BaselineError(
+            f"{path}: was made with --msprobe-explore, so that its numbers may be of other inputs than the recorded "
+            "ones; make it without"
+        )
     rows = [record_row(entry.result, _dump(journal, entry.id)) for entry in journal.entries.values()]
-    return Run(path, rows, {name: settings[name] for name in ("seed", "real_data") if name in settings})
+    inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
+    return Run(path, rows, inputs, made_on(journal.starts))
 
 
 def _dump(journal: Journal, item: str) -> str:
-    """Return the fingerprint of an item's dump: ids name it relative to a folder that the journal does not tell."""
-    place = Path(item.partition("::")[0]).parts
-    dumps = journal.header.dumps
-    matching = {digest for path, digest in dumps.items() if Path(path).parts[-len(place) :] == place}
-    return matching.pop() if len(matching) == 1 else next(iter(dumps.values()), "")
+    """Return the fingerprint of an item's dump; empty where the header does not name it."""
+    place = Path(journal.header.root) / item.partition("::")[0]
+    return journal.header.dumps.get(str(place), "")

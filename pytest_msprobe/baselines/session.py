@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from msprobe_hooks.reader import Dump
-from pytest_msprobe.baselines.file import Baseline, BaselineError, BaselineWriter, Header, read_baseline
+from pytest_msprobe.baselines.file import Baseline, BaselineError, BaselineWriter, Header, made_on, read_baseline
 from pytest_msprobe.baselines.rows import record_row
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.options import Options, options_key
-from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.results import from_plain
+from pytest_msprobe.results import Start, from_plain
 
 _described_key = pytest.StashKey[list[str]]()
 
@@ -26,6 +26,12 @@ def start(config: pytest.Config) -> None:
     """
     options, dumps = config.stash[options_key], config.stash[dumps_key]
     if hasattr(config, "workerinput") or not dumps:
+        return
+    if options.mode != "check":
+        if options.baseline or options.save_baseline:
+            raise pytest.UsageError(
+                "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
+            )
         return
     try:
         if options.baseline is not None:
@@ -71,7 +77,7 @@ def describe(baseline: Baseline) -> list[str]:
     what = f"msprobe: baseline {baseline.path}: {len(baseline.rows)} records"
     if baseline.header is None:
         return [f"{what} of a table; its inputs were the same only where the dump holds tensors"]
-    lines = [f"{what} on {', '.join([*baseline.header.devices, *baseline.header.math_modes])}"]
+    lines = [f"{what} on {made_on(baseline.header.starts)}"]
     if baseline.failed:
         lines.append(f"msprobe: {baseline.failed} of its records were wrong there: their errors are normal here")
     return lines
@@ -89,11 +95,15 @@ class BaselineReport:
         self._writer = writer
         self._config = config
         self._problem = ""
+        self._starts: list[Start] = []
         self._fingerprints = {path: fingerprint(path) for path in config.stash[dumps_key]}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what was measured of one record."""
-        plain = getattr(report, "msprobe", None)
+        """Keep what was measured of one record, and on what."""
+        started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
+        if started is not None:
+            start = msgspec.convert(started, Start)
+            self._starts += [start] if start not in self._starts else []
         dump = self._fingerprints.get(self._config.rootpath / report.nodeid.partition("::")[0])
         if plain is None or dump is None or self._problem:
             return
@@ -126,15 +136,11 @@ class BaselineReport:
 
     def _header(self) -> Header:
         options = self._config.stash[options_key]
-        summary = self._config.pluginmanager.get_plugin("msprobe-summary")
-        environments = summary.environments if isinstance(summary, Summary) else []
         return Header(
             written_by=version("pytest-msprobe"),
             dumps={digest: str(path) for path, digest in self._fingerprints.items()},
             seed=options.seed,
             real_data=options.real_data,
             policy=options.policy,
-            devices=sorted({environment["device"] for environment in environments}),
-            torch=sorted({environment["torch"] for environment in environments}),
-            math_modes=sorted({mode for environment in environments for mode in environment["math_modes"]}),
+            starts=sorted(self._starts, key=str),
         )

@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> int:
             lines.append(f"msprobe tables: {result} and {details.name}")
     except (BaselineError, ValueError, FileNotFoundError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(lines))
     return int(any(record.result.verdict.outcome == "fail" for record in records))

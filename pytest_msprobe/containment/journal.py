@@ -1,6 +1,7 @@
 """The journal: one JSON line per settled item, written when it settles, read again to resume or to report.
 
-The first line is a header that says what was checked and how. A line is written with one system call and a run holds
+The first line is a header that says what was checked and how. The others are settled items and, before the first item
+of each process that ran any, what that process ran them on. A line is written with one system call and a run holds
 the lock of the file, so a journal has whole lines but for a last one that a dying process cut short; it is dropped.
 """
 
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import math
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.results import DirectionResult, Start, as_json
 
 VERSION = 1
 
@@ -24,19 +26,27 @@ class JournalError(Exception):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal is about: ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged."""
+    """What a journal is about.
+
+    ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged; a run that resumes must have
+    the same. ``root`` is the folder that the ids' paths start from, ``rerun`` the words of the command that runs one
+    item again, with ``<dump>`` and ``<record>`` in place of the item's.
+    """
 
     msprobe_journal: int = VERSION
     dumps: dict[str, str]
     settings: dict[str, str]
+    root: str = ""
+    rerun: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
     """One settled item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it."""
 
     id: str
     outcome: str
     result: DirectionResult
+    device: str = ""
 
 
 class Journal(msgspec.Struct, frozen=True):
@@ -44,6 +54,20 @@ class Journal(msgspec.Struct, frozen=True):
 
     header: Header
     entries: dict[str, Entry]
+    starts: list[Start] = []
+
+    def rerun_command(self, entry: Entry) -> str:
+        """Return the command that runs an entry's item again."""
+        dump = Path(self.header.root) / entry.id.partition("::")[0]
+        chosen = f"{dump}::{entry.result.record}"
+        return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
+
+
+class _Settled(msgspec.Struct, tag_field="line", tag="item"):
+    """What resuming needs of an entry; the rest of the line is checked for JSON syntax, not decoded."""
+
+    id: str
+    outcome: str
 
 
 #: What may come of an item: a verdict's outcomes, and the ways in which an item can fail to reach one.
@@ -61,72 +85,109 @@ def fingerprint(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-def read_journal(path: Path, size: int | None = None) -> Journal:
-    """Read a journal, or its first ``size`` bytes.
+def read_journal(path: Path) -> Journal:
+    """Read a journal.
 
-    Raises JournalError where the file is missing, is no journal, or is one of a newer version.
+    Raises JournalError where the file is missing, damaged, no journal, or one of another version.
     """
+    header, lines = _lines(path)
+    entries: dict[str, Entry] = {}
+    starts = []
+    for line in _decoded(path, lines, Entry | Start):
+        if isinstance(line, Start):
+            starts.append(line)
+        else:
+            entries[line.id] = line
+    return Journal(header, entries, starts)
+
+
+def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
+    """Read the latest outcome of each item and the starts, from the whole journal or its first ``size`` bytes.
+
+    Raises JournalError as ``read_journal`` does.
+    """
+    outcomes: dict[str, str] = {}
+    starts = []
+    for line in _decoded(path, _lines(path, size)[1], _Settled | Start):
+        if isinstance(line, Start):
+            starts.append(line)
+        else:
+            outcomes[line.id] = line.outcome
+    return outcomes, starts
+
+
+def read_header(path: Path) -> Header:
+    """Read the first line of a journal. Raises JournalError as ``read_journal`` does."""
+    return _lines(path, 0)[0]
+
+
+def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
+    """Return the header and the whole lines after it, of the journal's first ``size`` bytes."""
     try:
         with path.open("rb") as file:
-            lines = file.read(-1 if size is None else size).split(b"\n")[:-1]
+            first = file.readline()
+            rest = file.read(-1 if size is None else max(0, size - len(first)))
     except OSError as error:
         raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
-    header = _decode_header(path, lines[0] if lines else b"")
-    entries: dict[str, Entry] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        entry = _decode_entry(path, number, line)
-        entries[entry.id] = entry
-    return Journal(header, entries)
+    return _decode_header(path, first), rest.split(b"\n")[:-1]
 
 
 def _decode_header(path: Path, line: bytes) -> Header:
     try:
         version = msgspec.json.decode(line, type=dict).get("msprobe_journal")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         version = None
     if not isinstance(version, int):
         raise JournalError(f"{path}: not a journal; give a file that --msprobe-journal wrote")
-    if version > VERSION:
-        raise JournalError(f"{path}: written by a newer version (format {version}); update pytest-msprobe to read it")
+    if version != VERSION:
+        age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
+        raise JournalError(f"{path}: written by {age} version (format {version}, not {VERSION}); {remedy}")
     try:
         return msgspec.json.decode(line, type=Header)
     except msgspec.ValidationError as error:
         raise JournalError(f"{path}: line 1 is no header of format {version}: {error}") from None
 
 
-def _decode_entry(path: Path, number: int, line: bytes) -> Entry:
+def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
+    # Lax, because JSON has no infinity: those numbers are strings.
+    decode = msgspec.json.Decoder(kind, strict=False).decode
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise JournalError(
+                f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
+            ) from None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(line: Header | Entry | Start) -> bytes:
     try:
-        # Lax, because JSON has no infinity: those numbers are strings.
-        return msgspec.convert(msgspec.json.decode(line), Entry, strict=False)
-    except msgspec.MsgspecError as error:
-        raise JournalError(
-            f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
-        ) from None
-
-
-def _encode(entry: Entry) -> bytes:
-    return msgspec.json.encode(without_infinities(msgspec.to_builtins(entry))) + b"\n"
-
-
-def without_infinities(tree: Any) -> Any:
-    """Return nested plain data with NaN and infinities as strings: JSON has no such numbers."""
-    if isinstance(tree, dict):
-        return {key: without_infinities(value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return [without_infinities(value) for value in tree]
-    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
+        encoded = _encoder.encode(line)
+    except UnicodeEncodeError:
+        return _encoder.encode(as_json(msgspec.to_builtins(line))) + b"\n"
+    # The encoder writes null for infinity and NaN. No field but an item's skip reason is null of itself.
+    if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None):
+        encoded = _encoder.encode(as_json(msgspec.to_builtins(line)))
+    return encoded + b"\n"
 
 
 class JournalWriter:
     """Appends to one journal, alone.
 
-    Raises JournalError where the file is in use, is no journal, or is about something else than ``header`` says.
+    Raises JournalError where the file cannot be written, is in use, is no journal, or is about something else than
+    ``header`` says.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b", buffering=0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
         try:
             _lock(self._file, path)
             self._begin(header)
@@ -136,14 +197,14 @@ class JournalWriter:
 
     def _begin(self, header: Header) -> None:
         if self.path.stat().st_size == 0:
-            self._append(msgspec.json.encode(header) + b"\n")
+            self._append(_encode(header))
         else:
-            require_same(self.path, read_journal(self.path).header, header)
+            require_same(self.path, read_header(self.path), header)
             _drop_cut_line(self._file)
 
-    def write(self, entry: Entry) -> None:
-        """Append one entry. Raises JournalError where the disk does not take it."""
-        self._append(_encode(entry))
+    def write(self, line: Entry | Start) -> None:
+        """Append one line. Raises JournalError where the disk does not take it."""
+        self._append(_encode(line))
 
     def close(self) -> None:
         """Close the file and give up its lock."""

@@ -14,7 +14,11 @@ class DeviceError(Exception):
 
 
 class Device(Protocol):
-    """A kind of target with one or more cards, of which one is active in a process."""
+    """A kind of target with one or more cards, of which one is active in a process.
+
+    A device whose results depend on switches of its own may have a method ``math_modes() -> dict[str, str]`` that names
+    them and their states; reports show them.
+    """
 
     name: str
 

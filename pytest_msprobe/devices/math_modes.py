@@ -2,27 +2,104 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.device import Device
+
+# Read by libraries below torch, or by torch before anyone can ask it.
+_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "HCCL_DETERMINISTIC",
+    "LCCL_DETERMINISTIC",
+)
+_FULL, _BY_BACKEND = "highest", "set by backend"
+_REDUCED = ("tf32", "bf16")
 
 
-def math_modes() -> list[str]:
-    """Return the math modes of this process in words, those that depart from full precision first."""
-    modes = []
-    if torch.cuda.is_available():
-        matmul = torch.backends.cuda.matmul
-        modes.append(f"TF32 matmul {_on_off(matmul.allow_tf32)}, TF32 conv {_on_off(torch.backends.cudnn.allow_tf32)}")
-        modes.append(f"fp16 reduced-precision reduction {_on_off(matmul.allow_fp16_reduced_precision_reduction)}")
-    if hasattr(torch, "npu"):
-        modes.append(
-            f"HF32 matmul {_on_off(torch.npu.matmul.allow_hf32)}, HF32 conv {_on_off(torch.npu.conv.allow_hf32)}"
-        )
-    modes.append(f"float32 matmul precision {torch.get_float32_matmul_precision()}")
-    modes.append(f"deterministic {_on_off(torch.are_deterministic_algorithms_enabled())}")
-    override = os.environ.get("NVIDIA_TF32_OVERRIDE")
-    return [*modes, f"NVIDIA_TF32_OVERRIDE={override}"] if override else modes
+def environment_modes() -> dict[str, str]:
+    """Return the environment variables that are set and choose a math mode; known without torch."""
+    return {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)}
 
 
-def _on_off(enabled: bool) -> str:
+def math_modes(device: Device | None = None) -> dict[str, str]:
+    """Return the math modes of this process by name: the device's own, torch's, and those of the environment.
+
+    A device tells its own where it has a method ``math_modes() -> dict[str, str]``.
+    """
+    import torch
+
+    own: Callable[[], Mapping[str, str]] = getattr(device, "math_modes", dict)
+    on_cpu = {f"oneDNN {operation}": fp32_precision(switches) for operation, switches in _cpu_switches().items()}
+    reduced = {name: precision for name, precision in on_cpu.items() if precision in _REDUCED}
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = "warn only" if warns else on_off(torch.are_deterministic_algorithms_enabled())
+    return {
+        **own(),
+        "float32 matmul precision": _general_precision(),
+        **reduced,
+        "deterministic": deterministic,
+        **environment_modes(),
+    }
+
+
+def on_off(enabled: object) -> str:
+    """Return a switch's state in words."""
     return "on" if enabled else "off"
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Compute float32 on the CPU as float32 within, whatever the process allows."""
+    import torch
+
+    general = _general_precision()
+    reduced: dict[Any, str] = {}
+    if general not in (_FULL, _BY_BACKEND):
+        torch.set_float32_matmul_precision(_FULL)
+    for switches in _cpu_switches().values():
+        precision = fp32_precision(switches)
+        if precision in _REDUCED:
+            reduced[switches] = precision
+            switches.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for switches, precision in reduced.items():
+            switches.fp32_precision = precision
+        if general not in (_FULL, _BY_BACKEND):
+            torch.set_float32_matmul_precision(general)
+
+
+def fp32_precision(switches: Any) -> str:
+    """Return how float32 is computed by what ``switches`` of ``torch.backends`` govern: ``ieee``, ``tf32``, ``bf16``.
+
+    ``none`` leaves the choice to torch; an empty text is returned where this torch has no such switch.
+    """
+    return getattr(switches, "fp32_precision", "")
+
+
+def _general_precision() -> str:
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # torch answers no longer once the newer switches, one for each backend and operation, were used.
+        return _BY_BACKEND
+
+
+def _cpu_switches() -> dict[str, Any]:
+    """Return the switches of oneDNN by operation, as far as this torch has them."""
+    import torch
+
+    operations = ("matmul", "conv", "rnn")
+    found = {operation: getattr(torch.backends.mkldnn, operation, None) for operation in operations}
+    return {operation: switches for operation, switches in found.items() if switches is not None}

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.math_modes import on_off
 
 
 class NpuDevice(Accelerator):
@@ -21,6 +22,11 @@ class NpuDevice(Accelerator):
         if not hasattr(torch, "npu"):
             _load_torch_npu()
         return torch.npu  # type: ignore[attr-defined,unused-ignore]
+
+    def math_modes(self) -> dict[str, str]:
+        """Return torch_npu's switches by name."""
+        runtime = self.runtime()
+        return {"HF32 matmul": on_off(runtime.matmul.allow_hf32), "HF32 conv": on_off(runtime.conv.allow_hf32)}
 
 
 def _load_torch_npu() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from msprobe_hooks.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
@@ -17,7 +18,7 @@ from pytest_msprobe.replay.dtypes import dtype_named
 from pytest_msprobe.replay.random_inputs import random_tensor, stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.tensor_files import load_tensor
-from pytest_msprobe.replay.tree import tensors_with_paths
+from pytest_msprobe.replay.tree import map_leaves, tensors_with_paths
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
@@ -44,6 +45,11 @@ class Arguments:
     kwargs: dict[str, Any]
     differentiable: frozenset[str]
 
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, and the numpy arrays as tensors, with their paths: ``args.0``, ``kwargs.weight``."""
+        for name, tree in (("args", self.args), ("kwargs", self.kwargs)):
+            yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
+
     @property
     def tensor_dtypes(self) -> frozenset[torch.dtype]:
         """The dtypes of all tensors among the arguments, nested ones included."""
@@ -55,28 +61,35 @@ class Arguments:
         return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
 
 
+def _as_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
 def _is_rounded(value: Any) -> bool:
     if isinstance(value, float):
         return abs(math.frexp(value)[0]) not in (0.0, 0.5)
     return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
 
 
-def build_arguments(call: Call, *, seed: int, real_data: bool) -> Arguments:
+def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSource | None = None) -> Arguments:
     """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
+
+    Tensors that a ``source`` gives are taken as they are.
 
     Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
     """
     record = call.forward
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
-    source = tensor_source(call, seed=seed, real_data=real_data)
+    given = source is not None
+    source = source or tensor_source(call, seed=seed, real_data=real_data)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
     if call.name.api in _CLASS_TARGETS:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     recorded = [*record.args, *record.kwargs.values()]
-    drawn = not real_data or not any(tensor.data_name for tensor in walk_tensors(recorded))
-    if drawn:
+    real = real_data and any(tensor.data_name for tensor in walk_tensors(recorded))
+    if not (given or real):
         args, kwargs = constrain(call.name.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
 
@@ -95,7 +108,7 @@ def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
 def _positional(call: Call, source: TensorSource) -> list[Any]:
     recorded = call.forward.args
     args = [
-        _lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
         for i, element in enumerate(recorded)
     ]
     if call.name.api == "to":
@@ -132,7 +145,7 @@ def _is_position_list(call: Call) -> bool:
     return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
 
 
-def _lost_argument(call: Call, position: int) -> Any:
+def lost_argument(call: Call, position: int) -> Any:
     """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
     record = call.forward
     outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))

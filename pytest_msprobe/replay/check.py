@@ -16,7 +16,7 @@ from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.replay.arguments import build_arguments, tensor_source
+from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.replay.gradients import grad_outputs
@@ -27,6 +27,8 @@ from pytest_msprobe.replay.resolve import resolve
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken, decided
+
+JudgeForward = Callable[[Trial], list[OutputResult]]
 
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
@@ -42,21 +44,48 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
 class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
-    ``recorded`` gives a recorded baseline's row for a record's name; None where there is no recorded baseline.
+    ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
+    what the call's name stands for, None finds it by the name. ``recorded`` gives a recorded baseline's row for a
+    record's name; None where there is no recorded baseline.
     """
 
-    def __init__(self, call: Call, setup: Setup, recorded: Callable[[str], RecordRow] | None = None) -> None:
+    def __init__(
+        self,
+        call: Call,
+        setup: Setup,
+        source: TensorSource | None = None,
+        function: Callable[..., Any] | None = None,
+        recorded: Callable[[str], RecordRow] | None = None,
+    ) -> None:
         self.call = call
-        self._setup = setup
+        self.setup = setup
+        self._source = source
+        self._function = function
         self._recorded = recorded
 
-    def forward(self) -> DirectionResult:
-        """Check the forward record."""
-        return self._settle("forward", judge_forward)
+    def judge(self, direction: Direction) -> DirectionResult:
+        """Check the record of one direction."""
+        return self.forward() if direction == "forward" else self.backward()
+
+    def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
+        """Check the forward record, by the policy or by another judge of its trial."""
+        if judge is None:
+            return self._settle("forward", judge_forward)
+        return self._settle("forward", lambda trial, *_, **__: judge(trial))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
         return self._settle("backward", judge_backward)
+
+    def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.
+
+        Raises Skip and TargetError where the gradients that arrive cannot be made.
+        """
+        tensors = dict(self.trial.subject.arguments.tensors())
+        if direction == "backward":
+            tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
+        return tensors
 
     def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
         with warnings.catch_warnings():
@@ -64,22 +93,22 @@ class Replay:
             warnings.simplefilter("ignore")
             record = f"{self.call.name.key}.{direction}"
             row = self._recorded(record) if self._recorded else None
-            measure_all = self._setup.measure_all
-            result = settle(record, lambda: judge(self._trial, self._select, measure_all=measure_all, recorded=row))
+            measure_all = self.setup.measure_all
+            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=row))
             return self._with_inputs(result) if measure_all and result.outputs else result
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
         dtypes = tuple(sorted(map(str, self._input_dtypes)))
-        return replace(result, input_dtypes=dtypes, scalars=self._trial.subject.arguments.has_rounded_scalars)
+        return replace(result, input_dtypes=dtypes, scalars=self.trial.subject.arguments.has_rounded_scalars)
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
-            return self._setup.policy.select(
+            return self.setup.policy.select(
                 self.call.name.api,
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
                 input_dtypes=self._input_dtypes,
                 backward=direction == "backward",
-                scalars=self._trial.subject.arguments.has_rounded_scalars,
+                scalars=self.trial.subject.arguments.has_rounded_scalars,
                 recorded_baseline=self._recorded is not None,
             )
         except ValueError as error:
@@ -87,19 +116,20 @@ class Replay:
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
-        return self._trial.subject.arguments.tensor_dtypes
+        return self.trial.subject.arguments.tensor_dtypes
 
     @functools.cached_property
-    def _trial(self) -> Trial:
-        call, setup = self.call, self._setup
+    def trial(self) -> Trial:
+        """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
-        golden = resolve(call.name, setup.references)
+        golden = resolve(call.name, setup.references, function=self._function)
         on_npu = setup.device.name == "npu"
-        target = resolve(call.name, setup.references, on_npu=True) if on_npu else golden
+        target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
         require_memory(call, setup.memory_share)
-        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data)
-        source = tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
+        source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
         subject = Subject(
             key=call.name.key,

@@ -93,6 +93,25 @@ def _judge(
     return results if recorded is None else list(map(recorded.without_missing, results))
 
 
+def produced(trial: Trial, direction: Direction) -> dict[str, Any]:
+    """Return what the sides of a judged trial gave, as trees of CPU tensors: ``target``, ``golden``, ``baseline``.
+
+    A side that did not run, or could not, is missing; the baseline is made where golden was.
+    """
+    ran = vars(trial)
+    forward = {"target": ran.get("target"), "golden": ran.get("golden")}
+    backward = {"target": ran.get("target_gradients"), "golden": ran.get("golden_gradients")}
+    sides: dict[str, Any] = forward if direction == "forward" else backward
+    if sides["golden"] is not None:
+        sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
+
+    def tree(side: str, found: Any) -> Any:
+        get = trial.device.get if side == "target" else _detached
+        return _all_of(trial.subject.api, found, get) if direction == "forward" else {"grad": _present(found, get)}
+
+    return {side: tree(side, found) for side, found in sides.items() if found is not None}
+
+
 # The states of the generator that torch_npu returns after these are not set where nothing is dropped out.
 _SPECIFIED_OUTPUTS = {"npu_fusion_attention": 3}
 

@@ -68,7 +68,7 @@ def _random_bool(element: TensorElement, generator: torch.Generator) -> torch.Te
 
 
 def _random_integer(element: TensorElement, dtype: torch.dtype, generator: torch.Generator, seed: int) -> torch.Tensor:
-    low, high = _integer_range(element, dtype)
+    low, high = integer_range(element, dtype)
     if dtype in _WIDE_UNSIGNED:
         name = str(dtype).removeprefix("torch.")
         drawn = np.random.default_rng(seed).integers(low, high, size=element.shape, dtype=name, endpoint=True)
@@ -82,7 +82,8 @@ def _random_integer(element: TensorElement, dtype: torch.dtype, generator: torch
     return _with_ends(values, low, high)
 
 
-def _integer_range(element: TensorElement, dtype: torch.dtype) -> tuple[int, int]:
+def integer_range(element: TensorElement, dtype: torch.dtype) -> tuple[int, int]:
+    """Return the recorded range, 0 to 1 where it is unknown, within what the integer dtype holds."""
     limits = torch.iinfo(dtype)
     low, high = (_whole(bound, default) for bound, default in ((element.min, 0), (element.max, 1)))
     # Version 1.2.2 took integer statistics through float32, so they may lie beyond the dtype.
@@ -102,7 +103,7 @@ def _random_complex(element: TensorElement, dtype: torch.dtype, generator: torch
 
 
 def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    low, high = _finite_range(element, dtype)
+    low, high = finite_range(element, dtype)
     # Half precision would draw from a coarse grid, and a range can be wider than the dtype's largest value.
     working = torch.float64 if dtype is torch.float64 or not _fits_float32(high - low) else torch.float32
     peak = _peak(element, low, high, math.prod(element.shape))
@@ -132,7 +133,7 @@ def _fits_float32(span: float) -> bool:
     return span < torch.finfo(torch.float32).max
 
 
-def _finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
+def finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
     """Return the range of the finite values; what the dump does not tell is made up around what it does."""
     limits = torch.finfo(dtype)
     known = [

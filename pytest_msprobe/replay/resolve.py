@@ -55,27 +55,35 @@ _SUBMODULES: dict[str, tuple[str, ...]] = {
 }
 
 
-def resolve(name: ApiName, references: ReferenceRegistry, *, on_npu: bool = False) -> Callable[..., Any]:
+def resolve(
+    name: ApiName,
+    references: ReferenceRegistry,
+    *,
+    on_npu: bool = False,
+    function: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
     """Return the function to run for a record.
 
-    ``on_npu`` asks for the device's own implementation of an NPU API instead of its reference. Raises Skip, with the
-    reason, where there is nothing to run.
+    ``on_npu`` asks for the device's own implementation of an NPU API instead of its reference. ``function`` is what
+    the name stands for where the caller knows it already. Raises Skip, with the reason, where there is nothing to run.
     """
     if name.type in _COLLECTIVE_TYPES:
         raise Skip(SkipReason.COLLECTIVE, name.qualified_api)
     if name.type == "NPU" and on_npu:
-        return _npu_function(name)
+        return function or _npu_function(name)
     reference = references.get(name.qualified_api)
     if reference is not None:
         return reference
     if name.type == "NPU":
         raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
+    if function is not None:
+        return function
     if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:
         raise Skip(SkipReason.NOT_AN_OPERATION, name.qualified_api)
-    function = _FINDERS.get(name.type, _nothing)(name)
-    if function is None:
+    found = _FINDERS.get(name.type, _nothing)(name)
+    if found is None:
         raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
-    return function
+    return found
 
 
 def _nothing(name: ApiName) -> None:

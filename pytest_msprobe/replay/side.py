@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.replay.strides import as_laid_out
 from pytest_msprobe.replay.tree import map_with_paths, tensors_with_paths
 
 
@@ -70,7 +72,7 @@ def run_forward(
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
     wanted = arguments.differentiable if differentiate else frozenset()
-    placed = _place(arguments, side, wanted, copy_leaves=_may_work_in_place(operation, arguments))
+    placed = _place(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
     versions = {path: tensor._version for path, tensor in placed.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
         output = side.invoke(function, placed.args, placed.kwargs, record=record)
@@ -138,7 +140,7 @@ def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_lea
         return side.location if isinstance(leaf, DeviceArgument) else leaf
 
     def _place_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
-        tensor = side.place(leaf)
+        tensor = as_laid_out(side.place, leaf)
         if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
             placed.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
@@ -157,29 +159,24 @@ _INPLACE_OPERATORS = frozenset(
 )
 
 
-def _may_work_in_place(operation: str, arguments: Arguments) -> bool:
+def may_work_in_place(operation: str, arguments: Arguments) -> bool:
+    """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or operation in _INPLACE_OPERATORS
 
 
-_FULL = "highest"
-
-
 @contextlib.contextmanager
-def _numeric_context(side: Side) -> Any:
-    former, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+def _numeric_context(side: Side) -> Iterator[None]:
+    former = torch.get_default_dtype()
     torch.set_default_dtype(side.default_dtype)
-    if side.full_precision and precision != _FULL:
-        torch.set_float32_matmul_precision(_FULL)
     try:
-        if side.autocast is None:
+        with contextlib.ExitStack() as stack:
+            if side.full_precision:
+                stack.enter_context(full_precision())
+            if side.autocast is not None:
+                stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
             yield
-        else:
-            with torch.autocast(side.location.type, side.autocast, cache_enabled=False):
-                yield
     finally:
         torch.set_default_dtype(former)
-        if torch.get_float32_matmul_precision() != precision:
-            torch.set_float32_matmul_precision(precision)

@@ -26,6 +26,8 @@ class SkipReason(Enum):
     UNSPECIFIED = "the API promises no values that could be judged"
     NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
     NO_BASELINE = "recorded numbers that this depends on are missing"
+    NO_STATISTICS = "the dump holds no statistics of this record's tensors"
+    NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
     MEMORY = "too large for the free memory"
 
 

@@ -23,7 +23,7 @@ Gradients = dict[str, "torch.Tensor | None"]
 _Result = TypeVar("_Result")
 
 # What torch raises for arguments that an operation does not take.
-_REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
+REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Trial:
         """The run in raised precision. Raises Skip where the CPU cannot make it."""
         try:
             return self._forward(self.subject.golden, self._golden_side)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise Skip(self._blame(error), describe_error(error)) from error
 
     def _blame(self, error: Exception) -> SkipReason:
@@ -111,7 +111,7 @@ class Trial:
         """The run in the target's own dtypes on the CPU; None where the CPU cannot make it."""
         try:
             return self._forward(self.subject.golden, self._baseline_side)
-        except _REFUSALS:
+        except REFUSALS:
             return None
 
     @functools.cached_property
@@ -131,7 +131,7 @@ class Trial:
         """The gradients of the golden run. Raises Skip where the CPU cannot compute them."""
         try:
             return self._backward(self.golden, self._golden_side)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise Skip(SkipReason.NO_GOLDEN, describe_error(error)) from error
 
     @functools.cached_property
@@ -144,7 +144,7 @@ class Trial:
         """The gradients of the baseline's run; None where the CPU cannot compute them."""
         try:
             return None if self.baseline is None else self._backward(self.baseline, self._baseline_side)
-        except _REFUSALS:
+        except REFUSALS:
             return None
 
     def _forward(self, function: Callable[..., Any], side: Side) -> Run:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import re
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,56 +44,71 @@ STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
 BLANK = " "
 
 
-class CsvReport:
-    """Writes the details as items settle, and one line per API at the end."""
+class Tables:
+    """The two files, in one folder: a details row per output as records are added, a row per call at the end."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
-        self._results: dict[str, dict[str, DirectionResult]] = {}
-        self._details: IO[str] | None = None
+        stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
+        self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
+        self._calls: dict[tuple[str, str], dict[str, DirectionResult]] = {}
+        self._open: IO[str] | None = None
+
+    def add(self, dump: str, result: DirectionResult) -> None:
+        """Write the rows of a record's outputs; ``dump`` tells records of the same name apart."""
+        key, _, direction = result.record.rpartition(".")
+        if direction not in ("forward", "backward"):
+            key, direction = result.record, "forward"
+        self._calls.setdefault((dump, key), {})[direction] = result
+        if self._open is None:
+            self._open = _create(self.details, _DETAILS_HEADER)
+        csv.writer(self._open).writerows(_details_rows(result))
+        self._open.flush()
+
+    def close(self) -> bool:
+        """Write the row of each call and tell whether there was any; without one there are no files."""
+        if self._open is None:
+            return False
+        self._open.close()
+        with _create(self.result, _RESULT_HEADER) as file:
+            csv.writer(file).writerows(_result_row(key, directions) for (_, key), directions in self._calls.items())
+        return True
+
+
+class CsvReport:
+    """Writes the tables of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tables = Tables(folder)
+        self._is_written = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what is known of one record."""
         plain = getattr(report, "msprobe", None)
-        if plain is None:
-            return
-        result = from_plain(plain)
-        key, _, direction = result.record.rpartition(".")
-        self._results.setdefault(key, {})[direction] = result
-        if self._details is None:
-            self._details = self._create("details", _DETAILS_HEADER)
-        csv.writer(self._details).writerows(_details_rows(result))
-        self._details.flush()
+        if plain is not None:
+            self._tables.add(report.nodeid.partition("::")[0], from_plain(plain))
 
     def pytest_sessionfinish(self) -> None:
         """Write the result table and close the files."""
-        if self._details is None:
-            return
-        self._details.close()
-        with self._create("result", _RESULT_HEADER) as file:
-            csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._results.items())
+        self._is_written = self._tables.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the files are."""
-        if self._details is not None:
-            terminalreporter.line(f"msprobe tables: {self._path('result')} and {self._path('details').name}")
+        if self._is_written:
+            terminalreporter.line(f"msprobe tables: {self._tables.result} and {self._tables.details.name}")
 
-    def _path(self, kind: str) -> Path:
-        return self._folder / f"accuracy_checking_{kind}_{self._stamp}.csv"
 
-    def _create(self, kind: str, header: tuple[str, ...]) -> IO[str]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._path(kind).open("w", encoding="utf-8-sig", newline="")
-        csv.writer(file).writerow(header)
-        return file
+def _create(path: Path, header: tuple[str, ...]) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("w", encoding="utf-8-sig", newline="", errors="backslashreplace")
+    csv.writer(file).writerow(header)
+    return file
 
 
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
     forward, backward = directions.get("forward"), directions.get("backward")
-    row = [key, _status(forward), _status(backward)]
+    row = [as_text(key), _status(forward), _status(backward)]
     message = next((result.verdict.reason for result in (forward, backward) if result and result.skip), None)
-    return row if message is None else [*row, message]
+    return row if message is None else [*row, as_text(message)]
 
 
 def _status(result: DirectionResult | None) -> str:
@@ -102,18 +118,30 @@ def _status(result: DirectionResult | None) -> str:
 def _details_rows(result: DirectionResult) -> list[list[Any]]:
     if not result.outputs:
         blanks = [BLANK] * (len(_DETAILS_HEADER) - 3)
-        return [[result.record, *blanks, _status(result), result.verdict.reason]]
+        return [[as_text(result.record), *blanks, _status(result), as_text(result.verdict.reason)]]
     # msprobe gives a random result no row: it has no golden value to be measured against.
     judged = (output for output in result.outputs if output.golden_dtype or output.verdict.standard != "random")
     return [_details_row(f"{result.record}.output.{i}", output) for i, output in enumerate(judged)]
 
 
 def _details_row(name: str, output: OutputResult) -> list[Any]:
-    metrics = (_cell(output.measured.get(metric)) for metric in METRIC_COLUMNS.values())
+    # A journal has every metric where the run wrote tables as well, else those that decided.
+    known = {**output.verdict.metrics, **output.measured}
+    metrics = (_number(known.get(metric)) for metric in METRIC_COLUMNS.values())
     shape = str(tuple(output.shape)) if output.target_dtype else BLANK
-    dtypes = (output.golden_dtype or BLANK, output.target_dtype or BLANK)
-    return [name, *dtypes, shape, *metrics, STATUS[output.verdict.outcome], output.verdict.reason]
+    dtypes = (as_text(output.golden_dtype or BLANK), as_text(output.target_dtype or BLANK))
+    status, reason = STATUS[output.verdict.outcome], as_text(output.verdict.reason)
+    return [as_text(name), *dtypes, shape, *metrics, status, reason]
 
 
-def _cell(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return BLANK if value is None else f"{value:.14g}"
+
+
+# What spreadsheets take for a formula, full-width forms included; a tab or line break before one does not help.
+_FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+
+
+def as_text(text: str) -> str:
+    """Return a cell that a spreadsheet shows and does not compute."""
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.results import DirectionResult, OutputResult
+from pytest_msprobe.cases.options import format_size
+from pytest_msprobe.results import DirectionResult, OutputResult, SavedCase
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str:
@@ -19,7 +20,16 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - len(_deciding(result))
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
+    for note in (*result.notes, *map(_saved_line, result.saved)):
+        lines += ["", note]
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
+
+
+def _saved_line(saved: SavedCase) -> str:
+    if saved.problem:
+        return f"The failing case was not saved: {saved.problem}"
+    left_out = f" without {', '.join(saved.left_out)}" if saved.left_out else ""
+    return f"Saved ({format_size(saved.size)}{left_out}): {saved.folder}"
 
 
 def _deciding(result: DirectionResult) -> list[OutputResult]:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from pytest_msprobe.cases.options import format_size
 from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.results import Start
 
 _WORST_SHOWN = 5
-
-
-class Environment(TypedDict):
-    """What one process ran on: the active card in words, torch's version and its math modes."""
-
-    device: str
-    torch: str
-    math_modes: list[str]
 
 
 _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
@@ -27,21 +23,23 @@ _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skip
 class Summary:
     """Counts what comes of records as their reports arrive."""
 
-    def __init__(self, module_records: int) -> None:
-        self.environments: list[Environment] = []
+    def __init__(self, module_records: int, kind: str = "API records") -> None:
+        self.settled_before: Counter[str] = Counter()
+        self._starts: dict[str, None] = {}
+        self._kind = kind
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
-
-    def add_environment(self, environment: Environment) -> None:
-        """Take note of what one process ran on."""
-        if environment not in self.environments:
-            self.environments.append(environment)
+        self._saved: Counter[str] = Counter()
+        self._saved_bytes = 0
+        self._explored: list[int] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
-        plain = getattr(report, "msprobe", None)
+        started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
+        if started is not None:
+            self._starts[str(msgspec.convert(started, Start))] = None
         if plain is not None:
             self.add(plain)
 
@@ -49,15 +47,27 @@ class Summary:
         """Count a result that `to_plain` took apart."""
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
+        if plain["explored"] >= 0:
+            self._explored.append(plain["explored"])
+        for saved in plain["saved"]:
+            self._count_saved(saved)
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
             entry = (verdict["margin"], plain["record"], verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
+    def _count_saved(self, saved: dict[str, Any]) -> None:
+        self._saved_bytes += saved["size"]
+        if saved["problem"]:
+            self._saved[f"not saved: {saved['problem']}"] += 1
+            return
+        left_out = f" without {', '.join(saved['left_out'])}: no room" if saved["left_out"] else ""
+        self._saved[f"saved in {Path(saved['folder']).parent}{left_out}"] += 1
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        if not self._outcomes:
+        if not (self._outcomes or self.settled_before):
             return
         terminalreporter.section("msprobe")
         for line in self.lines():
@@ -65,14 +75,41 @@ class Summary:
 
     def lines(self) -> list[str]:
         """Return the section's lines."""
-        counts = ", ".join(f"{self._outcomes[key]} {word}" for key, word in _OUTCOMES.items() if self._outcomes[key])
-        lines = [f"{sum(self._outcomes.values())} API records: {counts}"]
-        lines += sorted({f"on {', '.join([of['device'], *of['math_modes']])}" for of in self.environments})
+        lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
+        if self.settled_before:
+            lines += self._whole()
+        lines += [f"on {start}" for start in sorted(self._starts)]
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        if self._explored:
+            none = self._explored.count(0)
+            without = f"; {none} had none that could be judged" if none else ""
+            lines.append(f"{sum(self._explored)} inputs explored around {len(self._explored)} records{without}")
+        if self._saved:
+            lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
+        lines += [f"  {count} {text}" for text, count in self._saved.most_common()]
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
         lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
         return lines
+
+    def _whole(self) -> list[str]:
+        """Return what a resumed journal had settled, and what that makes with this run."""
+        before, failures = Counter[str](), Counter[str]()
+        for outcome, count in self.settled_before.items():
+            before[outcome if outcome in _OUTCOMES else "fail"] += count
+            if outcome not in ("pass", "warn", "skip"):
+                failures[outcome] = count
+        lines = [f"{before.total()} settled before: {in_words(before)}"]
+        if failures:
+            kinds = ", ".join(f"{count} {outcome}" for outcome, count in failures.items())
+            lines[0] += f" ({kinds}); --msprobe-rerun {','.join(failures)} checks these again"
+        whole = before + self._outcomes
+        return [*lines, f"{whole.total()} in all: {in_words(whole)}"]
+
+
+def in_words(outcomes: Counter[str]) -> str:
+    """Return how many records ended in which way."""
+    return ", ".join(f"{outcomes[key]} {word}" for key, word in _OUTCOMES.items() if outcomes[key]) or "nothing left"

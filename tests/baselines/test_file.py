@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.baselines.file import BaselineError, BaselineWriter, Header, read_baseline
 from pytest_msprobe.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.results import Start
 
 HEADER = Header(
     written_by="0.1.0",
@@ -17,9 +18,7 @@ HEADER = Header(
     seed=0,
     real_data="auto",
     policy="default",
-    devices=["a card"],
-    torch=["2.13.0"],
-    math_modes=["TF32 matmul on"],
+    starts=[Start("cuda:0", "a card, torch 2.13.0", {"TF32 matmul": "on"})],
 )
 
 

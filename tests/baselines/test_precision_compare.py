@@ -12,10 +12,12 @@ from pytest_msprobe.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.cli import main
 from pytest_msprobe.containment.journal import Entry, JournalWriter
 from pytest_msprobe.containment.journal import Header as JournalHeader
-from pytest_msprobe.results import DirectionResult, OutputResult
+from pytest_msprobe.results import DirectionResult, OutputResult, Start
 
 TABLES = Path(__file__).parents[1] / "data" / "precision_compare"
 VERSIONS = [("1.2.2", "msprobe-1.2"), ("26.2.0", "msprobe-26")]
+
+CARD = Start("cuda:0", "a card, torch 2.13.0", {"TF32 matmul": "on"})
 
 # The API whose GPU row was taken out: msprobe leaves it out without a word.
 LACKING = "Functional.layer_norm.2"
@@ -79,9 +81,7 @@ def header(**changes: object) -> Header:
         "seed": 0,
         "real_data": "auto",
         "policy": "msprobe-26",
-        "devices": ["a card"],
-        "torch": ["2.13.0"],
-        "math_modes": ["TF32 matmul on"],
+        "starts": [CARD, Start("cuda:1", CARD.description, CARD.math_modes)],
     }
     return Header(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -128,7 +128,7 @@ def test_the_failing_records_come_first_and_the_runs_are_described(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"FAILED {other}"
     assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse is 1000; allowed: rmse 2" in lines[1]
-    assert f"baseline: {gpu}: 2 records, seed 0, real_data auto, a card, TF32 matmul on" in lines
+    assert f"baseline: {gpu}: 2 records, seed 0, real_data auto, a card, torch 2.13.0; TF32 matmul on" in lines
     assert "2 API records: 1 passed, 1 failed" in lines
 
 
@@ -169,12 +169,15 @@ def test_a_journal_that_holds_numbers_is_a_run(tmp_path: Path, capsys: pytest.Ca
     output = OutputResult("output.0", verdict, "torch.float32", "torch.float64", (2, 3), numbers)
     settings = {"seed": "0", "real_data": "auto"}
     path = tmp_path / "run.jsonl"
-    writer = JournalWriter(path, JournalHeader(dumps={"/a/dump.json": "abc"}, settings=settings))
+    writer = JournalWriter(path, JournalHeader(dumps={"/a/dump.json": "abc"}, settings=settings, root="/a"))
+    writer.write(CARD)
     writer.write(Entry(f"dump.json::{NAME}", "pass", DirectionResult(NAME, verdict, (output,))))
     writer.close()
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.001))
     assert main(["precision-compare", str(path), gpu, "--policy", "msprobe-26"]) == 1
-    assert f"FAILED {NAME}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"FAILED {NAME}" in out
+    assert f"judged:   {path}: 1 records, seed 0, real_data auto, a card, torch 2.13.0; TF32 matmul on" in out
 
 
 @pytest.mark.parametrize(
@@ -196,11 +199,14 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
     npu = save(tmp_path / "npu.json", row(NAME, 0.0))
     empty = tmp_path / "empty.jsonl"
     JournalWriter(empty, JournalHeader(dumps={}, settings={})).close()
+    explored = tmp_path / "explored.jsonl"
+    JournalWriter(explored, JournalHeader(dumps={}, settings={"explore": "10"})).close()
     other = RecordRow(NAME, "other", "pass", outputs=row(NAME, 0.0).outputs)
     table = TABLES / "1.2.2" / "gpu.csv"
     for words, problem in (
         ([str(tmp_path / "none.json")], "none.json: cannot be read: No such file or directory"),
         ([str(empty)], "holds no numbers to compare"),
+        ([str(explored)], "was made with --msprobe-explore"),
         ([save(tmp_path / "other.json", other)], "they are about other dumps"),
         ([str(table)], "they are about other dumps"),
         ([npu, "--policy", "strict"], "unknown policy 'strict'"),

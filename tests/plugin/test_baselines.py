@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_msprobe.cli import main
 
@@ -126,9 +127,11 @@ def test_the_header_tells_seed_device_torch_and_math_modes(run: Callable[..., An
     assert header["msprobe_baseline"] == 1
     assert header["seed"] == 7
     assert header["real_data"] == "auto"
-    assert any("simulated card 0" in device for device in header["devices"])
-    assert any("float32 matmul precision" in mode for mode in header["math_modes"])
-    assert header["torch"]
+    [start] = header["starts"]
+    assert start["device"] == "faulty:0"
+    assert start["description"].startswith("simulated card 0")
+    assert f"torch {torch.__version__}" in start["description"]
+    assert start["math_modes"]["float32 matmul precision"] == "highest"
     told = run(0.0, JUDGE, "--msprobe-seed=7").output
     assert "3 records on simulated card 0" in told
 
@@ -214,6 +217,33 @@ def test_a_baseline_that_was_wrong_itself_is_announced(run: Callable[..., Any]) 
 
 
 @pytest.mark.usefixtures("linear")
+def test_an_explored_input_has_no_recorded_numbers_and_is_judged_by_the_cpu(
+    run: Callable[..., Any], pytester: pytest.Pytester
+) -> None:
+    run(200.0, SAVE)
+    explored = run(200.0, JUDGE, "--msprobe-explore=5", "--msprobe-save-failures=cases")
+    assert explored.wrong == {"Functional.linear.0.forward"}
+    assert "The recorded input passes" in explored.output
+    [case] = (pytester.path / "cases").glob("*/case.json")
+    assert json.loads(case.read_text())["inputs"] == "explored"
+
+
+@pytest.mark.usefixtures("linear")
+def test_a_failure_by_a_recorded_baseline_is_saved(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(200.0, SAVE)
+    assert run(200.0, JUDGE, "--msprobe-save-failures=cases").wrong == set()
+    assert not (pytester.path / "cases").exists()
+    assert run(2000.0, JUDGE, "--msprobe-save-failures=cases").wrong == {"Functional.linear.0.forward"}
+    assert len(list((pytester.path / "cases").glob("*/case.json"))) == 1
+
+
+def test_a_search_for_overflow_has_no_baseline(check: Callable[..., Any], linear: Path) -> None:
+    refused = check(f"--msprobe-overflow={linear}", SAVE)
+    assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert "are about checks: give --msprobe-dump PATH" in refused.errors
+
+
+@pytest.mark.usefixtures("linear")
 def test_a_rerun_names_the_baseline(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
     run(0.0, SAVE)
     assert f"--msprobe-baseline {pytester.path / 'gpu.json'}" in run(2000.0, JUDGE).output
@@ -223,7 +253,9 @@ def test_a_rerun_names_the_baseline(run: Callable[..., Any], pytester: pytest.Py
 def test_a_journal_is_resumed_by_the_same_baseline_only(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
     run(0.0, SAVE)
     run(0.0, JUDGE, "--msprobe-journal=run.jsonl")
-    assert run(0.0, JUDGE, "--msprobe-resume=run.jsonl").exit_code == pytest.ExitCode.NO_TESTS_COLLECTED
+    again = run(0.0, JUDGE, "--msprobe-resume=run.jsonl")
+    assert again.exit_code == pytest.ExitCode.OK
+    assert "3 settled before: 3 passed" in again.output
     assert "was made with baseline" in run(0.0, "--msprobe-resume=run.jsonl").errors
 
 
@@ -261,6 +293,7 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], linear
         (["--msprobe-baseline=noise"], "neither a baseline nor msprobe's details table"),
         (["--msprobe-save-baseline=."], "is a folder; wants a file"),
         ([SAVE, "--msprobe-resume=run.jsonl"], "leave out --msprobe-resume"),
+        ([SAVE, "--msprobe-explore=5"], "--msprobe-explore tells of others: leave one of them out"),
     ):
         done = run(0.0, *arguments)
         assert done.exit_code == pytest.ExitCode.USAGE_ERROR

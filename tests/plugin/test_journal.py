@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.journal import Entry, Header, JournalError, JournalWriter, outcome_of, read_journal
-from pytest_msprobe.results import DirectionResult, OutputResult
+from pytest_msprobe.containment.journal import (
+    Entry,
+    Header,
+    JournalError,
+    JournalWriter,
+    outcome_of,
+    read_journal,
+    read_outcomes,
+)
+from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.results import DirectionResult, OutputResult, broken
 
 HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
 
@@ -54,6 +64,19 @@ def test_nan_is_read_back_as_nan(tmp_path: Path) -> None:
     assert math.isnan(read.result.verdict.metrics["u"])
 
 
+@given(skip=st.sampled_from([None, SkipReason.NO_BASELINE]), number=numbers, lacks=st.booleans())
+def test_what_a_baseline_needs_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, skip: SkipReason | None, number: float, lacks: bool
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    verdict = Verdict("pass", "benchmark")
+    output = OutputResult("out", verdict, own_bounds={"a": 1.0}, own_measured={"b": number}, lacks_baseline=lacks)
+    result = DirectionResult("a", verdict, (output,), skip, input_dtypes=("torch.float32",), scalars=True)
+    write(path, Entry("dump.json::a", "pass", result))
+    (read,) = read_journal(path).entries.values()
+    assert read.result == result
+
+
 def test_a_line_that_was_cut_short_is_dropped_and_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     first, second = entry("a", Verdict("pass", "ulp")), entry("b", Verdict("pass", "ulp"))
@@ -86,6 +109,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         (b"hello\n", "not a journal"),
         (b'{"data": {}}\n', "not a journal"),
         (b'{"msprobe_journal": 99}\n', "written by a newer version"),
+        (b'{"msprobe_journal": 0}\n', "written by an older version"),
         (b'{"msprobe_journal": 1}\n', "line 1 is no header"),
     ],
 )
@@ -159,7 +183,7 @@ def test_a_run_that_was_killed_is_resumed_without_losing_or_doubling_an_item(pyt
     assert before
     pytester.path.joinpath("repaired").touch()
     pytester.runpytest_subprocess(*base, "--msprobe-resume", "run.jsonl")
-    lines = path.read_text().splitlines()[1:]
+    lines = [line for line in path.read_text().splitlines() if '"line":"item"' in line]
     assert len(lines) == len(read_journal(path).entries) > len(before)
 
 
@@ -169,3 +193,171 @@ def test_starting_on_an_existing_journal_is_refused(pytester: pytest.Pytester) -
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: *run.jsonl: exists; --msprobe-resume goes on with it*"])
     assert pytester.path.joinpath("run.jsonl").read_text() == "mine\n"
+
+
+@given(cut=st.data())
+def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
+    tmp_path_factory: pytest.TempPathFactory, cut: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    names = cut.draw(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), unique=True, max_size=4))
+    written = [entry(name, Verdict("fail", "crash", name, margin=math.inf)) for name in names]
+    write(path, *written)
+    whole = path.read_bytes()
+    size = cut.draw(st.integers(whole.index(b"\n") + 1, len(whole)))
+    path.write_bytes(whole[:size])
+    kept = written[: whole[:size].count(b"\n") - 1]
+    assert list(read_journal(path).entries.values()) == kept
+    assert read_outcomes(path) == ({one.id: "crash" for one in kept}, [])
+    write(path, *written[len(kept) :])
+    assert path.read_bytes() == whole
+
+
+def test_a_journal_cut_at_every_byte_gives_exactly_its_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    entries = [Entry(name, "crash", broken(name, "crash", "it died")) for name in "ab"]
+    write(path, *entries)
+    whole = path.read_bytes()
+    header, *ends = (i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))
+    for size in reversed(range(header, len(whole) + 1)):
+        os.truncate(path, size)
+        assert list(read_journal(path).entries.values()) == entries[: sum(end <= size for end in ends)]
+    for size in reversed(range(header - 1)):
+        os.truncate(path, size)
+        with pytest.raises(JournalError, match="not a journal"):
+            read_journal(path)
+
+
+FULL_DISK = """
+import resource
+
+def pytest_configure(config):
+    if config.getoption("msprobe_journal"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
+def test_a_full_disk_ends_the_run_with_what_it_has(pytester: pytest.Pytester, workers: list[str]) -> None:
+    pytester.makeconftest(FULL_DISK)
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "linear or embedding", "-p", "no:cacheprovider"]
+    result = pytester.runpytest_subprocess(*base, *workers, "--msprobe-journal=run.jsonl")
+    path = pytester.path / "run.jsonl"
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert f"{path}: the disk is full; make room, then go on with --msprobe-resume" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert path.stat().st_size == 4000
+    kept = read_journal(path).entries
+    assert 0 < len(kept) < 8
+
+    assert pytester.runpytest_subprocess(*base, *workers, "--msprobe-resume=run.jsonl").ret == 0
+    assert len(read_journal(path).entries) == 8
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_without_room_for_a_header_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-journal=/dev/full")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: /dev/full: cannot be written: No space left on device"])
+
+
+def test_a_folder_that_cannot_be_written_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.path.joinpath("file").touch()
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-journal=file/run.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *file/run.jsonl: cannot be written: *"])
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+def test_a_run_that_finds_everything_settled_ends_as_if_it_had_run(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding", *workers]
+    assert pytester.runpytest_subprocess(*base, "--msprobe-journal=run.jsonl").ret == 0
+    again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
+    assert again.ret == pytest.ExitCode.OK
+    again.stdout.fnmatch_lines(
+        ["0 API records: nothing left", "2 settled before: 2 passed", "2 in all: 2 passed"], consecutive=True
+    )
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
+def test_a_failure_that_settled_before_fails_the_resumed_run_until_it_is_run_again(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    pytester.makeconftest(CRASHING_DEVICE)
+    base = ["--msprobe-device=crashing", f"--msprobe-dump={DUMP}", "-k", "linear", *workers]
+    assert pytester.runpytest_subprocess(*base, "-n1", "--msprobe-journal=run.jsonl").ret == 1
+    pytester.path.joinpath("repaired").touch()
+
+    again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
+    assert again.ret == pytest.ExitCode.TESTS_FAILED
+    again.stdout.fnmatch_lines(
+        ["* settled before: *1 failed* (1 crash); --msprobe-rerun crash checks these again"], consecutive=True
+    )
+    assert pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl", "--msprobe-rerun=crash").ret == 0
+
+
+def test_what_settled_but_is_not_chosen_does_not_count(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    assert pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl").ret == 0
+    other = pytester.runpytest_inprocess(*base, "-k", "no_such_name", "--msprobe-resume=run.jsonl")
+    assert other.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "settled before" not in other.stdout.str()
+
+
+def test_resuming_without_a_journal_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-resume=run.jsonl")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: cannot be read: No such file or directory"])
+    assert not pytester.path.joinpath("run.jsonl").exists()
+
+
+def test_a_run_on_a_journal_in_use_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding"]
+    pytester.runpytest_inprocess(*base, "--msprobe-journal=run.jsonl")
+    path = pytester.path / "run.jsonl"
+    before = path.read_bytes()
+    writer = JournalWriter(path, read_journal(path).header)
+    result = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl")
+    writer.close()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: another run is writing this journal; give each run its own"])
+    assert path.read_bytes() == before
+
+
+def test_a_name_that_is_no_text_is_written_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, entry("a", Verdict("fail", "record", os.fsdecode(b"\xff.pt: missing"), margin=math.inf)))
+    (read,) = read_journal(path).entries.values()
+    assert read.result.verdict.reason == "\\udcff.pt: missing"
+
+
+def test_a_resumed_run_says_where_its_math_modes_are_others(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl")
+    same = pytester.runpytest_inprocess(*base, "-k", "embedding or linear.1", "--msprobe-resume=run.jsonl")
+    assert "other math modes" not in same.stdout.str()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    other = pytester.runpytest_inprocess(*base, "-k", "embedding or linear", "--msprobe-resume=run.jsonl")
+    other.stdout.fnmatch_lines(["*ran under other math modes; now: NVIDIA_TF32_OVERRIDE 1"])
+
+
+def test_a_journal_made_in_another_rootdir_is_one_usage_error(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding"]
+    pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parent}", "--msprobe-journal=run.jsonl")
+    other = pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parents[1]}", "--msprobe-resume=run.jsonl")
+    assert other.ret == pytest.ExitCode.USAGE_ERROR
+    other.stderr.fnmatch_lines([f"ERROR: *run.jsonl: has items such as 'dump.json::*--rootdir={DUMP.parent}"])
+    same = pytester.runpytest_inprocess(*base, f"--rootdir={DUMP.parent}", "--msprobe-resume=run.jsonl")
+    assert same.ret == 0
+
+
+def test_to_list_what_is_left_is_no_run(pytester: pytest.Pytester) -> None:
+    base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
+    pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl")
+    listed = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl", "--collect-only", "-q")
+    assert "settled before" not in listed.stdout.str()
+    assert "Functional.embedding.0.forward" not in listed.stdout.str()

@@ -64,6 +64,7 @@ def test_properties_tell_verdict_standard_margin_device_and_seed(
 ) -> None:
     told = properties(case(suite, name))
     margin = float(told.pop("msprobe.margin"))
+    assert told.pop("msprobe.math_modes").startswith("float32 matmul precision highest")
     assert told == {
         "msprobe.verdict": verdict,
         "msprobe.standard": standard,

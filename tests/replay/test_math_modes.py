@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from pytest_msprobe.devices.math_modes import math_modes
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.cuda import CudaDevice
+from pytest_msprobe.devices.math_modes import environment_modes, full_precision, math_modes
+from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.golden import baseline_side, golden_side
 from pytest_msprobe.replay.side import Side, run_forward
@@ -45,5 +50,91 @@ def test_the_baseline_computes_as_the_process_is_set() -> None:
 
 
 @pytest.mark.usefixtures("_reduced_precision")
-def test_modes_are_told_in_words() -> None:
-    assert "float32 matmul precision medium" in math_modes()
+def test_modes_are_told_by_name() -> None:
+    assert math_modes()["float32 matmul precision"] == "medium"
+
+
+@pytest.fixture
+def switches() -> Iterator[list[Any]]:
+    """Return oneDNN's newer switches, and put them and cuBLAS's back."""
+    mkldnn, cuda = torch.backends.mkldnn, torch.backends.cuda
+    found = [getattr(mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
+    if not all(hasattr(one, "fp32_precision") for one in [*found, cuda.matmul]):
+        pytest.skip("this torch has one switch for all")
+    former = [(one, one.fp32_precision) for one in [*found, cuda.matmul]]
+    yield found
+    for one, precision in former:
+        one.fp32_precision = precision
+
+
+def test_a_golden_run_is_in_full_precision_whichever_switch_reduced_it(switches: list[Any]) -> None:
+    for one in switches:
+        one.fp32_precision = "bf16"
+    assert {"oneDNN matmul", "oneDNN conv", "oneDNN rnn"} <= math_modes().keys()
+    with full_precision():
+        assert not [name for name in math_modes() if name.startswith("oneDNN")]
+    assert [one.fp32_precision for one in switches] == ["bf16"] * 3
+
+
+def test_a_process_that_uses_the_newer_switches_is_told_and_left_as_it_is(switches: list[Any]) -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+        torch.get_float32_matmul_precision()
+    modes = math_modes(CudaDevice())
+    assert (modes["TF32 matmul"], modes["float32 matmul precision"]) == ("on", "set by backend")
+    with full_precision():
+        pass
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("mode", "holder", "switch"),
+    [
+        ("TF32 matmul", torch.backends.cuda.matmul, "allow_tf32"),
+        ("TF32 conv", torch.backends.cudnn, "allow_tf32"),
+        ("fp16 reduced-precision reduction", torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+        ("bf16 reduced-precision reduction", torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+        ("cuDNN deterministic", torch.backends.cudnn, "deterministic"),
+        ("cuDNN benchmark", torch.backends.cudnn, "benchmark"),
+    ],
+)
+def test_a_gpus_modes_follow_torchs_switches(mode: str, holder: Any, switch: str) -> None:
+    former = getattr(holder, switch)
+    try:
+        for enabled, word in ((True, "on"), (False, "off")):
+            setattr(holder, switch, enabled)
+            assert math_modes(CudaDevice())[mode] == word
+    finally:
+        setattr(holder, switch, former)
+
+
+def test_an_npus_modes_are_torch_npus_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch_npu cannot be loaded without its driver; its switches are two attributes.
+    switches = SimpleNamespace(matmul=SimpleNamespace(allow_hf32=False), conv=SimpleNamespace(allow_hf32=True))
+    monkeypatch.setattr(torch, "npu", switches, raising=False)
+    modes = math_modes(NpuDevice())
+    assert (modes["HF32 matmul"], modes["HF32 conv"]) == ("off", "on")
+
+
+@pytest.mark.parametrize(("set_up", "told"), [((True,), "on"), ((True, True), "warn only"), ((False,), "off")])
+def test_determinism_is_told(set_up: tuple[bool, ...], told: str) -> None:
+    try:
+        torch.use_deterministic_algorithms(set_up[0], warn_only=set_up == (True, True))
+        assert math_modes()["deterministic"] == told
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_device_may_have_modes_of_its_own() -> None:
+    class Fast(CpuDevice):
+        def math_modes(self) -> dict[str, str]:
+            return {"approximate exp": "on"}
+
+    assert next(iter(math_modes(Fast()).items())) == ("approximate exp", "on")
+
+
+def test_variables_that_choose_a_mode_are_told_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    assert "NVIDIA_TF32_OVERRIDE" not in environment_modes()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    assert environment_modes()["NVIDIA_TF32_OVERRIDE"] == math_modes()["NVIDIA_TF32_OVERRIDE"] == "1"

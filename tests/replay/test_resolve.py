@@ -141,3 +141,17 @@ def test_a_dump_cannot_reach_files_processes_or_settings(api: str) -> None:
 )
 def test_what_recordings_wrap_is_found(kind: str, names: str) -> None:
     assert all(callable(resolved(f"{kind}.{name}")) for name in names.split())
+
+
+def test_a_given_function_stands_for_the_name() -> None:
+    name = parse_api_name("Torch.no_such_operation.0.forward")
+    assert resolve(name, ReferenceRegistry(), function=torch.abs) is torch.abs
+
+
+def test_a_given_function_is_an_npu_apis_own_implementation_and_no_golden_definition() -> None:
+    registry = ReferenceRegistry()
+    name = parse_api_name("NPU.npu_rms_norm.0.forward")
+    assert resolve(name, registry, on_npu=True, function=torch.abs) is torch.abs
+    assert resolve(name, registry, function=torch.abs) is registry.get("NPU.npu_rms_norm")
+    with pytest.raises(Skip, match="no golden definition"):
+        resolve(parse_api_name("NPU.mine.0.forward"), registry, function=torch.abs)

@@ -1,0 +1,45 @@
+"""torch.Tensor.__gt__ as dump.json recorded it: 1 record.
+
+Tensors with a file= are read from there; the others are drawn.
+
+Made by: pytest-msprobe generate dump.json --real-data
+Run it:  pytest test_tensor___gt__.py --msprobe-device npu
+"""
+
+from math import nan
+
+import pytest
+import torch
+
+from pytest_msprobe import recorded
+
+# Drawn inputs depend on seed, record and argument alone.
+SEED = 0
+
+# Calls by name without direction, as recorded.
+CALLS = {
+    "Tensor.__gt__.0": recorded.Call(
+        args=[
+            recorded.Tensor(
+                torch.float32,
+                (12,),
+                min=nan,
+                max=nan,
+                mean=nan,
+                norm=nan,
+                finite_min=-2.0,
+                finite_max=3.0000000054977558e38,
+                file="tensors/Tensor.__gt__.0.forward.input.0.pt",
+            ),
+            0,
+        ],
+        outputs=[recorded.Tensor(torch.bool, (12,))],
+    ),
+}
+
+FORWARD = ["Tensor.__gt__.0.forward"]
+
+
+@pytest.mark.parametrize("record", FORWARD)
+def test_forward(precision, record):
+    precision.check_recorded(torch.Tensor.__gt__, CALLS, record, seed=SEED)

@@ -1,0 +1,44 @@
+"""torch.Tensor.neg as dump.json recorded it: 1 record.
+
+Tensors with a file= are read from there; the others are drawn.
+
+Made by: pytest-msprobe generate dump.json --real-data
+Run it:  pytest test_tensor_neg.py --msprobe-device npu
+"""
+
+from math import nan
+
+import pytest
+import torch
+
+from pytest_msprobe import recorded
+
+# Drawn inputs depend on seed, record and argument alone.
+SEED = 0
+
+# Calls by name without direction, as recorded.
+CALLS = {
+    "Tensor.neg.0": recorded.Call(
+        args=[
+            recorded.Tensor(
+                torch.float32,
+                (12,),
+                min=nan,
+                max=nan,
+                mean=nan,
+                norm=nan,
+                finite_min=-2.0,
+                finite_max=3.0000000054977558e38,
+                file="tensors/Tensor.neg.0.forward.input.0.pt",
+            ),
+        ],
+        outputs=[recorded.Tensor(torch.float32, (12,))],
+    ),
+}
+
+FORWARD = ["Tensor.neg.0.forward"]
+
+
+@pytest.mark.parametrize("record", FORWARD)
+def test_forward(precision, record):
+    precision.check_recorded(torch.Tensor.neg, CALLS, record, seed=SEED)

@@ -1,0 +1,1 @@
+"""Failing cases kept as files: saved when an item fails, judged again on any device."""

@@ -1,0 +1,111 @@
+"""Saved cases judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import torch
+
+from msprobe_hooks.schema import TensorElement
+from msprobe_standards import Policy, register_standard
+from pytest_msprobe.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
+from pytest_msprobe.cases.tensors import read_tensor
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
+from pytest_msprobe.replay.check import Replay
+from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.replay.trial import Setup
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.results import DirectionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A case and what came of judging it again."""
+
+    case: Case
+    result: DirectionResult
+
+    def text(self, command: str, verbosity: int = 0) -> str:
+        """Return the verdict as a failing item shows it; ``command`` judges this case alone."""
+        verdict, before = self.result.verdict, self.case.result.verdict
+        if verdict.outcome == "fail":
+            return failure_text(self.result, command, verbosity)
+        by = f" by {verdict.standard}" if verdict.standard else ""
+        reason = f": {verdict.reason}" if verdict.reason else ""
+        settings = self.case.settings.get("device", "another device")
+        then = f"it was {before.outcome} by {before.standard} on {settings}"
+        return f"{self.result.record}: {verdict.outcome}{by}{reason}\n  {then}"
+
+
+class Bench:
+    """A device and the policy by which cases are judged on it.
+
+    ``device`` is a name with or without an index; ``policy`` and ``level`` None are those of each case. ``plugins``
+    are modules with ``pytest_msprobe_register_...`` hooks. Raises CaseError where the device or the policy cannot be
+    used.
+    """
+
+    def __init__(
+        self, device: str, policy: str | None = None, level: str | None = None, plugins: Sequence[ModuleType] = ()
+    ) -> None:
+        devices = DeviceRegistry()
+        self._references = ReferenceRegistry()
+        _register(plugins, "devices", devices)
+        _register(plugins, "references", self._references)
+        _register(plugins, "standards", SimpleNamespace(add=register_standard))
+        try:
+            choice = parse_device(device)
+            self.device = devices.get(choice.name)
+            activate(self.device, choice, slot=0)
+        except DeviceError as error:
+            raise CaseError(f"--device: {error}") from None
+        self._policy = policy
+        self._level = level
+        if policy is not None:
+            _load_policy(policy, level, "--policy")
+
+    def describe(self) -> str:
+        """Return the device in words."""
+        return self.device.describe()
+
+    def judge(self, folder: Path) -> Judged:
+        """Judge the case in a folder. Raises CaseError where it cannot be used."""
+        case = read_case(folder)
+        if self._policy is None:
+            policy = _load_policy(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
+        else:
+            policy = _load_policy(self._policy, self._level, "--policy")
+        setup = Setup(self.device, policy, references=self._references, seed=case.seed)
+        return Judged(case, replay_case(case, folder, setup))
+
+
+def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
+    """Judge the case in a folder on the setup's device, by its policy; the setup's seed is to be the case's.
+
+    Raises CaseError where the tensors are missing, damaged or those of another case.
+    """
+
+    def saved(element: TensorElement, path: str) -> torch.Tensor:
+        if path not in case.tensors:
+            raise CaseError(f"{folder}: lacks the tensor {path!r} of its record; copy or save the case again")
+        return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+
+    return Replay(case.call(), setup, saved).judge(case.direction)
+
+
+def _register(plugins: Sequence[ModuleType], kind: str, registry: object) -> None:
+    for plugin in plugins:
+        hook = getattr(plugin, f"pytest_msprobe_register_{kind}", None)
+        if hook is not None:
+            hook(registry)
+
+
+def _load_policy(policy: str, level: str | None, where: str) -> Policy:
+    try:
+        return Policy.load(policy, level=level)
+    except (ValueError, OSError) as error:
+        raise CaseError(f"{where}: {error}; --policy names another") from None

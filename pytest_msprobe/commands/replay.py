@@ -1,0 +1,100 @@
+"""``pytest-msprobe replay``: saved cases judged again."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.cli import CommandError
+
+if TYPE_CHECKING:
+    from pytest_msprobe.cases.replaying import Bench
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("case", type=Path, help="a saved case, or a folder whose cases are all judged")
+    parser.add_argument(
+        "--device", default="auto", metavar="NAME[:INDEX]", help="what to judge: npu, cuda, cpu, sim (default: auto)"
+    )
+    parser.add_argument("--policy", metavar="NAME|FILE", help="which standard judges (default: as the case was judged)")
+    parser.add_argument("--level", metavar="LEVEL", help="strictness of policy msprobe-26 (default: as in the case)")
+    parser.add_argument(
+        "-p",
+        dest="plugins",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module with pytest_msprobe_register_... hooks for devices of your own, such as conftest",
+    )
+    parser.add_argument(
+        "-v", dest="verbosity", action="count", default=0, help="show every output; twice: every number"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
+    try:
+        from pytest_msprobe.cases.case import CaseError, find_cases
+        from pytest_msprobe.cases.replaying import Bench
+    except ImportError as error:
+        raise CommandError(
+            f"{error}; install what is missing, as in pip install 'pytest-msprobe[cases,torch]'"
+        ) from None
+    try:
+        folders = find_cases(arguments.case)
+        bench = Bench(
+            arguments.device, arguments.policy, arguments.level, [_plugin(name) for name in arguments.plugins]
+        )
+    except CaseError as error:
+        raise CommandError(str(error)) from None
+    print(f"on {bench.describe()}")
+    statuses = [_replay(bench, folder, arguments) for folder in folders]
+    if len(folders) > 1:
+        counts = Counter(_STATUS[status] for status in statuses)
+        print(f"{len(folders)} cases: {', '.join(f'{count} {word}' for word, count in counts.items())}")
+    return max(statuses)
+
+
+_STATUS = {0: "right", 1: "wrong", 2: "not judged"}
+
+
+def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace) -> int:
+    """Judge one case, tell what came of it and return its status."""
+    from pytest_msprobe.cases.case import CaseError
+
+    try:
+        judged = bench.judge(folder)
+    except CaseError as error:
+        print(f"pytest-msprobe: {error}", file=sys.stderr)
+        return 2
+    print(printable(judged.text(_command(folder, arguments), arguments.verbosity)))
+    return {"fail": 1, "skip": 2}.get(judged.result.verdict.outcome, 0)
+
+
+def _command(folder: Path, arguments: argparse.Namespace) -> str:
+    words = ["pytest-msprobe", "replay", str(folder), "--device", arguments.device]
+    for flag, values in (("--policy", [arguments.policy]), ("--level", [arguments.level]), ("-p", arguments.plugins)):
+        words += [word for value in values if value for word in (flag, value)]
+    return shlex.join(words)
+
+
+def _plugin(name: str) -> ModuleType:
+    if "" not in sys.path:
+        # As python -m does: a module beside which the command was started.
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise CommandError(f"-p {name}: {error}; give the name of a module that can be imported from here") from None
+
+
+def printable(text: str) -> str:
+    """Return text in which what would steer a terminal is shown as an escape: names in a case are anybody's."""
+    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)

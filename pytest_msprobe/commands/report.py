@@ -1,0 +1,58 @@
+"""``pytest-msprobe report``: a journal as Markdown, JUnit and msprobe's tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pytest_msprobe.cli import CommandError
+from pytest_msprobe.containment.journal import Journal, JournalError, read_journal
+from pytest_msprobe.reports.csv import Tables
+from pytest_msprobe.reports.markdown import markdown
+
+_STANDARD_OUTPUT = "-"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the journal and the reports that can be made of it."""
+    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="a file that pytest --msprobe-journal wrote")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
+    parser.add_argument("--csv", metavar="DIR", type=Path, help="write msprobe's two accuracy_checking CSV files")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the reports. Raises CommandError where the journal cannot be read or a file cannot be written."""
+    try:
+        journal = read_journal(arguments.journal)
+    except JournalError as error:
+        raise CommandError(str(error)) from None
+    text: str | None = arguments.markdown
+    try:
+        if arguments.junit:
+            _write_junit(journal, arguments.junit)
+        if arguments.csv:
+            _write_tables(journal, arguments.csv)
+        if text not in (None, _STANDARD_OUTPUT):
+            Path(text).write_text(markdown(journal), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    if text == _STANDARD_OUTPUT or not (arguments.junit or arguments.csv or text):
+        sys.stdout.buffer.write(markdown(journal).encode(sys.stdout.encoding, errors="backslashreplace"))
+    return 0
+
+
+def _write_junit(journal: Journal, path: Path) -> None:
+    try:
+        from pytest_msprobe.reports.junit import write_junit
+    except ImportError:
+        raise CommandError("--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'") from None
+    write_junit(journal, path)
+
+
+def _write_tables(journal: Journal, folder: Path) -> None:
+    tables = Tables(folder)
+    for entry in journal.entries.values():
+        tables.add(entry.id.partition("::")[0], entry.result)
+    tables.close()

@@ -1,0 +1,1 @@
+"""Inputs beyond the recorded one: drawn by Hypothesis, judged like it, and shrunk where they fail."""

@@ -1,0 +1,69 @@
+"""The options that explore inputs around the recorded ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+_DEFAULT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExploreOptions:
+    """How many inputs are tried per item, and for how many seconds at most."""
+
+    examples: int
+    seconds: float
+
+    def within(self, timeout: float | None, passed: float) -> ExploreOptions:
+        """Return the same for an item that has a time limit, of which some seconds have passed.
+
+        A tenth of the limit is kept for judging the last input and telling of it.
+        """
+        left = self.seconds if timeout is None else 0.9 * timeout - passed
+        return replace(self, seconds=max(0.0, min(self.seconds, left)))
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the group."""
+    group.addoption(
+        "--msprobe-explore",
+        metavar="N",
+        help="try N more inputs per record, within and around its ranges, and shrink one that fails",
+    )
+    group.addoption(
+        "--msprobe-explore-time",
+        metavar="SECONDS",
+        help=f"with --msprobe-explore, the most that one record's exploring may take (default: {_DEFAULT_SECONDS:g})",
+    )
+
+
+def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
+    """Return what the user asked for, None where nothing is explored. Raises pytest.UsageError."""
+    number: Any = config.getoption("msprobe_explore")
+    seconds: Any = config.getoption("msprobe_explore_time")
+    if not number:
+        if seconds:
+            raise pytest.UsageError("--msprobe-explore-time bounds exploring: give --msprobe-explore N")
+        return None
+    if not number.isdecimal() or int(number) == 0:
+        raise pytest.UsageError(f"--msprobe-explore {number!r}: wants a positive number of inputs")
+    if importlib.util.find_spec("hypothesis") is None:
+        raise pytest.UsageError(
+            "--msprobe-explore needs hypothesis: install it with pip install 'pytest-msprobe[explore]'"
+        )
+    return ExploreOptions(int(number), _seconds(seconds))
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        seconds = _DEFAULT_SECONDS if text is None else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise pytest.UsageError(f"--msprobe-explore-time {text!r}: wants a positive number of seconds")
+    return seconds

@@ -1,0 +1,184 @@
+"""``pytest-msprobe generate``, step by step: choose records, write modules, run them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.reader import Dump, read_dump
+from msprobe_standards.policy import built_in_policies
+from pytest_msprobe import marks
+from pytest_msprobe.cli import CommandError
+from pytest_msprobe.containment.journal import JournalError
+from pytest_msprobe.generate.failures import Failures, read_failures
+from pytest_msprobe.generate.folder import Content, FolderError, write_files
+from pytest_msprobe.generate.fresh_run import FreshRunError, run_module
+from pytest_msprobe.generate.keywords import KeywordError, Matcher, parse_keywords
+from pytest_msprobe.generate.module import Origin, module_text
+from pytest_msprobe.generate.outcomes import Outcome
+from pytest_msprobe.generate.plan import Plan, make_plan
+from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for, as the command line names it."""
+
+    dump: Path
+    output: Path
+    keywords: str = ""
+    failed: Path | None = None
+    direction: str | None = None
+    seed: int | None = None
+    iterations: int = 1
+    real_data: bool | None = None
+    no_run: bool = False
+    device: str | None = None
+    policy: str | None = None
+    run_options: str = ""
+    patience: float = 300.0
+
+
+def generate(request: Request) -> int:
+    """Write the modules, run each in a fresh process and say what came of it.
+
+    Returns 0, or 1 where a record fails. Raises CommandError.
+    """
+    try:
+        dump = _read(request)
+        failures = None if request.failed is None else read_failures(request.failed, request.dump)
+        origin = _origin(request, failures)
+        if failures is not None and not failures.records:
+            say(f"nothing failed in {request.failed}: no test was written")
+            return 0
+        plan = make_plan(dump, _chosen(dump, request, failures), real_data=_real_data(request, failures))
+        if request.real_data and plan.modules and not plan.tensor_files:
+            raise CommandError(f"{dump.path}: no chosen record has recorded tensors; leave --real-data out")
+        earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
+    except (DumpError, JournalError, FolderError) as error:
+        raise CommandError(str(error)) from None
+    tell_plan(plan, request.output, earlier)
+    if not plan.modules:
+        raise CommandError(f"{dump.path}: no test can be written for what was chosen; the reasons are above")
+    return 0 if request.no_run else _run(request, plan, origin, again=failures is not None)
+
+
+def _run(request: Request, plan: Plan, origin: Origin, *, again: bool) -> int:
+    """Run each module in a fresh process and return 1 where a record fails."""
+    outcomes: dict[str, Outcome] = {}
+    for module in plan.modules:
+        path = (request.output / module.file).absolute()
+        try:
+            found = run_module(path, origin.options, patience=request.patience)
+        except FreshRunError as error:
+            raise CommandError(str(error)) from None
+        tell_outcomes(module, found, again=again)
+        outcomes |= found
+    tell_total(outcomes, request.output, origin)
+    return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
+
+
+def _read(request: Request) -> Dump:
+    if request.iterations < 1:
+        raise CommandError(f"--iterations {request.iterations}: wants at least 1")
+    if request.patience <= 0:
+        raise CommandError(f"--patience {request.patience:g}: wants a positive number of seconds")
+    if request.real_data and request.iterations > 1:
+        raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
+    dump = read_dump(request.dump)
+    if dump.framework != "pytorch":
+        raise CommandError(f"{dump.path}: recorded with {dump.framework}; tests are written for dumps of pytorch only")
+    return dump
+
+
+def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str]:
+    matches = _matcher(request.keywords)
+    chosen = [
+        record
+        for record in dump.api_names
+        if (failures is None or record in failures.records)
+        and (request.direction is None or record.endswith(f".{request.direction}"))
+        and (matches is None or matches([record, dump.path.name, *marks.of_record(dump, record)]))
+    ]
+    if not chosen:
+        raise CommandError(_why_nothing(dump, request, failures))
+    return chosen
+
+
+def _matcher(keywords: str) -> Matcher | None:
+    try:
+        return parse_keywords(keywords) if keywords.strip() else None
+    except KeywordError as error:
+        raise CommandError(f"-k {keywords!r}: {error}") from None
+
+
+def _why_nothing(dump: Dump, request: Request, failures: Failures | None) -> str:
+    among = f"the {len(dump.api_names)} API records of {dump.path}"
+    if failures is not None:
+        among = f"the {len(failures.records)} records of {dump.path} that failed in {request.failed}"
+    options = [f"-k {request.keywords!r}"] if request.keywords.strip() else []
+    options += [f"--direction {request.direction}"] if request.direction else []
+    return f"{' and '.join(options)}: matches none of {among}" if options else f"nothing to write: {among} are none"
+
+
+def _real_data(request: Request, failures: Failures | None) -> bool:
+    if request.real_data is not None:
+        return request.real_data
+    return failures is not None and failures.settings.get("real_data") == "auto" and request.iterations == 1
+
+
+def _seeds(request: Request, failures: Failures | None) -> tuple[int, ...]:
+    first = request.seed
+    if first is None:
+        text = "0" if failures is None else failures.settings.get("seed", "0")
+        if not text.removeprefix("-").isdecimal():
+            raise CommandError(f"{request.failed}: its seed is {text!r}; give --seed")
+        first = int(text)
+    return tuple(range(first, first + request.iterations))
+
+
+def _run_options(request: Request, failures: Failures | None) -> list[str]:
+    """Return pytest's options under which the modules run: those of the journal's run, where the user has no others."""
+    settings = {} if failures is None else failures.settings
+    chosen = {
+        "device": request.device or _other_than("auto", settings.get("device")),
+        "policy": request.policy or _policy(request, settings),
+        "level": _other_than("by API", settings.get("level")),
+    }
+    try:
+        more = shlex.split(request.run_options)
+    except ValueError as error:
+        raise CommandError(f"--run-options {request.run_options!r}: {error}") from None
+    return [*(f"--msprobe-{name}={value}" for name, value in chosen.items() if value), *more]
+
+
+def _policy(request: Request, settings: Mapping[str, str]) -> str | None:
+    policy = settings.get("policy", "default")
+    if policy not in built_in_policies():
+        raise CommandError(f"{request.failed}: its run judged by a policy file; name it with --msprobe-policy FILE")
+    return _other_than("default", policy)
+
+
+def _other_than(default: str, value: str | None) -> str | None:
+    return None if value == default else value
+
+
+def _origin(request: Request, failures: Failures | None) -> Origin:
+    words = ["pytest-msprobe", "generate", request.dump.name]
+    words += ["-k", request.keywords] if request.keywords else []
+    words += ["--failed", request.failed.name] if request.failed else []
+    words += ["--direction", request.direction] if request.direction else []
+    words += ["--seed", str(request.seed)] if request.seed is not None else []
+    words += ["--iterations", str(request.iterations)] if request.iterations > 1 else []
+    if request.real_data is not None:
+        words.append("--real-data" if request.real_data else "--no-real-data")
+    options = tuple(_run_options(request, failures))
+    return Origin(request.dump.name, shlex.join(words), _seeds(request, failures), options)
+
+
+def _contents(plan: Plan, origin: Origin) -> dict[str, Content]:
+    modules: dict[str, Content] = {module.file: module_text(module, origin) for module in plan.modules}
+    return modules | plan.tensor_files

@@ -1,0 +1,42 @@
+"""``--failed``: the records of a dump that failed, as a journal tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pytest_msprobe.containment.journal import JournalError, fingerprint, read_journal
+
+_FAILED = ("fail", "crash", "timeout", "oom")
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What failed in a run, and the settings under which it did, as the journal's header names them."""
+
+    records: frozenset[str]
+    settings: Mapping[str, str]
+
+
+def read_failures(journal: Path, dump: Path) -> Failures:
+    """Return what failed of a dump. Raises JournalError where the journal is unusable or is about other dumps."""
+    read = read_journal(journal)
+    mode = read.header.settings.get("mode", "nothing")
+    if mode != "check":
+        raise JournalError(f"{journal}: is about {mode}; give a journal of pytest --msprobe-dump")
+    digest = fingerprint(dump)
+    same = [path for path, found in read.header.dumps.items() if found == digest]
+    if not same:
+        others = ", ".join(sorted(read.header.dumps))
+        raise JournalError(f"{journal}: is not about {dump}, or the dump has changed since; it is about {others}")
+    failed = (entry.id.partition("::") for entry in read.entries.values() if entry.outcome in _FAILED)
+    records = frozenset(record for file, _, record in failed if _dump_of(file, read.header.dumps) in same)
+    return Failures(records, read.header.settings)
+
+
+def _dump_of(file: str, dumps: Iterable[str]) -> str | None:
+    """Return which dump an item's file is: ids are relative to a folder that the journal does not name."""
+    parts = PurePosixPath(file).parts
+    found = [dump for dump in dumps if PurePosixPath(dump).parts[-len(parts) :] == parts]
+    return min(found, key=len, default=None)

@@ -1,0 +1,116 @@
+"""The output folder: what is written there, and never over anything that was not written here.
+
+``generated.json`` lists each file with a digest of what was written. A file that is not listed, or that has been
+changed since, is somebody's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+MANIFEST = "generated.json"
+
+#: What a file holds: its text, or the file that it is a copy of.
+Content = str | Path
+
+
+class FolderError(Exception):
+    """The output folder cannot be used; the text names the file, the problem and the remedy."""
+
+
+class _Manifest(msgspec.Struct):
+    generated_by: str
+    files: dict[str, str]
+
+
+_AUTHOR = "pytest-msprobe generate"
+
+
+def write_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
+    """Write files by their relative paths, and return the files of earlier runs that stay beside them.
+
+    Nothing is written unless everything may be. Raises FolderError.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        listed = _read_manifest(folder)
+        for name, content in files.items():
+            _require_own(folder, name, content, listed.get(name))
+        for name, content in files.items():
+            listed[name] = _write(folder / name, content)
+        manifest = _Manifest(_AUTHOR, dict(sorted(listed.items())))
+        _write(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode() + "\n")
+    except OSError as error:
+        place = error.filename or folder
+        raise FolderError(f"{place}: cannot be written: {error.strerror}; free it or give another folder") from None
+    return [name for name in sorted(listed) if name not in files and (folder / name).exists()]
+
+
+def _read_manifest(folder: Path) -> dict[str, str]:
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        return {}
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
+    except msgspec.MsgspecError:
+        manifest = None
+    if path.is_symlink() or manifest is None or manifest.generated_by != _AUTHOR:
+        raise FolderError(f"{path}: was not written by {_AUTHOR}; give another folder")
+    return manifest.files
+
+
+def _require_own(folder: Path, name: str, content: Content, digest: str | None) -> None:
+    path = folder / name
+    if not path.parent.resolve().is_relative_to(folder.resolve()):
+        raise FolderError(f"{path.parent}: leads out of {folder}; remove this link or give another folder")
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_file():
+        raise FolderError(f"{path}: is no plain file; remove it or give another folder")
+    found = _digest(path)
+    if found not in (digest, _digest(content)):
+        problem = "was not written by" if digest is None else "has been changed since it was written by"
+        raise FolderError(f"{path}: {problem} {_AUTHOR}, which overwrites nothing else; move it or give another folder")
+
+
+def _digest(content: Content) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(content, str):
+        digest.update(content.encode())
+    else:
+        with content.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _write(path: Path, content: Content) -> str:
+    """Write one file, whole or not at all, and return its digest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, str):
+        _replace(path, lambda file: file.write(content.encode()))
+        return _digest(content)
+    with content.open("rb") as source:
+        _replace(path, lambda file: shutil.copyfileobj(source, file))
+    return _digest(path)
+
+
+def _replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".generate-")
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor is no path
+            fill(file)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        error.filename = str(path)
+        raise

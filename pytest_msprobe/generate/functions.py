@@ -1,0 +1,83 @@
+"""How the function that a record names is written in Python."""
+
+from __future__ import annotations
+
+import keyword
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+
+from msprobe_hooks.names import ApiName
+from pytest_msprobe.generate.layout import string
+from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.replay.resolve import resolve
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+_HOMES = {
+    "Torch": ("", "linalg.", "fft.", "special."),
+    "Functional": ("nn.functional.",),
+    "Tensor": ("Tensor.",),
+    "Aten": ("ops.aten.",),
+    "VF": ("_VF.",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function in a module: ``spelling`` is the expression, ``imports`` and ``definition`` what it needs before."""
+
+    spelling: str
+    imports: str = ""
+    definition: str = ""
+    golden: str = ""
+
+
+def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
+    """Return what to write for the function that a record names.
+
+    The text is made of names that torch itself has, never of the record's. Raises Skip, with the reason, where there
+    is nothing to run.
+    """
+    if name.type == "NPU":
+        return _npu_function(name, references)
+    function = resolve(name, references)
+    if references.get(name.qualified_api) is not None:
+        return Function(function.__name__, imports=f"from {function.__module__} import {function.__name__}")
+    if isinstance(function, operator.attrgetter):
+        return Function(f"operator.attrgetter({string(name.api)})", imports="import operator")
+    for home in _HOMES[name.type]:
+        dotted = f"{home}{name.api}"
+        if _is_dotted_name(dotted) and _at(dotted) == function:
+            return Function(f"torch.{dotted}")
+    raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
+
+
+def _npu_function(name: ApiName, references: ReferenceRegistry) -> Function:
+    if not _is_dotted_name(name.api) or "." in name.api:
+        raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
+    golden = references.get(name.qualified_api)
+    return Function(
+        name.api,
+        definition=(
+            f"def {name.api}(*args, **kwargs):\n"
+            '    """Call the operation of torch_npu; other devices run its golden definition in its place."""\n'
+            f"    return torch.ops.npu.{name.api}(*args, **kwargs)"
+        ),
+        golden="" if golden is None else f"{golden.__module__}.{golden.__name__}",
+    )
+
+
+def _is_dotted_name(dotted: str) -> bool:
+    return all(part.isascii() and part.isidentifier() and not keyword.iskeyword(part) for part in dotted.split("."))
+
+
+def _at(dotted: str) -> Callable[..., Any] | None:
+    try:
+        found: Callable[..., Any] = reduce(getattr, dotted.split("."), torch)  # type: ignore[assignment]
+    except AttributeError:
+        return None
+    return found

@@ -1,0 +1,133 @@
+"""Which modules are written for the chosen records of a dump, and what is left out and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msprobe_hooks.errors import DumpError, RecordError
+from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.reader import Dump
+from msprobe_hooks.schema import TensorElement
+from pytest_msprobe.generate.functions import Function, function_of
+from pytest_msprobe.generate.layout import Code, depth
+from pytest_msprobe.generate.spelling import spell_call
+from pytest_msprobe.generate.tensor_files import TensorFiles, with_digest
+from pytest_msprobe.replay.call import Call, read_call
+from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+# Python refuses source with more than 200 open brackets.
+_DEEPEST = 100
+_LONGEST_STEM = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What one test module holds: an API, its calls by name without direction, and the records to test."""
+
+    api: str
+    stem: str
+    function: Function
+    calls: dict[str, Code] = field(default_factory=dict)
+    forward: list[str] = field(default_factory=list)
+    backward: list[str] = field(default_factory=list)
+
+    @property
+    def file(self) -> str:
+        """The module's file name."""
+        return f"{self.stem}.py"
+
+    @property
+    def records(self) -> list[str]:
+        """The records that are tested, forward ones first."""
+        return [*self.forward, *self.backward]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The modules to write, the tensor files to copy by their new path, and the reason for each record left out."""
+
+    modules: list[Module]
+    tensor_files: dict[str, Path]
+    left_out: dict[str, str]
+
+
+def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
+    """Plan the modules for these records of a dump. What cannot be tested is left out with its reason."""
+    stems = _stems(dump.api_names)
+    files = TensorFiles(dump.tensor_folder)
+    references = ReferenceRegistry()
+    modules: dict[str, Module] = {}
+    left_out: dict[str, str] = {}
+    for key, wanted in _by_call(records).items():
+        try:
+            call, refused = _read(dump, key)
+            function = function_of(call.name, references)
+            code = _spelled(call, files if real_data else None)
+        except (Skip, DumpError, ValueError) as error:
+            left_out |= dict.fromkeys(wanted, str(error))
+            continue
+        api = call.name.qualified_api
+        for record in wanted:
+            if record.endswith(".backward") and refused:
+                left_out[record] = refused
+                continue
+            module = modules.setdefault(api, Module(api, stems[api], function))
+            module.calls[key] = code
+            (module.backward if record.endswith(".backward") else module.forward).append(record)
+    return Plan(sorted(modules.values(), key=lambda module: module.stem), files.copies, left_out)
+
+
+def _by_call(records: Iterable[str]) -> dict[str, list[str]]:
+    calls: dict[str, list[str]] = {}
+    for record in records:
+        calls.setdefault(record.rpartition(".")[0], []).append(record)
+    return calls
+
+
+def _read(dump: Dump, key: str) -> tuple[Call, str]:
+    """Read a call, and say what is wrong with its backward record where that alone is malformed."""
+    forward = f"{parse_api_name(f'{key}.forward').key}.forward"
+    if forward not in dump.records:
+        raise Skip(SkipReason.NO_FORWARD)
+    try:
+        call, refused = read_call(dump, forward), ""
+    except RecordError as error:
+        call, refused = read_call(dump, forward, with_backward=False), str(error)
+    record = call.forward
+    if record.exception is not None:
+        raise Skip(SkipReason.RAISED, record.exception)
+    if not (record.args or record.kwargs) and record.output == []:
+        raise Skip(SkipReason.NO_ARGUMENTS)
+    return call, refused
+
+
+def _spelled(call: Call, files: TensorFiles | None) -> Code:
+    def file_of(element: TensorElement) -> str | None:
+        return None if files is None else files.path_of(element)
+
+    code = spell_call(call, file_of)
+    if depth(code) > _DEEPEST:
+        raise Skip(SkipReason.LOST_ARGUMENT, f"its arguments are nested deeper than {_DEEPEST} levels")
+    return code
+
+
+def _stems(records: Iterable[str]) -> dict[str, str]:
+    """Return a module name for each API of a dump, whatever is chosen of it, so that a name stays an API's own."""
+    stems: dict[str, str] = {}
+    taken: set[str] = set()
+    for record in records:
+        try:
+            api = parse_api_name(record).qualified_api
+        except ValueError:
+            continue
+        if api not in stems:
+            stem = f"test_{re.sub('[^a-z0-9_]', '_', api.lower())}"
+            if stem in taken or len(stem) > _LONGEST_STEM:
+                stem = with_digest(stem[:_LONGEST_STEM], api)
+            stems[api] = stem
+            taken.add(stem)
+    return stems

@@ -1,0 +1,60 @@
+"""The recorded tensors that generated tests use: checked, and given names that are safe anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path, PurePosixPath
+
+from msprobe_hooks.schema import TensorElement
+from pytest_msprobe.replay.tensor_files import load_tensor
+
+FOLDER = "tensors"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
+_LONGEST = 120
+
+
+class TensorFiles:
+    """Which files of a dump's tensor folder are copied, and to where below the output folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        # Some file systems do not tell upper from lower case.
+        self._taken: set[str] = set()
+        #: The files to copy by their new path, which is relative and has forward slashes.
+        self.copies: dict[str, Path] = {}
+
+    def path_of(self, element: TensorElement) -> str | None:
+        """Return the new path of a tensor's file, None where no file was recorded.
+
+        Raises Skip where the file is missing, DumpError where it is not a plain tensor as recorded, below its folder.
+        """
+        recorded = element.data_name
+        if recorded is None:
+            return None
+        load_tensor(element, self._folder)
+        if recorded not in self._names:
+            name = safe_name(recorded)
+            if name.lower() in self._taken:
+                name = with_digest(name, recorded)
+            self._taken.add(name.lower())
+            self._names[recorded] = path = f"{FOLDER}/{name}"
+            self.copies[path] = self._folder / recorded
+        return self._names[recorded]
+
+
+def safe_name(recorded: str) -> str:
+    """Return a file name for what a dump calls a file: itself where that is safe, else cleaned and made unique."""
+    cleaned = _UNSAFE.sub("_", recorded).lstrip(".")
+    if cleaned == recorded and len(recorded) <= _LONGEST:
+        return recorded
+    return with_digest(cleaned[-_LONGEST:].lstrip("."), recorded)
+
+
+def with_digest(name: str, recorded: str) -> str:
+    """Return a file name that no other recorded name gets."""
+    path = PurePosixPath(name)
+    digest = hashlib.blake2b(recorded.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{path.stem}_{digest}{path.suffix}"

@@ -1,0 +1,146 @@
+"""Recorded calls as Python values: what generated tests are written in.
+
+``recorded.Call`` is one call; ``recorded.Tensor`` stands for a tensor among its arguments, ``recorded.DEVICE`` for the
+device under test. Everything else is written as itself: numbers, strings, ``None``, ``...``, slices, lists, dicts,
+``torch.float16``, ``torch.Size([2])``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from msprobe_hooks.names import ApiName, parse_api_name
+from msprobe_hooks.schema import (
+    BackwardRecord,
+    Element,
+    ForwardRecord,
+    MappingElement,
+    Number,
+    TensorElement,
+    ValueElement,
+)
+from pytest_msprobe.replay.call import Call as ReplayedCall
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as recorded: drawn from its statistics, or read from ``file`` beside the test module.
+
+    The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out. ``numpy``
+    says that the call got an array.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    min: Number | None = None
+    max: Number | None = None
+    mean: Number | None = None
+    norm: Number | None = None
+    finite_min: Number | None = None
+    finite_max: Number | None = None
+    requires_grad: bool = False
+    numpy: bool = False
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An argument that has no spelling of its own, by the name of its type."""
+
+    type: str
+    value: Any
+
+
+class _Device:
+    """Stands for the device under test where the call got a device."""
+
+
+DEVICE: Final = _Device()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One recorded call.
+
+    ``outputs`` holds the tensors that it returned, which tell whether autocast was on; ``grad_outputs`` is what
+    arrived for its outputs in the backward pass, None where nothing was recorded.
+    """
+
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Sequence[Tensor] = ()
+    grad_outputs: Sequence[Any] | None = None
+
+    def replayed_as(self, record: str, folder: Path) -> ReplayedCall:
+        """Return the call of that record for the replay engine; tensor files lie in ``folder``.
+
+        Raises ValueError where ``record`` is not the name of an API record.
+        """
+        name = parse_api_name(record)
+        forward = ForwardRecord(
+            name=f"{name.key}.forward",
+            args=[_element(value) for value in self.args],
+            kwargs={key: _element(value) for key, value in self.kwargs.items()},
+            output=[_element(tensor) for tensor in self.outputs],
+            parameters={},
+        )
+        return ReplayedCall(parse_api_name(forward.name), forward, self._backward(name), folder)
+
+    def _backward(self, name: ApiName) -> BackwardRecord | None:
+        if self.grad_outputs is None:
+            return None
+        arriving = [_element(value) for value in self.grad_outputs]
+        return BackwardRecord(name=f"{name.key}.backward", grad_outputs=arriving, grad_inputs=[])
+
+
+def _element(value: Any) -> Element:
+    """Return the element that a recording would hold for a value."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return _tensor_element(value)
+    if isinstance(value, Value):
+        return ValueElement(value.type, value.value)
+    if value is DEVICE:
+        return ValueElement("torch.device", "")
+    if isinstance(value, torch.Size):
+        return ValueElement("torch.Size", list(value))
+    if isinstance(value, (list, tuple)):
+        return [_element(item) for item in value]
+    if isinstance(value, dict):
+        return MappingElement({key: _element(item) for key, item in value.items()})
+    return _value_element(value)
+
+
+def _tensor_element(tensor: Tensor) -> TensorElement:
+    return TensorElement(
+        type="numpy.ndarray" if tensor.numpy else "torch.Tensor",
+        dtype=str(tensor.dtype),
+        shape=tuple(tensor.shape),
+        max=tensor.max,
+        min=tensor.min,
+        mean=tensor.mean,
+        norm=tensor.norm,
+        finite_max=tensor.finite_max,
+        finite_min=tensor.finite_min,
+        requires_grad=tensor.requires_grad,
+        data_name=tensor.file,
+    )
+
+
+def _value_element(value: Any) -> ValueElement:
+    if isinstance(value, slice):
+        return ValueElement("slice", [value.start, value.stop, value.step])
+    if value is ...:
+        return ValueElement("ellipsis", "...")
+    if isinstance(value, complex):
+        return ValueElement("complex", [value.real, value.imag])
+    for kind in (torch.dtype, torch.memory_format, torch.layout):
+        if isinstance(value, kind):
+            return ValueElement(f"torch.{kind.__name__}", str(value))
+    return ValueElement(type(value).__name__, value)

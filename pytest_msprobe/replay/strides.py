@@ -1,0 +1,41 @@
+"""Where the elements of a tensor lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+
+def span(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over, gaps included; 0 where it has no element."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has other elements in between its own, or one element at several places."""
+    return span(tensor.shape, tensor.stride()) != tensor.numel()
+
+
+def as_laid_out(copy: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Return what ``copy`` makes of a tensor, with the tensor's own strides where a plain copy would lose them."""
+    if tensor.layout is not torch.strided or not has_gaps(tensor):
+        return copy(tensor)
+    memory = tensor.detach().as_strided((span(tensor.shape, tensor.stride()),), (1,))
+    return copy(memory).as_strided(tensor.shape, tensor.stride())
+
+
+def lay_out(values: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Return the values in new memory with these strides; the gaps are zero.
+
+    Where strides let several elements share a place, the last one stays there.
+    """
+    # Bytes can be put anywhere, which cannot be said of every dtype.
+    size = values.element_size()
+    reach = span(values.shape, stride)
+    memory = torch.zeros((reach, size), dtype=torch.uint8)
+    places = torch.arange(reach).as_strided(values.shape, stride).reshape(-1)
+    memory[places] = values.contiguous().view(-1).view(torch.uint8).view(-1, size)
+    return memory.view(-1).view(values.dtype).as_strided(values.shape, stride)

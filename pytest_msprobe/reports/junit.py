@@ -1,0 +1,56 @@
+"""A journal as JUnit, with the names, outcomes and properties of the file that pytest writes for the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from junitparser import Failure, Skipped
+from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
+
+from pytest_msprobe.containment.journal import Entry, Journal
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.text import printable
+
+
+def write_junit(journal: Journal, path: Path) -> None:
+    """Write the file. Raises OSError where that fails."""
+    suite = TestSuite("msprobe")
+    for name, value in _suite_properties(journal):
+        suite.add_property(f"msprobe.{name}", printable(value))
+    modes = {start.device: start.modes_in_words for start in journal.starts}
+    suite.add_testcases([_case(journal, entry, modes) for entry in journal.entries.values()])
+    report = JUnitXml()
+    report.add_testsuite(suite)
+    report.update_statistics()
+    with path.open("wb") as file:
+        report.write(file)
+
+
+def _suite_properties(journal: Journal) -> list[tuple[str, str]]:
+    settings = [(name, value) for name, value in journal.header.settings.items() if name not in ("device", "seed")]
+    dumps = [("dump", dump) for dump in journal.header.dumps]
+    return [*dumps, *settings, *(("ran_on", f"{start.device}: {start}") for start in journal.starts)]
+
+
+def _case(journal: Journal, entry: Entry, modes: dict[str, str]) -> TestCase:
+    result, verdict = entry.result, entry.result.verdict
+    folder_and_file = entry.id.partition("::")[0]
+    case = TestCase(printable(result.record), printable(folder_and_file.replace("/", ".")), round(result.seconds, 6))
+    properties = {
+        "verdict": verdict.outcome,
+        "standard": verdict.standard,
+        "margin": f"{verdict.margin:.6g}",
+        "device": entry.device,
+        "math_modes": modes.get(entry.device, ""),
+        "seed": journal.header.settings.get("seed", ""),
+    }
+    for name, value in properties.items():
+        if value or name == "standard":
+            case.add_property(f"msprobe.{name}", printable(value))
+    if verdict.outcome == "fail":
+        failure = Failure(printable(verdict.reason), printable(entry.outcome))
+        failure.text = printable(failure_text(result, journal.rerun_command(entry)))
+        case.append(failure)
+    elif verdict.outcome == "skip":
+        case.append(Skipped(printable(verdict.reason)))
+    return case

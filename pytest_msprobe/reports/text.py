@@ -1,0 +1,39 @@
+"""Text of others, made safe to show: a record's name or a device's message may hold anything."""
+
+from __future__ import annotations
+
+import re
+
+
+def printable(text: str) -> str:
+    r"""Return the text with what has no shape spelled out, as in ``\x1b``; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def clipped(text: str, length: int) -> str:
+    """Return at most ``length`` characters of a text, with a mark where something was left out."""
+    return text if len(text) <= length else f"{text[: length - 4]} ..."
+
+
+def code_span(text: str) -> str:
+    """Return a text as Markdown code within a line, also in a table: nothing in it is markup."""
+    line = " ".join(printable(text).split("\n")).replace("|", "\\|")
+    quotes = _longer_than_any_run(line, 1)
+    padding = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
+    return f"{quotes}{padding}{line}{padding}{quotes}"
+
+
+def code_block(text: str) -> str:
+    """Return a text as a Markdown block of code."""
+    body = printable(text)
+    fence = _longer_than_any_run(body, 3)
+    return f"{fence}text\n{body}\n{fence}"
+
+
+def _longer_than_any_run(text: str, least: int) -> str:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
