@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_msprobe.item import PrecisionError, PrecisionWarning, contained, verdict_properties
+from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.item import PrecisionError, PrecisionWarning, verdict_properties
 from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
 

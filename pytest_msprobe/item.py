@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.errors import DumpError
-from msprobe_hooks.schema import record_path
 from pytest_msprobe import marks
-from pytest_msprobe.containment.deadline import DeadlineExceededError, deadline
+from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
-from pytest_msprobe.results import DirectionResult, broken
+from pytest_msprobe.results import DirectionResult, to_plain
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -35,19 +33,6 @@ class PrecisionError(AssertionError):
         self.result = result
 
 
-def contained(config: pytest.Config, record: str, judge: Callable[[], DirectionResult]) -> DirectionResult:
-    """Judge a record within the time that one may take; a malformed or missing file is the record's failure."""
-    try:
-        with deadline(config.stash[options_key].timeout, last_words=config.stash[worker_key].last_words):
-            return judge()
-    except DumpError as error:
-        text = str(error)
-        where = "" if text.startswith("$") else f"{record_path(record)}: "
-        return broken(record, "record", f"{where}{text}")
-    except DeadlineExceededError as error:
-        return broken(record, "timeout", str(error))
-
-
 def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
     """Return what JUnit shows of a verdict."""
     verdict = result.verdict
@@ -60,6 +45,9 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
 
 class DumpItem(pytest.Item, ABC):
     """A verdict on one record; its name is the record's. A subclass says how it is reached."""
+
+    #: Whether a warning is pytest's as well, beside being counted.
+    announces_warnings = True
 
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -74,21 +62,41 @@ class DumpItem(pytest.Item, ABC):
         """Return what JUnit shows of this item beside its verdict."""
         return []
 
+    def attach(self, report: Any) -> None:
+        """Put what came of this item into its report, as plain data."""
+        if self.result is not None:
+            report.msprobe = to_plain(self.result)
+
+    def settle(self) -> DirectionResult:
+        """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
+        self.result = self.contained()
+        self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        return self.result
+
+    def contained(self) -> DirectionResult:
+        """Judge where a crash, a hang or exhausted memory costs this item alone."""
+        return self.config.stash.get(settle_key, settle)(self)
+
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
-        self.result = contained(self.config, self.name, self.judge)
-        verdict = self.result.verdict
-        self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        result = self.settle()
+        verdict = result.verdict
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
         if verdict.outcome == "fail":
-            raise PrecisionError(self.result, self._rerun(), self.config.get_verbosity())
-        if verdict.outcome == "warn":
+            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
+        if verdict.outcome == "warn" and self.announces_warnings:
             warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
 
     def warning(self, verdict: Verdict) -> str:
         """Return what a warning says; pytest lists equal ones once."""
         return f"{self.name}: {verdict.reason}"
+
+    def records(self) -> list[bytes]:
+        """Return the undecoded records of the item's call; the time that it may take grows with their elements."""
+        head = self.name.rpartition(".")[0]
+        names = dict.fromkeys([self.name, f"{head}.forward", f"{head}.backward"])
+        return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
@@ -112,16 +120,16 @@ class DumpItem(pytest.Item, ABC):
         return rerun_command(options, record_argument(options, self.path, self.name))
 
 
+#: What judges an item where that does not happen in this process.
+settle_key = pytest.StashKey[Callable[[DumpItem], DirectionResult]]()
+
+
 class RecordItem(DumpItem):
     """The check of one API record: replayed on the device and judged."""
 
     def judge(self) -> DirectionResult:
         """Replay the record and judge it."""
-        try:
-            return self.replay()
-        except DeadlineExceededError:
-            self.config.stash[worker_key].abandon(self.dump, self.name)
-            raise
+        return self.replay()
 
     def replay(self) -> DirectionResult:
         """Return the policy's verdict on the record."""

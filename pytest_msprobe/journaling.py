@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.journal import (
+    BREAKDOWNS,
     Entry,
     Header,
     JournalError,
@@ -22,6 +23,7 @@ from pytest_msprobe.containment.journal import (
     read_outcomes,
     require_same,
 )
+from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.options import Options, options_key, record_argument, rerun_command
 from pytest_msprobe.overflow.options import overflow_key
 from pytest_msprobe.reporting import summary_key
@@ -72,6 +74,13 @@ def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         workerinput[_SIZE_INPUT] = report.size_at_start
+
+
+def release_in_child(config: pytest.Config) -> None:
+    """Give the journal up in a process that was forked: its lock would last as long as that process."""
+    report = config.pluginmanager.get_plugin("msprobe-journal")
+    if isinstance(report, JournalReport):
+        report.pytest_unconfigure()
 
 
 def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
@@ -163,6 +172,7 @@ def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
     settled = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
     if settled:
         config.pluginmanager.register(Resumption(settled), "msprobe-resumption")
+        _leave_abandoned(config, settled)
 
 
 def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:
@@ -178,14 +188,25 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
             )
 
 
+def _leave_abandoned(config: pytest.Config, settled: dict[str, str]) -> None:
+    """Have the backward records of calls that did not end left alone, as the run that was cut short would have."""
+    for nodeid, outcome in settled.items():
+        if outcome in BREAKDOWNS:
+            path, _, record = nodeid.partition("::")
+            config.stash[run_folder_key].post("abandoned", config.rootpath / path, record)
+
+
 def _header(config: pytest.Config, options: Options) -> Header:
     again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
     overflow = config.stash.get(overflow_key, None)
-    return Header(
-        dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
-        settings={
-            "mode": options.mode,
-            "policy": options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy)),
+    dumps = {str(path): fingerprint(path) for path in config.stash[dumps_key]}
+    policy = options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy))
+    if options.compare is not None:
+        golden = {f"golden {pair.golden.path}": pair.golden.path for pair in config.stash[pairs_key].values()}
+        dumps |= {name: fingerprint(path) for name, path in golden.items()}
+        how = {**options.compare.settings()}
+    else:
+        how = {
             "level": options.level or "by API",
             "device": options.device.name,
             "seed": str(options.seed),
@@ -193,7 +214,10 @@ def _header(config: pytest.Config, options: Options) -> Header:
             **({"explore": str(options.explore.examples)} if options.explore else {}),
             **({"baseline": fingerprint(options.baseline)} if options.baseline else {}),
             **(overflow.settings() if overflow else {}),
-        },
+        }
+    return Header(
+        dumps=dumps,
+        settings={"mode": options.mode, "policy": policy, **how},
         root=str(config.rootpath),
         rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
     )

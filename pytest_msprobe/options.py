@@ -15,14 +15,18 @@ import msprobe_standards
 from pytest_msprobe.baselines import options as baselines
 from pytest_msprobe.cases import options as cases
 from pytest_msprobe.cases.options import SaveOptions, read_save_options
+from pytest_msprobe.compare import options as compare
+from pytest_msprobe.compare.options import CompareOptions
+from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.journal import OUTCOMES
+from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 from pytest_msprobe.explore import options as explore
 from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
 from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check", "overflow"]
+Mode = Literal["check", "overflow", "compare"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -38,7 +42,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow", "compare": "compare"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Options:
     unique: bool
     csv: Path | None
     timeout: float | None
+    isolate: bool
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
@@ -64,6 +69,7 @@ class Options:
     save_baseline: Path | None
     save: SaveOptions | None
     explore: ExploreOptions | None
+    compare: CompareOptions | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -105,8 +111,9 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="check calls that are the same but for the values of their tensors once",
     )
-    add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
-    add("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    add(
+        "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
+    )
     add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
     add(
         "--msprobe-resume",
@@ -120,11 +127,13 @@ def add_options(parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
+    containment.add_options(group)
     baselines.add_options(group)
     cases.add_options(group)
     explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     overflow.add_options(group)
+    compare.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
@@ -157,6 +166,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
         timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
+        isolate=read_isolate(config),
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
@@ -164,6 +174,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         save_baseline=baselines.save_baseline(config),
         save=read_save_options(config),
         explore=read_explore_options(config),
+        compare=compare.read_options(config, mode == "compare"),
     )
 
 
@@ -175,6 +186,12 @@ def _mode(config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         raise pytest.UsageError(f"{flags}: one run does one of these; give one of them")
     mode = modes[0] if modes else "check"
     return mode, given[mode]
+
+
+def names_dumps(config: pytest.Config) -> bool:
+    """Tell whether the command line names dumps, before it is known whether they can be read."""
+    flagged = any(config.getoption(f"msprobe_{flag}") for flag in _FLAGS.values())
+    return flagged or any(".json" in argument for argument in config.args)
 
 
 def record_argument(options: Options, dump: Path, record: str) -> str:
@@ -190,7 +207,8 @@ def test_argument(item: pytest.Item) -> str:
 
 def rerun_command(options: Options, chosen: str) -> str:
     """Return the command that checks what an argument chooses again, under the same options."""
-    words = ["pytest", chosen, "--msprobe-device", str(options.device)]
+    words = ["pytest", chosen]
+    words += ["--msprobe-device", str(options.device)] if options.compare is None else options.compare.words()
     for flag, value, default in (
         ("--msprobe-policy", options.policy, "default"),
         ("--msprobe-level", options.level, None),

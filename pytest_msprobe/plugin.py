@@ -10,7 +10,8 @@ import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.baselines import session as baselines
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.collection import dumps_key, pairs_key
+from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
 from pytest_msprobe.overflow import report as overflow
@@ -32,13 +33,23 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let workers be replaced as often as records kill them."""
+    distribution.allow_replacements(config)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
     marks.register(config)
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
+    config.stash[pairs_key] = collection.open_pairs(config, chosen)
+    if config.stash[dumps_key]:
+        open_run_folder(config)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
+    distribution.start_worker(config)
     overflow.start(config)
     reporting.register(config)
     baselines.start(config)
@@ -64,6 +75,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the device before the first item, so that an unusable one is one error and not one per item."""
     return distribution.start_device(session)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run nothing more in a process whose device an item has broken."""
+    done = yield
+    distribution.leave_broken_device(item)
+    return done
 
 
 @pytest.hookimpl(wrapper=True)
@@ -103,7 +122,7 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
-    distribution.take_back(node)
+    distribution.take_back(node, error)
     journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
 
 

@@ -16,11 +16,15 @@ import msgspec
 import pytest
 
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.names import Direction, parse_api_name
 from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.baselines.file import Baseline, BaselineError, read_baseline
 from pytest_msprobe.containment.journal import fingerprint
+from pytest_msprobe.containment.last_words import LastWords
+from pytest_msprobe.containment.process import offer_to_oom_killer
+from pytest_msprobe.containment.room import Room
+from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -29,6 +33,7 @@ from pytest_msprobe.results import DirectionResult, Start, broken
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
     from pytest_msprobe.baselines.rows import RecordRow
+    from pytest_msprobe.containment.admission import Admission
     from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
     from pytest_msprobe.replay.call import Call
@@ -49,10 +54,12 @@ class Worker:
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
         self._is_introduced = False
-        self._abandoned = {(path, record) for path, record in workerinput.get("msprobe_abandoned", ())}
+        #: The name under which this process, or the child that runs its items, has files in the run's folder.
+        self.name = str(workerinput.get("workerid", "main"))
+        #: Whether somebody starts another process in place of this one when it dies.
         self.is_replaceable = bool(workerinput)
-        # Kept aside because pytest captures what items write to stderr, and a process that is ended never shows it.
-        self.last_words = os.dup(2) if self.is_replaceable else None
+        #: Why the device can no longer be used, once that is known.
+        self.broken_device: str | None = None
 
     def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
         """Check one record; the other direction of the same call is remembered where it came just before.
@@ -63,16 +70,23 @@ class Worker:
         try:
             replay = self._replay(dump, record)
             direction = parse_api_name(record).direction
-            if direction == "backward":
-                self.forget()
-            if judge is not None:
-                return replay.forward(judge)
-            started = time.monotonic()
-            result = replay.judge(direction)
+            try:
+                return replay.forward(judge) if judge is not None else self._judge(dump, replay, direction)
+            finally:
+                if direction == "backward" or replay.call.backward is None:
+                    self.forget()
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
         except BaselineError as error:
             return broken(record, "baseline", str(error))
+
+    def _judge(self, dump: Dump, replay: Replay, direction: Direction) -> DirectionResult:
+        """Let the policy judge a direction; keep what fails and try inputs around it, where that is wanted."""
+        started = time.monotonic()
+        result = replay.judge(direction)
+        if result.verdict.standard == "oom":
+            # There is no memory to work with; the item may be tried again.
+            return result
         if self._options.save is not None and result.verdict.outcome == "fail":
             result = self._saved(dump, replay, result)
         if self._options.explore is not None and result.verdict.outcome != "skip":
@@ -110,15 +124,34 @@ class Worker:
     def forget(self) -> None:
         """Drop the remembered call and its tensors."""
         self._last = None
+        if "_admission" in vars(self) and self._admission is not None:
+            self._admission.leave()
 
     def abandon(self, dump: Dump, record: str) -> None:
         """Give up a record that did not end; after a forward one, its backward record is not tried."""
         self.forget()
-        self._abandoned.add((str(dump.path), record))
+        if self._folder is not None:
+            self._folder.post("abandoned", dump.path, record)
+
+    def make_space(self) -> None:
+        """Give back all memory that is kept for later, on the CPU and on the card."""
+        self.forget()
+        gc.collect()
+        if self.has_started:
+            from pytest_msprobe.devices.health import release_memory
+
+            release_memory(self.setup.device)
+
+    def probe(self) -> None:
+        """Find out whether the device still works, after an item that may have broken it."""
+        from pytest_msprobe.devices.health import failed_probe
+
+        if self.has_started and (error := failed_probe(self.setup.device)) is not None:
+            self.broken_device = f"device {self.start.device} no longer works: {error}"
 
     @property
     def has_started(self) -> bool:
-        """Whether the device has been activated."""
+        """Whether the device has been activated in this process."""
         return "setup" in vars(self)
 
     @functools.cached_property
@@ -131,10 +164,41 @@ class Worker:
 
     def introduce(self) -> Start | None:
         """Return ``start`` once, when the device has been activated; None before and after."""
-        if self._is_introduced or not self.has_started:
+        if self._is_introduced or not (self.has_started or "start" in vars(self)):
             return None
         self._is_introduced = True
         return self.start
+
+    def stand_for(self, start: Start) -> None:
+        """Take what a child of this process has started for one's own."""
+        self.start = start
+
+    @functools.cached_property
+    def last_words(self) -> LastWords | None:
+        """Where the stderr of an item is kept; None in a run without dumps."""
+        return None if self._folder is None else LastWords(self._folder.last_words(self.name))
+
+    def prepare_to_die(self) -> None:
+        """Have whoever replaces this process told of its end, by Python's report of a fatal signal too."""
+        self.is_replaceable = True
+        offer_to_oom_killer()
+        if self.last_words is not None:
+            self.last_words.take_fatal_errors()
+
+    @functools.cached_property
+    def room(self) -> Room:
+        """Where the run's items run together, or one alone."""
+        return Room(self._config.stash[run_folder_key].path, self.make_space)
+
+    @property
+    def _folder(self) -> RunFolder | None:
+        return self._config.stash.get(run_folder_key, None)
+
+    @functools.cached_property
+    def _admission(self) -> Admission | None:
+        from pytest_msprobe.containment.admission import Admission
+
+        return None if self._folder is None else Admission(self._folder.path, self.name)
 
     @functools.cached_property
     def setup(self) -> Setup:
@@ -142,7 +206,7 @@ class Worker:
 
         Raises DeviceError where the device or torch itself cannot be used, pytest.UsageError where the policy cannot.
         """
-        torch = _import_torch()
+        torch = import_torch()
         if self._processes > 1:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
 
@@ -158,6 +222,8 @@ class Worker:
             policy = Policy.load(options.policy, level=options.level)
         except ValueError as error:
             raise pytest.UsageError(f"--msprobe-policy: {error}") from None
+        from pytest_msprobe.replay.memory import admit_at_once
+
         device = self._devices.get(options.device.name)
         self._index = activate(device, options.device, self._slot)
         return Setup(
@@ -166,7 +232,7 @@ class Worker:
             references=references,
             seed=options.seed,
             real_data=options.real_data == "auto",
-            memory_share=0.9 / self._processes,
+            admit=admit_at_once if self._admission is None else self._admission.admit,
             measure_all=options.csv is not None or options.save_baseline is not None,
         )
 
@@ -192,7 +258,7 @@ class Worker:
         self.forget()
         if forward not in dump.records:
             raise Skip(SkipReason.NO_FORWARD)
-        if record != forward and (str(dump.path), forward) in self._abandoned:
+        if record != forward and self._folder and self._folder.is_posted("abandoned", dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self.setup
         from pytest_msprobe.replay.check import Replay
@@ -220,7 +286,8 @@ def _read_call(dump: Dump, forward: str, record: str) -> Call:
         return read_call(dump, forward, with_backward=False)
 
 
-def _import_torch() -> ModuleType:
+def import_torch() -> ModuleType:
+    """Import torch in the way that suits checks. Raises DeviceError where it cannot be imported."""
     # torch reads this once. Huge pages halve the time of large records, half of which is page faults without them.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # torch makes 165 000 objects that live as long as the process: collecting them is wasted, now and later.

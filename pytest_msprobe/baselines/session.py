@@ -25,13 +25,15 @@ def start(config: pytest.Config) -> None:
     Raises pytest.UsageError where either file cannot be used.
     """
     options, dumps = config.stash[options_key], config.stash[dumps_key]
-    if hasattr(config, "workerinput") or not dumps:
+    if hasattr(config, "workerinput"):
         return
     if options.mode != "check":
         if options.baseline or options.save_baseline:
             raise pytest.UsageError(
                 "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
             )
+        return
+    if not dumps:
         return
     try:
         if options.baseline is not None:

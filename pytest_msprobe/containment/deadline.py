@@ -4,42 +4,107 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
+import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 # What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
 _GRACE_SECONDS = 5.0
+
+# So many elements double the limit: a tenth of the slowest rate that was measured, see docs/containment.md.
+_ELEMENTS = 10_000_000
+
+_SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')
 
 
 class DeadlineExceededError(BaseException):
     """An item took longer than it may; no Exception, so that no handler of the code under test takes it for its own."""
 
 
+def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | None:
+    """Return how long a call may take: ``base`` for a small one, twice that for 10 million recorded elements.
+
+    ``records`` are the undecoded records of the call.
+    """
+    if base is None:
+        return None
+    elements = sum(_elements(match[1]) for record in records for match in _SHAPE.finditer(record))
+    return base * (1 + elements / _ELEMENTS)
+
+
+def _elements(shape: bytes) -> int:
+    return math.prod(int(size) for size in shape.split(b",") if size.strip())
+
+
+class _Deadline:
+    """One limit that is running: an alarm that interrupts Python, and a watchdog that ends the process."""
+
+    def __init__(self, seconds: float, watchdog: int | None) -> None:
+        self._limit = seconds
+        self._left = seconds
+        self._watchdog = watchdog
+        self._former = signal.signal(signal.SIGALRM, self._interrupt)
+        self.start()
+
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        raise DeadlineExceededError(f"not done after {self._limit:.4g} s, the limit of --msprobe-timeout")
+
+    def start(self) -> None:
+        self._ends = time.monotonic() + self._left
+        if self._watchdog is not None:
+            grace = min(_GRACE_SECONDS, self._limit)
+            faulthandler.dump_traceback_later(self._left + grace, exit=True, file=self._watchdog)
+        signal.setitimer(signal.ITIMER_REAL, self._left)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._left = max(0.001, self._ends - time.monotonic())
+        if self._watchdog is not None:
+            faulthandler.cancel_dump_traceback_later()
+
+    def close(self) -> None:
+        self.stop()
+        signal.signal(signal.SIGALRM, self._former)
+
+
+_running: list[_Deadline] = []
+
+
 @contextlib.contextmanager
-def deadline(seconds: float | None, *, last_words: int | None) -> Iterator[None]:
+def deadline(seconds: float | None, *, watchdog: int | None) -> Iterator[None]:
     """Raise DeadlineExceededError in this thread once ``seconds`` have passed; None sets no limit.
 
     Code that does not return to Python cannot be interrupted so. The process is ended then, with a traceback to the
-    file descriptor ``last_words``; None where nobody would replace this process, which then hangs.
+    file descriptor ``watchdog``; None where nobody would replace this process, which then hangs.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
+    limit = _Deadline(seconds, watchdog)
+    _running.append(limit)
+    try:
+        try:
+            yield
+        finally:
+            limit.stop()
+    finally:
+        # Again, because the alarm may have struck between the two lines above; it strikes once.
+        limit.close()
+        _running.remove(limit)
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise DeadlineExceededError(f"not done after {seconds:g} s, the limit of --msprobe-timeout")
 
-    former = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    if last_words is not None:
-        faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=last_words)
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Stop the clock while an item waits for others."""
+    for limit in _running:
+        limit.stop()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-        if last_words is not None:
-            faulthandler.cancel_dump_traceback_later()
+        for limit in _running:
+            limit.start()

@@ -70,14 +70,17 @@ class _Settled(msgspec.Struct, tag_field="line", tag="item"):
     outcome: str
 
 
-#: What may come of an item: a verdict's outcomes, and the ways in which an item can fail to reach one.
-OUTCOMES = ("pass", "warn", "fail", "skip", "crash", "timeout", "oom")
+#: The ways in which an item can fail to reach a verdict.
+BREAKDOWNS = ("crash", "timeout", "oom")
+
+#: What may come of an item: a verdict's outcomes, and a breakdown.
+OUTCOMES = ("pass", "warn", "fail", "skip", *BREAKDOWNS)
 
 
 def outcome_of(result: DirectionResult) -> str:
     """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
     verdict = result.verdict
-    return verdict.standard if verdict.outcome == "fail" and verdict.standard in OUTCOMES else verdict.outcome
+    return verdict.standard if verdict.outcome == "fail" and verdict.standard in BREAKDOWNS else verdict.outcome
 
 
 def fingerprint(path: Path) -> str:

@@ -68,3 +68,13 @@ class Accelerator(ABC):
     def synchronize(self) -> None:
         """Wait for the active card."""
         self.runtime().synchronize()
+
+    def free_memory(self) -> int:
+        """Return the bytes that are free on the active card, those included that torch keeps for reuse."""
+        runtime = self.runtime()
+        kept = runtime.memory_reserved(self.index) - runtime.memory_allocated(self.index)
+        return int(runtime.mem_get_info(self.index)[0]) + int(kept)
+
+    def release_memory(self) -> None:
+        """Give back what torch keeps for reuse."""
+        self.runtime().empty_cache()

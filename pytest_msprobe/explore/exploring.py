@@ -156,7 +156,11 @@ def _only_drifts(verdict: Verdict) -> bool:
 def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
     """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
     verdict = result.verdict
-    return verdict.outcome == "skip" or (verdict.standard == "run" and candidate.trial.baseline is None)
+    return (
+        verdict.outcome == "skip"
+        or verdict.standard == "oom"
+        or (verdict.standard == "run" and candidate.trial.baseline is None)
+    )
 
 
 @dataclass

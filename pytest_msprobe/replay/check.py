@@ -19,6 +19,7 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
 from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.failures import describe_error, is_out_of_memory
 from pytest_msprobe.replay.gradients import grad_outputs
 from pytest_msprobe.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.replay.memory import require_memory
@@ -127,7 +128,7 @@ class Replay:
         golden = resolve(call.name, setup.references, function=self._function)
         on_npu = setup.device.name == "npu"
         target = resolve(call.name, setup.references, on_npu=True, function=self._function) if on_npu else golden
-        require_memory(call, setup.memory_share)
+        require_memory(call, setup.device, setup.admit)
         arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
         source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
         backward = call.backward
@@ -161,4 +162,8 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
         return broken(record, "run", reason)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return broken(record, "oom", f"memory ran out: {describe_error(error)}")
     return decided(record, outputs, time.perf_counter() - started)

@@ -14,7 +14,7 @@ import torch
 
 from msprobe_hooks.schema import Number, TensorElement
 from pytest_msprobe.replay.dtypes import dtype_named
-from pytest_msprobe.replay.failures import describe_error, is_out_of_memory
+from pytest_msprobe.replay.failures import is_out_of_memory
 from pytest_msprobe.replay.skips import Skip, SkipReason
 
 _INT64 = torch.iinfo(torch.int64)
@@ -41,7 +41,7 @@ def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
         return _random_of(element, dtype, seed)
     except (RuntimeError, TypeError) as error:
         if is_out_of_memory(error):
-            raise Skip(SkipReason.MEMORY, describe_error(error)) from None
+            raise
         raise Skip(SkipReason.UNKNOWN_DTYPE, f"{element.dtype} cannot be drawn: {error}") from None
 
 

@@ -28,6 +28,8 @@ class SkipReason(Enum):
     NO_BASELINE = "recorded numbers that this depends on are missing"
     NO_STATISTICS = "the dump holds no statistics of this record's tensors"
     NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
+    NO_PARTNER = "the other run has no such call"
+    NO_VALUES = "neither run recorded values to compare"
     MEMORY = "too large for the free memory"
 
 

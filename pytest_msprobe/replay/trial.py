@@ -15,6 +15,7 @@ from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.call import operation
 from pytest_msprobe.replay.failures import describe_error, is_out_of_memory, is_unsupported
 from pytest_msprobe.replay.golden import baseline_side, golden_side
+from pytest_msprobe.replay.memory import Admit, admit_at_once
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.replay.side import Run, Side, run_backward, run_forward
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -30,8 +31,8 @@ REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, As
 class Setup:
     """What checks have in common: the active device, the policy and where inputs come from.
 
-    ``memory_share`` is the share of the free memory that one call may use. ``measure_all`` asks for every metric of
-    every output, for tables, and not only for those that decide.
+    ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
+    for tables, and not only for those that decide.
     """
 
     device: Device
@@ -39,7 +40,7 @@ class Setup:
     references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
     seed: int = 0
     real_data: bool = True
-    memory_share: float = 0.9
+    admit: Admit = admit_at_once
     measure_all: bool = False
 
 
@@ -93,12 +94,11 @@ class Trial:
         try:
             return self._forward(self.subject.golden, self._golden_side)
         except REFUSALS as error:
+            _pass_on_out_of_memory(error)
             raise Skip(self._blame(error), describe_error(error)) from error
 
     def _blame(self, error: Exception) -> SkipReason:
         """Tell whether the CPU cannot do this, or nobody could with these inputs."""
-        if is_out_of_memory(error):
-            return SkipReason.MEMORY
         return SkipReason.NO_GOLDEN if is_unsupported(error) or self.baseline else SkipReason.REJECTED_INPUTS
 
     @functools.cached_property
@@ -111,7 +111,8 @@ class Trial:
         """The run in the target's own dtypes on the CPU; None where the CPU cannot make it."""
         try:
             return self._forward(self.subject.golden, self._baseline_side)
-        except REFUSALS:
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
             return None
 
     @functools.cached_property
@@ -132,6 +133,7 @@ class Trial:
         try:
             return self._backward(self.golden, self._golden_side)
         except REFUSALS as error:
+            _pass_on_out_of_memory(error)
             raise Skip(SkipReason.NO_GOLDEN, describe_error(error)) from error
 
     @functools.cached_property
@@ -144,7 +146,8 @@ class Trial:
         """The gradients of the baseline's run; None where the CPU cannot compute them."""
         try:
             return None if self.baseline is None else self._backward(self.baseline, self._baseline_side)
-        except REFUSALS:
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
             return None
 
     def _forward(self, function: Callable[..., Any], side: Side) -> Run:
@@ -173,8 +176,13 @@ def _on_target(run: Callable[[], _Result]) -> _Result:
         raise
     except Exception as error:
         # A device may raise anything; whatever it is, it is this record's result.
-        if is_out_of_memory(error):
-            raise Skip(SkipReason.MEMORY, describe_error(error)) from error
+        _pass_on_out_of_memory(error)
         if is_unsupported(error):
             raise Skip(SkipReason.UNSUPPORTED, describe_error(error)) from error
         raise TargetError(describe_error(error)) from error
+
+
+def _pass_on_out_of_memory(error: Exception) -> None:
+    # Of memory that ran out nothing follows for the API.
+    if is_out_of_memory(error):
+        raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_msprobe.cases.options import format_size
+from pytest_msprobe.containment.journal import BREAKDOWNS, outcome_of
 from pytest_msprobe.results import DirectionResult, OutputResult, SavedCase
 
 
@@ -11,7 +12,7 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
 
     At verbosity 0 the deciding output is shown, at 1 every output, at 2 with every number that was measured.
     """
-    lines = [f"{result.record} is wrong"] if result.outputs else [f"{result.record} failed"]
+    lines = [f"{result.record} is wrong" if result.outputs else f"{result.record} failed{_how(result)}"]
     shown = result.outputs if verbosity > 0 else _deciding(result)
     for output in shown:
         lines += ["", *_output_lines(output, numbers=verbosity > 1)]
@@ -30,6 +31,11 @@ def _saved_line(saved: SavedCase) -> str:
         return f"The failing case was not saved: {saved.problem}"
     left_out = f" without {', '.join(saved.left_out)}" if saved.left_out else ""
     return f"Saved ({format_size(saved.size)}{left_out}): {saved.folder}"
+
+
+def _how(result: DirectionResult) -> str:
+    outcome = outcome_of(result)
+    return f" ({outcome})" if outcome in BREAKDOWNS else ""
 
 
 def _deciding(result: DirectionResult) -> list[OutputResult]:

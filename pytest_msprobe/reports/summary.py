@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.cases.options import format_size
+from pytest_msprobe.containment.journal import BREAKDOWNS
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import Start
 
@@ -29,6 +30,7 @@ class Summary:
         self._kind = kind
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
+        self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
         self._saved: Counter[str] = Counter()
@@ -51,6 +53,8 @@ class Summary:
             self._explored.append(plain["explored"])
         for saved in plain["saved"]:
             self._count_saved(saved)
+        if verdict["outcome"] == "fail" and verdict["standard"] in BREAKDOWNS:
+            self._breakdowns[verdict["standard"]] += 1
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
@@ -76,6 +80,9 @@ class Summary:
     def lines(self) -> list[str]:
         """Return the section's lines."""
         lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
+        breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in BREAKDOWNS if self._breakdowns[kind])
+        if breakdowns:
+            lines.append(f"failed without a verdict: {breakdowns}")
         if self.settled_before:
             lines += self._whole()
         lines += [f"on {start}" for start in sorted(self._starts)]

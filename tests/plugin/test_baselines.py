@@ -237,10 +237,21 @@ def test_a_failure_by_a_recorded_baseline_is_saved(run: Callable[..., Any], pyte
     assert len(list((pytester.path / "cases").glob("*/case.json"))) == 1
 
 
-def test_a_search_for_overflow_has_no_baseline(check: Callable[..., Any], linear: Path) -> None:
-    refused = check(f"--msprobe-overflow={linear}", SAVE)
-    assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "are about checks: give --msprobe-dump PATH" in refused.errors
+def test_what_is_no_check_has_no_baseline(check: Callable[..., Any], linear: Path) -> None:
+    for mode in ([f"--msprobe-overflow={linear}"], [f"--msprobe-compare={linear}", f"--msprobe-golden={linear}"]):
+        refused = check(*mode, SAVE)
+        assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
+        assert "are about checks: give --msprobe-dump PATH" in refused.errors
+
+
+@pytest.mark.usefixtures("linear")
+def test_isolated_items_write_and_use_a_baseline(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+    run(200.0, SAVE, "--msprobe-isolate", apart=True)
+    header, *rows, _ = (json.loads(line) for line in (pytester.path / "gpu.json").read_text().splitlines())
+    assert [start["device"] for start in header["starts"]] == ["faulty:0"]
+    assert all(row["input_dtypes"] == ["torch.float32"] for row in rows)
+    assert run(200.0, JUDGE, "--msprobe-isolate", apart=True).wrong == set()
+    assert run(2000.0, JUDGE, "--msprobe-isolate", apart=True).wrong == {"Functional.linear.0.forward"}
 
 
 @pytest.mark.usefixtures("linear")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,15 @@ def test_ini_settings_reach_xdist_workers(
     checked = check("--msprobe-dump=dump.json", "-n1", apart=True)
     properties = checked.cases["Functional.softmax.0.forward"].properties
     assert (properties["msprobe.seed"], properties["msprobe.device"]) == ("9", "sim:3")
+
+
+def test_isolation_without_fork_is_a_usage_error_that_names_another_way(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dump(records)
+    monkeypatch.delattr(os, "fork")
+    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json", "--msprobe-isolate")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --msprobe-isolate: this system cannot fork; -n 1 contains items in its worker"]
+    )

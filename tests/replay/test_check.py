@@ -16,6 +16,7 @@ from msprobe_standards import Policy
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.replay import trial
 from pytest_msprobe.replay.arguments import Arguments
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -140,22 +141,34 @@ def test_a_device_that_raises_where_the_cpu_does_not_fails(recorder: Any, check:
     assert "aicore exception" in result.backward.verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (NotImplementedError("exp not implemented for 'BFloat16'"), SkipReason.UNSUPPORTED),
-        (MemoryError(), SkipReason.MEMORY),
-        (torch.cuda.OutOfMemoryError("out of memory"), SkipReason.MEMORY),
-    ],
-    ids=str,
-)
-def test_a_missing_kernel_and_full_memory_are_skips(
-    recorder: Any, check: Any, device_that: Any, error: Exception, reason: SkipReason
+def test_a_missing_kernel_is_a_skip(recorder: Any, check: Any, device_that: Any) -> None:
+    def refuse(func: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError("exp not implemented for 'BFloat16'")
+
+    assert check(recorder.Torch.exp(x(3)), device=device_that(refuse)).forward.skip is SkipReason.UNSUPPORTED
+
+
+@pytest.mark.parametrize("error", [MemoryError(), torch.cuda.OutOfMemoryError("out of memory")], ids=str)
+def test_memory_that_runs_out_is_a_failure_of_its_own(
+    recorder: Any, check: Any, device_that: Any, error: Exception
 ) -> None:
     def refuse(func: Any, args: Any, kwargs: Any) -> Any:
         raise error
 
-    assert check(recorder.Torch.exp(x(3)), device=device_that(refuse)).forward.skip is reason
+    verdict = check(recorder.Torch.exp(x(3)), device=device_that(refuse)).forward.verdict
+    assert (verdict.outcome, verdict.standard) == ("fail", "oom")
+    assert "memory ran out" in verdict.reason
+
+
+def test_memory_that_runs_out_for_the_golden_run_is_no_skip(
+    recorder: Any, check: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(trial, "run_forward", refuse)
+    verdict = check(recorder.Torch.exp(x(3))).forward.verdict
+    assert (verdict.outcome, verdict.standard) == ("fail", "oom")
 
 
 def test_an_interruption_is_not_swallowed(recorder: Any, check: Any, device_that: Any) -> None:

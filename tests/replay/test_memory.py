@@ -8,8 +8,16 @@ import pytest
 
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import BackwardRecord, ForwardRecord, TensorElement
+from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.memory import free_bytes, needed_bytes, require_memory
+from pytest_msprobe.replay.memory import (
+    admit_at_once,
+    free_bytes,
+    needed_bytes,
+    needed_on_card,
+    require_memory,
+    total_bytes,
+)
 from pytest_msprobe.replay.skips import Skip, SkipReason
 
 
@@ -31,13 +39,13 @@ def test_every_tensor_counts_as_drawn_on_the_target_and_raised() -> None:
 
 
 def test_there_is_some_memory() -> None:
-    assert free_bytes() > 2**20
+    assert 2**20 < free_bytes() <= total_bytes()
 
 
 def test_what_fits_passes_and_what_does_not_is_a_skip_with_its_size() -> None:
-    require_memory(call(10, 10), 0.9)
+    require_memory(call(10, 10), CpuDevice(), admit_at_once)
     with pytest.raises(Skip, match="GiB") as caught:
-        require_memory(call(2**20, 2**20), 0.9)
+        require_memory(call(2**20, 2**20), CpuDevice(), admit_at_once)
     assert caught.value.reason is SkipReason.MEMORY
 
 
@@ -45,3 +53,17 @@ def test_a_huge_record_is_skipped_by_the_check(check) -> None:  # type: ignore[n
     result = check(call(2**20, 2**20, backward=True))
     assert result.forward.skip is SkipReason.MEMORY
     assert result.backward.skip is SkipReason.MEMORY
+
+
+def test_a_card_needs_each_tensor_and_as_much_to_work_with() -> None:
+    assert needed_on_card(call(10, 10, dtype="torch.float16")) == 4 * 100 * 2 * 2
+
+
+class SmallCard(CpuDevice):
+    def free_memory(self) -> int:
+        return 2**20
+
+
+def test_a_call_that_a_card_has_no_room_for_is_a_skip_with_its_size() -> None:
+    with pytest.raises(Skip, match=r"needs about 0\.5 GiB, 0\.0 GiB are free"):
+        require_memory(call(2**12, 2**12), SmallCard(), admit_at_once)

@@ -1,0 +1,104 @@
+"""Large calls are let in by the memory that is really free, one worker's promise counted against the other's."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pytest_msprobe.containment.deadline import paused
+from pytest_msprobe.replay.memory import SHARE, admit_at_once, free_bytes, refusal, total_bytes
+
+# While another worker has a large call running, and where none has: it may still be giving memory back.
+_PATIENCE_SECONDS = 60.0
+_SHORT_PATIENCE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.1
+
+
+class Admission:
+    """Admits the calls of one worker; what is admitted counts as taken until it leaves or its process dies.
+
+    A promise is a locked file. It counts in full although part of it may be in use already: that makes others wait
+    longer, never overcommits.
+    """
+
+    def __init__(self, folder: Path, worker: str, patience: float = _PATIENCE_SECONDS) -> None:
+        self._folder = folder
+        self._own = folder / f"promise-{worker}"
+        self._promise = _open(self._own)
+        self._counter = _open(folder / "promises")
+        self._patience = patience
+
+    def admit(self, needed: int, free: Callable[[], float]) -> None:
+        """Wait until so many bytes are free and promise them to this worker.
+
+        Raises Skip, with the sizes, where they do not get free in time, or could not even if this worker were alone.
+        """
+        if free is not free_bytes:
+            # A card is rarely shared, and its own driver says best what is free.
+            self._wait(lambda: needed <= free() * SHARE)
+            admit_at_once(needed, free)
+            return
+        if needed > total_bytes() * SHARE:
+            raise refusal(needed, free())
+        if not self._wait(lambda: self._take(needed)):
+            raise refusal(needed, free() - self._promised_to_others())
+
+    def leave(self) -> None:
+        """Take the promise back."""
+        fcntl.flock(self._promise, fcntl.LOCK_UN)
+
+    def _wait(self, fits: Callable[[], bool]) -> bool:
+        if fits():
+            return True
+        started = time.monotonic()
+        with paused():
+            while self._others() and time.monotonic() < started + self._current_patience():
+                time.sleep(_PAUSE_SECONDS)
+                if fits():
+                    return True
+        return False
+
+    def _current_patience(self) -> float:
+        return self._patience if self._promised_to_others() else min(self._patience, _SHORT_PATIENCE_SECONDS)
+
+    def _take(self, needed: int) -> bool:
+        with _locked(self._counter):
+            if needed > (free_bytes() - self._promised_to_others()) * SHARE:
+                return False
+            os.pwrite(self._promise, b"%-20d" % needed, 0)
+            fcntl.flock(self._promise, fcntl.LOCK_EX)
+            return True
+
+    def _others(self) -> list[Path]:
+        return [path for path in self._folder.glob("promise-*") if path != self._own]
+
+    def _promised_to_others(self) -> int:
+        return sum(_promised(path) for path in self._others())
+
+
+def _promised(path: Path) -> int:
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.pread(descriptor, 20, 0) or 0)
+    finally:
+        os.close(descriptor)
+    return 0
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

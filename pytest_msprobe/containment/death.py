@@ -1,0 +1,83 @@
+"""Why a process that ran an item died."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pytest_msprobe.containment.last_words import quoted
+
+# What Python's watchdog writes before it ends a process that hangs.
+_WATCHDOG = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d(?:\.\d+)?)\)!$", re.MULTILINE)
+_WATCHDOG_STATUS = 1
+
+_COUNTERS = (
+    Path("/sys/fs/cgroup/memory.events"),
+    Path("/sys/fs/cgroup/memory/memory.oom_control"),
+    Path("/proc/vmstat"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How an item ended together with its process, and in words why."""
+
+    outcome: Literal["crash", "timeout", "oom"]
+    reason: str
+
+
+def explain(status: int | None, words: str, *, memory_ran_out: bool) -> Death:
+    """Tell a crash from a hang and from the kernel's end of a process that took all memory.
+
+    ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
+    to stderr; ``memory_ran_out`` says that the kernel has ended a process for its memory meanwhile.
+    """
+    hung = _WATCHDOG.search(words)
+    if hung and status in (_WATCHDOG_STATUS, None):
+        return Death("timeout", f"hung in native code; its process was ended after {_seconds(hung)} s{quoted(words)}")
+    if memory_ran_out and status in (-signal.SIGKILL, None):
+        return Death("oom", f"took all memory; the system ended its process{quoted(words)}")
+    return Death("crash", f"the process that ran it {_end(status)}{quoted(words)}")
+
+
+def _seconds(clock: re.Match[str]) -> str:
+    hours, minutes, seconds = map(float, clock.groups())
+    return f"{3600 * hours + 60 * minutes + seconds:.4g}"
+
+
+def _end(status: int | None) -> str:
+    if status is None:
+        return "died"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+class KernelKills:
+    """Notices that the kernel has ended processes for their memory, of this control group or machine."""
+
+    def __init__(self) -> None:
+        self._seen = _count()
+
+    def since_last(self) -> bool:
+        """Tell whether there was one since this was last asked."""
+        before, self._seen = self._seen, _count()
+        return self._seen > before
+
+
+def _count() -> int:
+    return sum(_oom_kills(path) for path in _COUNTERS)
+
+
+def _oom_kills(path: Path) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

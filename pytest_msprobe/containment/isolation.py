@@ -1,0 +1,178 @@
+"""Items run in a child of the pytest process, which is replaced when it dies.
+
+Children are forked by a template: a process that has loaded torch and run nothing, so that a replacement takes
+milliseconds and inherits no lock of a running thread. The pytest process itself touches no device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_msprobe.containment import last_words
+from pytest_msprobe.containment.child import Connection, become, run_template
+from pytest_msprobe.containment.death import Death, KernelKills, explain
+from pytest_msprobe.containment.process import fork, wait_for
+from pytest_msprobe.containment.run_folder import run_folder_key
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.item import DumpItem, settle_key
+from pytest_msprobe.journaling import release_in_child
+from pytest_msprobe.results import DirectionResult, Start, broken, from_plain
+from pytest_msprobe.worker import Worker, worker_key
+
+_ENDING_SECONDS = 5.0
+
+
+class ChildError(Exception):
+    """An error in the code that judges an item, not of the item; the text is the child's traceback."""
+
+
+class Isolation:
+    """The template, and the child that runs items now."""
+
+    def __init__(self, config: pytest.Config, items: Mapping[str, DumpItem]) -> None:
+        self._config = config
+        self._items = items
+        self._worker = config.stash[worker_key]
+        self._folder = config.stash[run_folder_key]
+        self._last_words = self._folder.last_words(self._worker.name)
+        self._kernel_kills = KernelKills()
+        self._template: _Template | None = None
+        self._child: Connection | None = None
+
+    def start(self) -> None:
+        """Start a child. Raises DeviceError where it cannot use the device, or dies of it."""
+        self._child = self._fork()
+        hello = self._child.receive()
+        if hello is None:
+            raise DeviceError(f"the device cannot be started: {self._autopsy().reason}")
+        if "unusable" in hello:
+            self._drop_child()
+            raise DeviceError(hello["unusable"])
+        self._worker.stand_for(msgspec.convert(hello["start"], Start))
+
+    def settle(self, item: DumpItem) -> DirectionResult:
+        """Have the child judge an item; the death of the child is the item's failure."""
+        try:
+            answer = self._ask(item)
+            if answer is not None:
+                return self._result(answer)
+            death = self._autopsy()
+            if death.outcome == "oom":
+                self._folder.post("alone", item.dump.path, item.name)
+                answer = self._ask(item)
+                if answer is not None:
+                    return self._result(answer)
+                death = self._autopsy()
+        except BaseException:
+            self._drop_child()
+            raise
+        self._folder.post("abandoned", item.dump.path, item.name)
+        return broken(item.name, death.outcome, death.reason)
+
+    def close(self) -> None:
+        """End the child and the template, whatever they are doing."""
+        self._drop_child()
+        if self._template is not None:
+            self._template.close()
+            self._template = None
+
+    def _fork(self) -> Connection:
+        if self._template is not None:
+            try:
+                return self._template.fork()
+            except OSError:
+                # Somebody has ended the template.
+                self.close()
+        self._template = _Template(self._config, self._worker, self._items)
+        return self._template.fork()
+
+    def _ask(self, item: DumpItem) -> dict[str, Any] | None:
+        if self._child is None:
+            try:
+                self.start()
+            except DeviceError as error:
+                _give_up(self._config, str(error))
+        assert self._child is not None
+        try:
+            self._child.send({"id": item.nodeid}, [1, 2])
+        except OSError:
+            return None
+        return self._child.receive()
+
+    def _result(self, answer: dict[str, Any]) -> DirectionResult:
+        sys.stderr.write(last_words.read(self._last_words))
+        if "error" in answer:
+            raise ChildError(answer["error"])
+        if answer["broken_device"] is not None:
+            self._drop_child()
+        return from_plain(answer["result"])
+
+    def _autopsy(self) -> Death:
+        status = self._template.reap() if self._template is not None else None
+        self._drop_child()
+        words = last_words.read(self._last_words)
+        return explain(status, words, memory_ran_out=self._kernel_kills.since_last())
+
+    def _drop_child(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+
+def isolate(config: pytest.Config, items: Mapping[str, DumpItem]) -> None:
+    """Judge this run's items in a child from now on. Raises DeviceError where it cannot use the device."""
+    isolation = Isolation(config, items)
+    config.add_cleanup(isolation.close)
+    config.stash[settle_key] = isolation.settle
+    isolation.start()
+
+
+def _give_up(config: pytest.Config, problem: str) -> None:
+    """End the run: no item can be judged any more."""
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["msprobe_unusable"] = problem
+    pytest.exit(problem, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+class _Template:
+    """The process that forks children, one at a time."""
+
+    def __init__(self, config: pytest.Config, worker: Worker, items: Mapping[str, DumpItem]) -> None:
+        self._control, theirs = socket.socketpair()
+        parent = os.getpid()
+        self._pid = fork()
+        if self._pid == 0:
+            self._control.close()
+            release_in_child(config)
+            become(parent, lambda: run_template(theirs, worker, items))
+        theirs.close()
+
+    def fork(self) -> Connection:
+        """Fork a child; the one before it is ended.
+
+        Raises OSError where the template has been ended.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"fork"], [theirs.fileno()])
+        return Connection(ours)
+
+    def reap(self) -> int | None:
+        """Return the status of the child that has died, as of ``subprocess.Popen.returncode``, if it is known."""
+        with contextlib.suppress(OSError, ValueError):
+            self._control.sendall(b"reap")
+            return int(self._control.recv(16))
+        return None
+
+    def close(self) -> None:
+        """End the template, which ends its child."""
+        self._control.close()
+        wait_for(self._pid, _ENDING_SECONDS)

@@ -1,0 +1,84 @@
+"""What an item writes to stderr, kept in a file that outlives the process that wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_LINES = 20
+_CHARACTERS = 2000
+
+# What a fatal error's report says besides the error and where in the record's call it was.
+_ASIDE = re.compile(r"^Extension modules: |^Thread 0x")
+_FRAME = '  File "'
+_RUNNER = re.compile(r"/pytest_msprobe/(containment/|item\.py|worker\.py|replay/check\.py|replay/judging\.py)")
+_OTHER_THREAD = "/execnet/"
+
+
+class LastWords:
+    """Keeps the stderr of one item at a time, at the level of the file descriptor: native code writes there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: Whether the former stderr gets to see it; not so where another process shows it.
+        self.is_passed_on = True
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Unbuffered below, written through above: what was said before a crash is in the file.
+        raw = open(self.fd, "ab", buffering=0, closefd=False)  # noqa: SIM115 - lives as long as the process
+        self._stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+    def take_fatal_errors(self) -> None:
+        """Have Python's report of a fatal signal written here too."""
+        faulthandler.enable(file=self.fd, all_threads=False)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what is written inside; it is passed on at the end."""
+        os.ftruncate(self.fd, 0)
+        stream, descriptor = sys.stderr, os.dup(2)
+        os.dup2(self.fd, 2)
+        sys.stderr = self._stream
+        try:
+            yield
+        finally:
+            sys.stderr = stream
+            os.dup2(descriptor, 2)
+            os.close(descriptor)
+            if self.is_passed_on:
+                stream.write(read(self.path))
+
+
+def read(path: Path) -> str:
+    """Return everything that was kept; nothing where nothing was."""
+    try:
+        return path.read_text(encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        return ""
+
+
+def tail(text: str) -> str:
+    """Return the last lines of what an item wrote; a traceback ends where the item was called."""
+    lines = list(_relevant(text))
+    return "\n".join(lines[-_LINES:])[-_CHARACTERS:]
+
+
+def _relevant(text: str) -> Iterator[str]:
+    is_caller = False
+    for line in text.splitlines():
+        is_frame = line.startswith(_FRAME)
+        is_caller = is_frame and (is_caller or _RUNNER.search(line) is not None)
+        is_other = is_frame and _OTHER_THREAD in line
+        if line.strip() and not is_caller and not is_other and not _ASIDE.search(line):
+            yield line
+
+
+def quoted(text: str) -> str:
+    """Return the last lines as the end of a reason; empty where nothing was written."""
+    last = tail(text)
+    return f"\nIts last words on stderr:\n{last}" if last else ""

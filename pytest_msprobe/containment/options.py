@@ -1,0 +1,25 @@
+"""The options that say how items are contained."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the group."""
+    group.addoption("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    group.addoption(
+        "--msprobe-isolate",
+        action="store_true",
+        help="run items in a child process, which is replaced when an item kills it or hangs",
+    )
+
+
+def read_isolate(config: pytest.Config) -> bool:
+    """Return whether items run in a child. Raises pytest.UsageError where the system cannot do that."""
+    wanted = bool(config.getoption("msprobe_isolate"))
+    if wanted and not hasattr(os, "fork"):
+        raise pytest.UsageError("--msprobe-isolate: this system cannot fork; -n 1 contains items in its worker")
+    return wanted

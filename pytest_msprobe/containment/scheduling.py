@@ -1,0 +1,156 @@
+"""Spreading items over xdist's workers so that a worker's death costs the item that it was running, and none else."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import WorkStealingScheduling
+
+from pytest_msprobe.containment import last_words
+from pytest_msprobe.containment.death import Death, KernelKills, explain
+from pytest_msprobe.containment.run_folder import run_folder_key
+
+_DYING_SECONDS = 2.0
+
+# As many as xdist allows in all, for each worker.
+_DEATHS_IN_A_ROW = 4
+
+
+class Progress:
+    """What the controller knows of items that have started and settled, and of workers that died."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._started: set[str] = set()
+        self._settled: dict[Any, str] = {}
+        self._deaths: dict[str, Death] = {}
+        self._deaths_in_a_row = 0
+        self._kernel_kills = KernelKills()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Remember that an item has started."""
+        self._started.add(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Remember what a worker settled last; end the run where pytest has counted enough failures."""
+        if hasattr(report, "msprobe") and hasattr(report, "node"):
+            self._settled[report.node] = report.nodeid
+            self._deaths_in_a_row = 0
+        # xdist counts failures of its own, without crashes.
+        session, distributed = map(self._config.pluginmanager.get_plugin, ("session", "dsession"))
+        if session and distributed and session.shouldfail and not distributed.shouldstop:
+            distributed.shouldstop = str(session.shouldfail)
+
+    def completed(self, nodeid: str) -> None:
+        """Forget an item that is done with."""
+        self._started.discard(nodeid)
+
+    def is_running(self, nodeid: str) -> bool:
+        """Tell whether an item has started and is not done with."""
+        return nodeid in self._started
+
+    def has_settled(self, node: Any, nodeid: str) -> bool:
+        """Tell whether this is what a worker settled last."""
+        return self._settled.get(node) == nodeid
+
+    def autopsy(self, node: Any, nodeid: str) -> Death:
+        """Tell why a worker died while it ran an item."""
+        if nodeid not in self._deaths:
+            words = last_words.read(self._config.stash[run_folder_key].last_words(node.gateway.id))
+            self._deaths[nodeid] = explain(_status(node), words, memory_ran_out=self._kernel_kills.since_last())
+        return self._deaths[nodeid]
+
+    def forget_death(self, nodeid: str) -> None:
+        """Give an item another try."""
+        del self._deaths[nodeid]
+
+    def count_death(self, workers: int) -> None:
+        """Count a worker that died. Raises pytest.UsageError where none does anything else any more."""
+        self._deaths_in_a_row += 1
+        if self._deaths_in_a_row > _DEATHS_IN_A_ROW * workers:
+            raise pytest.UsageError(f"{self._deaths_in_a_row} workers in a row died before they settled an item")
+
+
+progress_key = pytest.StashKey[Progress]()
+
+
+def _status(node: Any) -> int | None:
+    """Return how a worker's process ended, where it is a process of this machine."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if process is None:
+        return None
+    try:
+        return int(process.wait(_DYING_SECONDS))
+    except subprocess.TimeoutExpired:
+        return None
+
+
+class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-ignore]
+    """Work stealing that blames a worker's death on the item that ran, if one did.
+
+    xdist blames the first item that a worker has not completed. That is another one where the worker ended itself
+    after it reported an item, because its device was broken.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
+        super().__init__(config, log)
+        self._progress = progress
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float | None = None) -> None:
+        """Mark an item as completed by a worker."""
+        assert self.collection is not None
+        self._progress.completed(self.collection[item_index])
+        super().mark_test_complete(node, item_index, duration)
+
+    def check_schedule(self) -> None:
+        """Give idle workers something to do."""
+        # A worker may die while it is written to; its items are given out again when that is noticed.
+        with contextlib.suppress(OSError):
+            super().check_schedule()
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take the items of a worker back that has ended; return the one that has ended it, if any."""
+        unfinished = self.node2pending[node]
+        if unfinished and not self._is_blamed(node, unfinished):
+            self.pending[:0] = unfinished
+            unfinished.clear()
+        crashed: str | None = super().remove_node(node)
+        return crashed
+
+    def _is_blamed(self, node: Any, unfinished: list[int]) -> bool:
+        """Tell whether the first unfinished item ended the worker; it is taken from the list if it has settled."""
+        assert self.collection is not None
+        nodeid = self.collection[unfinished[0]]
+        if self._progress.has_settled(node, nodeid):
+            self._progress.completed(nodeid)
+            del unfinished[0]
+            return False
+        if not self._progress.is_running(nodeid):
+            return False
+        self._progress.completed(nodeid)
+        if self._progress.autopsy(node, nodeid).outcome != "oom":
+            return True
+        return not self._is_tried_again(node, nodeid)
+
+    def _is_tried_again(self, node: Any, nodeid: str) -> bool:
+        """Have an item that ran out of memory run alone, once."""
+        path, _, record = nodeid.partition("::")
+        folder, dump = self.config.stash[run_folder_key], Path(self.config.rootpath) / path
+        if folder.is_posted("alone", dump, record):
+            return False
+        folder.post("alone", dump, record)
+        self._progress.forget_death(nodeid)
+        _leave_out_of_junit(self.config, node)
+        return True
+
+
+def _leave_out_of_junit(config: pytest.Config, node: Any) -> None:
+    """Take the test case back that began on a dead worker and goes on elsewhere: JUnit's file would hold it unnamed."""
+    for plugin in config.pluginmanager.get_plugins():
+        begun = getattr(plugin, "node_reporters", {})
+        for key in [key for key in begun if key[1] is node]:
+            plugin.node_reporters_ordered.remove(begun.pop(key))

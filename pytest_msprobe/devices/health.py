@@ -1,0 +1,47 @@
+"""Whether a card still works, and how much of its memory is free.
+
+Functions and not methods of ``Device``: a registered device need not have them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.device import Device
+
+
+def failed_probe(device: Device) -> str | None:
+    """Compute something tiny on the active card; return None where that works, else the error in words.
+
+    A wrong result is no reason to give a card up: whether results are right is what items are about.
+    """
+    import torch
+
+    from pytest_msprobe.replay.failures import describe_error
+
+    try:
+        one = device.put(torch.ones(2))
+        device.get(device.call(operator.add, (one, one), {}, record="probe"))
+        device.synchronize()
+    except Exception as error:
+        return describe_error(error)
+    return None
+
+
+def free_on_card(device: Device) -> float:
+    """Return how many bytes of the active card may still be taken; inf where it has no memory of its own.
+
+    A device tells it by a method ``free_memory() -> int``.
+    """
+    free_memory = getattr(device, "free_memory", None)
+    return math.inf if free_memory is None else float(free_memory())
+
+
+def release_memory(device: Device) -> None:
+    """Give back memory that the card's allocator keeps for later, by the device's method ``release_memory()``."""
+    release = getattr(device, "release_memory", None)
+    if release is not None:
+        release()

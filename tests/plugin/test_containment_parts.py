@@ -1,0 +1,167 @@
+"""The pieces of containment, each by itself."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_msprobe.containment.admission import Admission
+from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline, paused
+from pytest_msprobe.containment.death import explain
+from pytest_msprobe.containment.last_words import LastWords, read, tail
+from pytest_msprobe.containment.room import Room
+from pytest_msprobe.containment.run_folder import RunFolder
+from pytest_msprobe.replay.memory import free_bytes, total_bytes
+from pytest_msprobe.replay.skips import Skip
+
+
+@given(base=st.floats(0.1, 1e4), shape=st.lists(st.integers(0, 10**6), max_size=4))
+def test_a_limit_grows_with_the_recorded_elements(base: float, shape: list[int]) -> None:
+    elements = 1
+    for size in shape:
+        elements *= size
+    record = b'{"input_args": [{"shape": %s}, {"shape":%s}]}' % (str(shape).encode(), str(shape).encode())
+    assert allowed_seconds(base, [record, b"{}"]) == pytest.approx(base * (1 + 2 * elements / 10**7))
+
+
+def test_no_limit_stays_none() -> None:
+    assert allowed_seconds(None, [b'{"shape": [9]}']) is None
+
+
+def test_the_clock_stands_still_while_an_item_waits_for_others() -> None:
+    with deadline(0.2, watchdog=None):
+        with paused():
+            time.sleep(0.4)
+        with pytest.raises(DeadlineExceededError):
+            time.sleep(5)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "memory_ran_out", "outcome", "said"),
+    [
+        (-11, "", False, "crash", "was ended by SIGSEGV"),
+        (-9, "", False, "crash", "was ended by SIGKILL"),
+        (-9, "", True, "oom", "took all memory"),
+        (-11, "", True, "crash", "was ended by SIGSEGV"),
+        (3, "driver: gone", False, "crash", "exited with status 3\nIts last words on stderr:\ndriver: gone"),
+        (None, "", False, "crash", "the process that ran it died"),
+        (1, "Timeout (0:01:05)!\n", False, "timeout", "ended after 65 s"),
+        (1, "no Timeout (0:01:05)!", False, "crash", "exited with status 1"),
+        (-63, "", False, "crash", "was ended by signal 63"),
+    ],
+)
+def test_a_death_is_told_by_status_words_and_memory(
+    status: int | None, words: str, memory_ran_out: bool, outcome: str, said: str
+) -> None:
+    death = explain(status, words, memory_ran_out=memory_ran_out)
+    assert death.outcome == outcome
+    assert said in death.reason
+
+
+def test_the_tail_is_short_and_ends_a_traceback_at_the_item() -> None:
+    lines = [f"line {number}" for number in range(50)]
+    assert tail("\n".join(lines)).splitlines() == lines[-20:]
+    assert len(tail("x" * 10_000)) == 2000
+    traceback = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f (most recent call first):
+  File "/home/me/conftest.py", line 3 in call
+  File "/x/pytest_msprobe/item.py", line 57 in runtest
+  File "/x/pluggy/_execution.py", line 3 in call
+
+Extension modules: numpy (total: 1)
+"""
+    assert tail(traceback).splitlines()[2:] == ['  File "/home/me/conftest.py", line 3 in call']
+
+
+def test_stderr_is_kept_from_above_and_below_for_one_item(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = LastWords(tmp_path / "words")
+    for text in ("first", "second"):
+        with words.kept():
+            os.write(2, f"below {text}\n".encode())
+            sys.stderr.write(f"above {text}\n")
+    assert read(words.path) == "below second\nabove second\n"
+    assert sorted(capfd.readouterr().err.splitlines()) == ["above first", "above second", "below first", "below second"]
+
+
+def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
+    log: list[str] = []
+    spaces: list[str] = []
+    together = Room(tmp_path, lambda: spaces.append("made"))
+
+    def run_alone() -> None:
+        with Room(tmp_path, list).alone():
+            log.append("alone")
+
+    with together.together(), Room(tmp_path, list).together():
+        thread = threading.Thread(target=run_alone)
+        thread.start()
+        time.sleep(0.2)
+        log.append("together")
+    thread.join()
+    assert log == ["together", "alone"]
+    assert spaces == ["made"]
+
+
+@pytest.fixture
+def other_worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A worker in another process that was promised all but one MiB of what is free."""
+    code = (
+        "import sys; from pathlib import Path; from pytest_msprobe.containment.admission import Admission\n"
+        "from pytest_msprobe.replay.memory import SHARE, free_bytes\n"
+        "admission = Admission(Path(sys.argv[1]), 'other')\n"
+        "admission.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
+        "print('promised', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "promised\n"
+        yield process
+        process.kill()
+
+
+def test_a_large_call_waits_for_what_another_worker_was_promised(
+    tmp_path: Path, other_worker: subprocess.Popen[str]
+) -> None:
+    half = int(free_bytes() / 2)
+    with pytest.raises(Skip, match="GiB are free"):
+        Admission(tmp_path, "impatient", patience=0.3).admit(half, free_bytes)
+    # However it ends, its promise ends with it.
+    threading.Timer(0.3, other_worker.kill).start()
+    admission = Admission(tmp_path, "patient", patience=60)
+    admission.admit(half, free_bytes)
+    with pytest.raises(Skip):
+        Admission(tmp_path, "third", patience=0).admit(half, free_bytes)
+    admission.leave()
+    Admission(tmp_path, "third", patience=0).admit(half, free_bytes)
+
+
+def test_what_could_never_fit_is_refused_at_once(tmp_path: Path, other_worker: subprocess.Popen[str]) -> None:
+    with pytest.raises(Skip, match="too large for the free memory"):
+        Admission(tmp_path, "mine", patience=1000).admit(int(total_bytes()), free_bytes)
+
+
+def test_a_notice_is_seen_by_whoever_knows_the_folder(tmp_path: Path) -> None:
+    RunFolder(tmp_path).post("alone", "dump.json", "Torch.add.0.forward")
+    assert RunFolder(tmp_path).is_posted("alone", Path("dump.json"), "Torch.add.0.forward")
+    assert not RunFolder(tmp_path).is_posted("abandoned", "dump.json", "Torch.add.0.forward")
+    assert not RunFolder(tmp_path).is_posted("alone", "other.json", "Torch.add.0.forward")
+
+
+def test_the_watchdog_of_an_item_that_ended_is_called_off() -> None:
+    with deadline(0.05, watchdog=2):
+        pass
+    time.sleep(0.3)
+    faulthandler.cancel_dump_traceback_later()
