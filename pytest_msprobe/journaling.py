@@ -212,6 +212,7 @@ def _header(config: pytest.Config, options: Options) -> Header:
             "seed": str(options.seed),
             "real_data": options.real_data,
             **({"explore": str(options.explore.examples)} if options.explore else {}),
+            **({"baseline": fingerprint(options.baseline)} if options.baseline else {}),
             **(overflow.settings() if overflow else {}),
         }
     return Header(

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.baselines import options as baselines
 from pytest_msprobe.cases import options as cases
 from pytest_msprobe.cases.options import SaveOptions, read_save_options
 from pytest_msprobe.compare import options as compare
@@ -64,6 +65,8 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    baseline: Path | None
+    save_baseline: Path | None
     save: SaveOptions | None
     explore: ExploreOptions | None
     compare: CompareOptions | None
@@ -125,6 +128,7 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
     containment.add_options(group)
+    baselines.add_options(group)
     cases.add_options(group)
     explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
@@ -166,6 +170,8 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        baseline=baselines.baseline(config),
+        save_baseline=baselines.save_baseline(config),
         save=read_save_options(config),
         explore=read_explore_options(config),
         compare=compare.read_options(config, mode == "compare"),
@@ -208,6 +214,7 @@ def rerun_command(options: Options, chosen: str) -> str:
         ("--msprobe-level", options.level, None),
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
+        ("--msprobe-baseline", options.baseline, None),
         ("--msprobe-explore", options.explore and options.explore.examples, None),
     ):
         words += [flag, str(value)] if value != default else []

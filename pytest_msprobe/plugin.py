@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
+from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.fixtures import precision
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     distribution.start_worker(config)
     overflow.start(config)
     reporting.register(config)
+    baselines.start(config)
     journaling.start(config)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from pytest_msprobe.baselines import session as baselines
 from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.math_modes import environment_modes
@@ -84,7 +85,7 @@ def header(config: pytest.Config) -> list[str]:
         lines.append(
             f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({dump.framework}, {dump.level}, {dump.task})"
         )
-    return lines
+    return [*lines, *baselines.header(config)]
 
 
 class StartLine:
