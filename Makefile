@@ -13,6 +13,9 @@ demo: $(VENV)/installed
 	$(BIN)/pytest -c examples/pytest.ini --msprobe-dump examples/check_a_dump/dump.json -n 2 \
 	    --junitxml=$(DEMO_REPORT)/report.xml
 	@echo "JUnit report: $(DEMO_REPORT)/report.xml"
+	@echo "Two recorded runs compared; one weight was changed, so calls fail:"
+	$(BIN)/pytest -c examples/pytest.ini --msprobe-compare examples/compare_runs/target \
+	    --msprobe-golden examples/compare_runs/golden --tb=no -rN -q; test $$? -eq 1
 
 test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 	$(BIN)/pytest -n 2
@@ -36,7 +39,7 @@ generated_tests: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore,xlsx]'
 	@touch $@
 
 $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt

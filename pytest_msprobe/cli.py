@@ -10,6 +10,8 @@ from importlib import import_module
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
     "generate": "write stand-alone tests for records of a dump, and run them",
+    "merge-results": "merge the comparison tables of many ranks into one workbook",
+    "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
     "replay": "judge saved failing cases again, on any device",
     "report": "make reports from the journal of a run, also of one that died",
 }

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -20,7 +20,11 @@ from pytest_msprobe.item import DumpItem, RecordItem
 from pytest_msprobe.options import Mode, Options, options_key
 from pytest_msprobe.overflow.items import overflow_items
 
+if TYPE_CHECKING:
+    from pytest_msprobe.compare.pairs import Pair
+
 dumps_key = pytest.StashKey[dict[Path, Dump]]()
+pairs_key = pytest.StashKey["dict[Path, Pair]"]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
@@ -49,6 +53,27 @@ def first_framework(config: pytest.Config, options: Options) -> str:
     except (DumpError, StopIteration):
         # The run itself tells what is wrong with it.
         return PYTORCH
+
+
+def open_pairs(config: pytest.Config, options: Options) -> dict[Path, Pair]:
+    """Open the golden dumps of a comparison, by the target's path; nothing where none is asked for.
+
+    Raises pytest.UsageError for the first file that cannot be used.
+    """
+    if options.compare is None:
+        return {}
+    from pytest_msprobe.compare.opening import open_pairs
+    from pytest_msprobe.compare.policy import load_policy
+    from pytest_msprobe.compare.running import ShortWay
+
+    config.pluginmanager.register(ShortWay(), "msprobe-short-way")
+    dumps = config.stash[dumps_key]
+    try:
+        return open_pairs(dumps, options.compare, load_policy(options.policy))
+    except DumpError as error:
+        raise pytest.UsageError(str(error)) from None
+    except ValueError as error:
+        raise pytest.UsageError(f"--msprobe-policy: {error}") from None
 
 
 def _checkable(dump: Dump, mode: Mode) -> Dump:
@@ -101,9 +126,18 @@ def _checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
             yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
 
 
+def _compared_records(file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+    """Return an item for each call of the target and the golden run."""
+    from pytest_msprobe.compare.items import compared_items
+
+    options = file.config.stash[options_key].compare
+    return compared_items(file, file.config.stash[pairs_key][file.path], quick=bool(options and options.quick))
+
+
 _COLLECTORS: dict[Mode, Callable[[DumpFile, Dump], Iterable[DumpItem]]] = {
     "check": _checked_records,
     "overflow": overflow_items,
+    "compare": _compared_records,
 }
 
 

@@ -135,7 +135,9 @@ def worker_count(config: pytest.Config) -> int | None:
     """
     options = read_options(config)
     choice = options.device
-    needs_no_device = options.mode == "overflow" and not config.getoption("msprobe_overflow_replay")
+    needs_no_device = options.mode == "compare" or (
+        options.mode == "overflow" and not config.getoption("msprobe_overflow_replay")
+    )
     if not names_dumps(config) or choice.name == "cpu" or needs_no_device:
         return None
     if choice.indices:

@@ -13,7 +13,7 @@ from pytest_msprobe import marks
 from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.options import options_key, record_argument, rerun_command
 from pytest_msprobe.reports.failure import failure_text
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.results import DirectionResult, to_plain
 from pytest_msprobe.worker import worker_key
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
 class DumpItem(pytest.Item, ABC):
     """A verdict on one record; its name is the record's. A subclass says how it is reached."""
 
+    #: Whether a warning is pytest's as well, beside being counted.
+    announces_warnings = True
+
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dump = dump
@@ -59,16 +62,30 @@ class DumpItem(pytest.Item, ABC):
         """Return what JUnit shows of this item beside its verdict."""
         return []
 
+    def attach(self, report: Any) -> None:
+        """Put what came of this item into its report, as plain data."""
+        if self.result is not None:
+            report.msprobe = to_plain(self.result)
+
+    def settle(self) -> DirectionResult:
+        """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
+        self.result = self.contained()
+        self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        return self.result
+
+    def contained(self) -> DirectionResult:
+        """Judge where a crash, a hang or exhausted memory costs this item alone."""
+        return self.config.stash.get(settle_key, settle)(self)
+
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
-        self.result = self.config.stash.get(settle_key, settle)(self)
-        verdict = self.result.verdict
-        self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        result = self.settle()
+        verdict = result.verdict
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
         if verdict.outcome == "fail":
-            raise PrecisionError(self.result, self._rerun(), self.config.get_verbosity())
-        if verdict.outcome == "warn":
+            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
+        if verdict.outcome == "warn" and self.announces_warnings:
             warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
 
     def warning(self, verdict: Verdict) -> str:

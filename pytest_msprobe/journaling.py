@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.journal import (
     BREAKDOWNS,
     Entry,
@@ -199,18 +199,25 @@ def _leave_abandoned(config: pytest.Config, settled: dict[str, str]) -> None:
 def _header(config: pytest.Config, options: Options) -> Header:
     again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
     overflow = config.stash.get(overflow_key, None)
-    return Header(
-        dumps={str(path): fingerprint(path) for path in config.stash[dumps_key]},
-        settings={
-            "mode": options.mode,
-            "policy": options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy)),
+    dumps = {str(path): fingerprint(path) for path in config.stash[dumps_key]}
+    policy = options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy))
+    if options.compare is not None:
+        golden = {f"golden {pair.golden.path}": pair.golden.path for pair in config.stash[pairs_key].values()}
+        dumps |= {name: fingerprint(path) for name, path in golden.items()}
+        how = {**options.compare.settings()}
+    else:
+        how = {
             "level": options.level or "by API",
             "device": options.device.name,
             "seed": str(options.seed),
             "real_data": options.real_data,
             **({"explore": str(options.explore.examples)} if options.explore else {}),
+            **({"baseline": fingerprint(options.baseline)} if options.baseline else {}),
             **(overflow.settings() if overflow else {}),
-        },
+        }
+    return Header(
+        dumps=dumps,
+        settings={"mode": options.mode, "policy": policy, **how},
         root=str(config.rootpath),
         rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
     )

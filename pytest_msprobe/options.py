@@ -12,8 +12,11 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
+from pytest_msprobe.baselines import options as baselines
 from pytest_msprobe.cases import options as cases
 from pytest_msprobe.cases.options import SaveOptions, read_save_options
+from pytest_msprobe.compare import options as compare
+from pytest_msprobe.compare.options import CompareOptions
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.journal import OUTCOMES
 from pytest_msprobe.containment.options import read_isolate
@@ -23,7 +26,7 @@ from pytest_msprobe.explore import options as explore
 from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
 from pytest_msprobe.overflow import options as overflow
 
-Mode = Literal["check", "overflow"]
+Mode = Literal["check", "overflow", "compare"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -39,7 +42,7 @@ _INI_TWINS = {
 
 
 # The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow"}
+_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow", "compare": "compare"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,11 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    baseline: Path | None
+    save_baseline: Path | None
     save: SaveOptions | None
     explore: ExploreOptions | None
+    compare: CompareOptions | None
 
 
 options_key = pytest.StashKey[Options]()
@@ -105,7 +111,9 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="check calls that are the same but for the values of their tensors once",
     )
-    add("--msprobe-csv", metavar="DIR", help="write msprobe's two accuracy_checking CSV files to this folder")
+    add(
+        "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
+    )
     add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
     add(
         "--msprobe-resume",
@@ -120,10 +128,12 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
     containment.add_options(group)
+    baselines.add_options(group)
     cases.add_options(group)
     explore.add_options(group)
     add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
     overflow.add_options(group)
+    compare.add_options(group)
     parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
@@ -160,8 +170,11 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        baseline=baselines.baseline(config),
+        save_baseline=baselines.save_baseline(config),
         save=read_save_options(config),
         explore=read_explore_options(config),
+        compare=compare.read_options(config, mode == "compare"),
     )
 
 
@@ -194,12 +207,14 @@ def test_argument(item: pytest.Item) -> str:
 
 def rerun_command(options: Options, chosen: str) -> str:
     """Return the command that checks what an argument chooses again, under the same options."""
-    words = ["pytest", chosen, "--msprobe-device", str(options.device)]
+    words = ["pytest", chosen]
+    words += ["--msprobe-device", str(options.device)] if options.compare is None else options.compare.words()
     for flag, value, default in (
         ("--msprobe-policy", options.policy, "default"),
         ("--msprobe-level", options.level, None),
         ("--msprobe-seed", options.seed, 0),
         ("--msprobe-real-data", options.real_data, "auto"),
+        ("--msprobe-baseline", options.baseline, None),
         ("--msprobe-explore", options.explore and options.explore.examples, None),
     ):
         words += [flag, str(value)] if value != default else []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.baselines import session as baselines
+from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.fixtures import precision
 from pytest_msprobe.options import devices_key, options_key
@@ -44,12 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
     marks.register(config)
     chosen = options.read_options(config)
     config.stash[dumps_key] = collection.open_dumps(config, chosen)
+    config.stash[pairs_key] = collection.open_pairs(config, chosen)
     if config.stash[dumps_key]:
         open_run_folder(config)
     config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
     distribution.start_worker(config)
     overflow.start(config)
     reporting.register(config)
+    baselines.start(config)
     journaling.start(config)
 
 

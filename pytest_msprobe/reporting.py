@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from pytest_msprobe.collection import dumps_key
+from pytest_msprobe.baselines import session as baselines
+from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.item import DumpItem
@@ -17,12 +18,18 @@ from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results import Start, broken, to_plain
 from pytest_msprobe.worker import worker_key
 
-summary_key = pytest.StashKey[Summary]()
+if TYPE_CHECKING:
+    from pytest_msprobe.compare.summary import CompareSummary
+
+summary_key: pytest.StashKey[Summary | CompareSummary] = pytest.StashKey()
 
 
 def register(config: pytest.Config) -> None:
     """Register the reporters of this run, in the process that hears of every item."""
     if hasattr(config, "workerinput"):
+        return
+    if config.stash[pairs_key]:
+        _register_comparison(config)
         return
     dumps = config.stash[dumps_key].values()
     checks = config.stash[options_key].mode == "check"
@@ -41,10 +48,33 @@ def register(config: pytest.Config) -> None:
         config.pluginmanager.register(CsvReport(folder), "msprobe-csv")
 
 
+def _register_comparison(config: pytest.Config) -> None:
+    from pytest_msprobe.compare.rows import ComparedCalls, compared_key
+    from pytest_msprobe.compare.summary import CompareSummary
+
+    config.stash[compared_key] = calls = ComparedCalls()
+    config.pluginmanager.register(calls, "msprobe-compared-calls")
+    pairs = list(config.stash[pairs_key].values())
+    config.stash[summary_key] = comparison = CompareSummary(pairs, calls)
+    config.pluginmanager.register(comparison, "msprobe-compare-summary")
+    options = config.stash[options_key]
+    if options.compare is not None and (options.csv or options.compare.xlsx or options.compare.html):
+        from pytest_msprobe.compare.reporting import CompareReports
+
+        reports = CompareReports(options.compare, options.csv, options.policy, pairs, calls)
+        config.pluginmanager.register(reports, "msprobe-compare-reports")
+
+
 def header(config: pytest.Config) -> list[str]:
-    """Return the header: dumps, policy, device, seed."""
+    """Return the header: dumps, policy, device, seed, or what is compared with what."""
     dumps = config.stash[dumps_key]
     options = config.stash[options_key]
+    if config.stash[pairs_key]:
+        pairs = config.stash[pairs_key].values()
+        return [
+            f"msprobe: comparing by policy {options.policy}",
+            *(f"msprobe: {pair.target.path} with {pair.golden.path} ({pair.mode})" for pair in pairs),
+        ]
     if not dumps or options.mode != "check":
         return []
     level = f" level {options.level}" if options.level else ""
@@ -55,7 +85,7 @@ def header(config: pytest.Config) -> list[str]:
         lines.append(
             f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({dump.framework}, {dump.level}, {dump.task})"
         )
-    return lines
+    return [*lines, *baselines.header(config)]
 
 
 class StartLine:
@@ -87,8 +117,8 @@ def attach_start(item: pytest.Item, report: Any) -> None:
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:
     """Put what came of a record into its report, as plain data."""
-    if isinstance(item, DumpItem) and call.when == "call" and item.result is not None:
-        report.msprobe = to_plain(item.result)
+    if isinstance(item, DumpItem) and call.when == "call":
+        item.attach(report)
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:

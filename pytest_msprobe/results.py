@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from msprobe_standards.verdict import Verdict
+from msprobe_standards.verdict import Verdict, worst
 from pytest_msprobe.replay.skips import SkipReason
 
 
@@ -17,8 +17,9 @@ from pytest_msprobe.replay.skips import SkipReason
 class OutputResult:
     """The verdict on one output or gradient; dtypes and shape are empty for values that are no tensors.
 
-    ``measured`` holds every metric where a report asked for all of them, ``difference`` where and how much a wrong
-    tensor differs, in words.
+    ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
+    counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
+    ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have.
     """
 
     path: str
@@ -28,6 +29,9 @@ class OutputResult:
     shape: tuple[int, ...] = ()
     measured: Mapping[str, float] = field(default_factory=dict)
     difference: str = ""
+    own_bounds: Mapping[str, float] = field(default_factory=dict)
+    own_measured: Mapping[str, float] = field(default_factory=dict)
+    lacks_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
     ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
-    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be.
+    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be. ``input_dtypes``
+    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric.
     """
 
     record: str
@@ -56,6 +61,8 @@ class DirectionResult:
     notes: tuple[str, ...] = ()
     saved: tuple[SavedCase, ...] = ()
     explored: int = -1
+    input_dtypes: tuple[str, ...] = ()
+    scalars: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
@@ -80,6 +87,35 @@ class CallResult:
 
     forward: DirectionResult
     backward: DirectionResult | None
+
+
+def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) -> DirectionResult:
+    """Return what came of a record: its worst output decides; where none could be judged, it is a skip.
+
+    One output that lacks its baseline must not hide behind others that pass.
+    """
+    verdict = worst(output.verdict for output in outputs)
+    lacking = [output.path for output in outputs if output.lacks_baseline]
+    if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
+        why = SkipReason.NO_BASELINE
+        verdict = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
+        return DirectionResult(record, verdict, tuple(outputs), why, seconds)
+    if verdict is None or verdict.outcome == "skip":
+        reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
+        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
+    return DirectionResult(record, verdict, tuple(outputs), None, seconds)
+
+
+def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
+    """Return a result that was reached without the row of the recorded baseline that it depends on.
+
+    A failure stays one: no row could hide it. Anything else is no verdict.
+    """
+    verdict = result.verdict
+    if verdict.outcome == "fail":
+        return replace(result, verdict=replace(verdict, reason=f"{verdict.reason}; {why}"))
+    skip = Verdict("skip", verdict.standard, f"{SkipReason.NO_BASELINE.value}: {why}")
+    return replace(result, verdict=skip, lacks_baseline=True)
 
 
 def broken(record: str, standard: str, reason: str) -> DirectionResult:

@@ -6,7 +6,9 @@ import functools
 import gc
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ from msprobe_hooks.errors import RecordError
 from msprobe_hooks.names import Direction, parse_api_name
 from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.baselines.file import Baseline, BaselineError, read_baseline
+from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.containment.last_words import LastWords
 from pytest_msprobe.containment.process import offer_to_oom_killer
 from pytest_msprobe.containment.room import Room
@@ -25,10 +29,11 @@ from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.frameworks.registry import PYTORCH, framework_named
 from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.results import DirectionResult, Start
+from pytest_msprobe.results import DirectionResult, Start, broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
+    from pytest_msprobe.baselines.rows import RecordRow
     from pytest_msprobe.containment.admission import Admission
     from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
@@ -50,6 +55,7 @@ class Worker:
         self._setups: dict[str, Setup] = {}
         #: The frameworks of the dumps that this run checks.
         self.frameworks: tuple[str, ...] = (PYTORCH,)
+        self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
         self._is_introduced = False
         #: The name under which this process, or the child that runs its items, has files in the run's folder.
@@ -67,14 +73,16 @@ class Worker:
         """
         try:
             replay = self._replay(dump, record)
+            direction = parse_api_name(record).direction
+            try:
+                return replay.forward(judge) if judge is not None else self._judge(dump, replay, direction)
+            finally:
+                if direction == "backward" or replay.call.backward is None:
+                    self.forget()
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
-        direction = parse_api_name(record).direction
-        try:
-            return replay.forward(judge) if judge is not None else self._judge(dump, replay, direction)
-        finally:
-            if direction == "backward" or replay.call.backward is None:
-                self.forget()
+        except BaselineError as error:
+            return broken(record, "baseline", str(error))
 
     def _judge(self, dump: Dump, replay: Replay, direction: Direction) -> DirectionResult:
         """Let the policy judge a direction; keep what fails and try inputs around it, where that is wanted."""
@@ -244,9 +252,21 @@ class Worker:
             seed=options.seed,
             real_data=options.real_data == "auto",
             admit=admit_at_once if self._admission is None else self._admission.admit,
-            measure_all=options.csv is not None,
+            measure_all=options.csv is not None or options.save_baseline is not None,
             framework=framework,
         )
+
+    @functools.cached_property
+    def _baseline(self) -> Baseline | None:
+        path = self._options.baseline
+        return None if path is None else read_baseline(path)
+
+    def _recorded(self, dump: Dump) -> Callable[[str], RecordRow] | None:
+        if self._baseline is None:
+            return None
+        if dump.path not in self._fingerprints:
+            self._fingerprints[dump.path] = fingerprint(dump.path)
+        return functools.partial(self._baseline.row, self._fingerprints[dump.path])
 
     def _replay(self, dump: Dump, record: str) -> Replay:
         try:
@@ -263,7 +283,7 @@ class Worker:
         setup = self.setup_for(dump.framework)
         from pytest_msprobe.replay.check import Replay
 
-        replay = Replay(_read_call(dump, forward, record), setup)
+        replay = Replay(_read_call(dump, forward, record), setup, recorded=self._recorded(dump))
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay

@@ -6,13 +6,15 @@ import functools
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
-from msprobe_standards import Policy, Standard, Verdict, worst
+from msprobe_standards import Policy, Standard, Verdict
+from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
@@ -24,7 +26,7 @@ from pytest_msprobe.replay.memory import require_memory
 from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
-from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken
+from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken, decided
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
 
@@ -43,7 +45,8 @@ class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
     ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
-    what the call's name stands for, None finds it by the name.
+    what the call's name stands for, None finds it by the name. ``recorded`` gives a recorded baseline's row for a
+    record's name; None where there is no recorded baseline.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class Replay:
         setup: Setup,
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
+        recorded: Callable[[str], RecordRow] | None = None,
     ) -> None:
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
         self._source = source
         self._function = function
+        self._recorded = recorded
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
@@ -86,10 +91,15 @@ class Replay:
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")
-            return settle(
-                f"{self.call.name.key}.{direction}",
-                lambda: judge(self.trial, self._select, measure_all=self.setup.measure_all),
-            )
+            record = f"{self.call.name.key}.{direction}"
+            row = self._recorded(record) if self._recorded else None
+            measure_all = self.setup.measure_all
+            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=row))
+            return self._with_inputs(result) if measure_all and result.outputs else result
+
+    def _with_inputs(self, result: DirectionResult) -> DirectionResult:
+        dtypes = tuple(sorted(map(str, self._input_dtypes)))
+        return replace(result, input_dtypes=dtypes, scalars=self.trial.subject.arguments.has_rounded_scalars)
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
@@ -101,6 +111,7 @@ class Replay:
                 device=hardware(self.setup.device),
                 backward=direction == "backward",
                 scalars=self.trial.subject.arguments.has_rounded_scalars,
+                recorded_baseline=self._recorded is not None,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
@@ -154,8 +165,4 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
         if not is_out_of_memory(error):
             raise
         return broken(record, "oom", f"memory ran out: {describe_error(error)}")
-    decided = worst(output.verdict for output in outputs)
-    if decided is None or decided.outcome == "skip":
-        reason = decided.reason if decided else SkipReason.UNSPECIFIED.value
-        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
-    return DirectionResult(record, decided, tuple(outputs), None, time.perf_counter() - started)
+    return decided(record, outputs, time.perf_counter() - started)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from msprobe_hooks.names import Direction
-from msprobe_standards import Standard, Verdict, judge_tree, measure
+from msprobe_standards import Standard, Verdict, judge_tree, measure, msprobe_bounds
+from msprobe_standards.dtypes import family
+from msprobe_standards.judging import fitting
+from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.replay.difference import describe_difference
 from pytest_msprobe.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.replay.recorded import RecordedNumbers
 from pytest_msprobe.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.replay.side import Run
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -23,8 +28,13 @@ from pytest_msprobe.results import OutputResult
 SelectStandard = Callable[[Direction, Any], Standard]
 
 
-def judge_forward(trial: Trial, select: SelectStandard, *, measure_all: bool = False) -> list[OutputResult]:
-    """Judge what a call returned and what it changed. Raises Skip and TargetError as the trial's runs do."""
+def judge_forward(
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordRow | None = None
+) -> list[OutputResult]:
+    """Judge what a call returned and what it changed, by the ``recorded`` row of a baseline where there is one.
+
+    Raises Skip and TargetError as the trial's runs do.
+    """
     randomness = _randomness(trial)
     if randomness is not None:
         output = map_tensors(trial.device.get, _drawn(trial).output)
@@ -45,12 +55,14 @@ def judge_forward(trial: Trial, select: SelectStandard, *, measure_all: bool = F
     def baseline() -> Any:
         return trial.baseline and _all_of(api, trial.baseline, _detached)
 
-    results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all)
+    results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded)
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
-def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = False) -> list[OutputResult]:
-    """Judge the gradients of a call's inputs. Raises Skip and TargetError as the trial's runs do."""
+def judge_backward(
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordRow | None = None
+) -> list[OutputResult]:
+    """Judge the gradients of a call's inputs, as `judge_forward` its results."""
     randomness = _randomness(trial)
     if randomness is not None:
         return [_judge_random_gradients(trial, randomness)]
@@ -67,17 +79,25 @@ def judge_backward(trial: Trial, select: SelectStandard, *, measure_all: bool = 
         found = trial.baseline_gradients
         return found and {"grad": without_rounding(_present(found, _detached), noise)}
 
-    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all)
+    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded)
 
 
 def _judge(
-    target: Any, golden: Any, baseline: Callable[[], Any], select: Callable[[Any], Standard], measure_all: bool
+    target: Any,
+    golden: Any,
+    baseline: Callable[[], Any],
+    select: Callable[[Any], Standard],
+    measure_all: bool,
+    row: RecordRow | None,
 ) -> list[OutputResult]:
-    verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline)
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
-    return [
-        _output_result(path, verdict, targets.get(path), goldens.get(path), measure_all) for path, verdict in verdicts
+    recorded = None if row is None else RecordedNumbers(row, targets, goldens)
+    verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
+    results = [
+        _output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
+        for path, verdict in verdicts
     ]
+    return results if recorded is None else list(map(recorded.without_missing, results))
 
 
 def produced(trial: Trial, direction: Direction) -> dict[str, Any]:
@@ -181,25 +201,41 @@ def _present(
 
 
 def _output_result(
-    path: str, verdict: Verdict, target: Any, golden: torch.Tensor | None, measure_all: bool = False
+    path: str,
+    verdict: Verdict,
+    target: Any,
+    golden: torch.Tensor | None,
+    measure_for: Callable[[Any], Standard] | None = None,
 ) -> OutputResult:
     tensor = next((tensor for _, tensor in tensors_with_paths(target)), None)
-    return OutputResult(
+    result = OutputResult(
         path,
         verdict,
         target_dtype="" if tensor is None else str(tensor.dtype),
         golden_dtype="" if golden is None else str(golden.dtype),
         shape=() if tensor is None else tuple(tensor.shape),
-        measured=_measured(tensor, golden) if measure_all else {},
         difference=_difference(tensor, golden) if verdict.outcome in ("fail", "warn") else "",
     )
+    return result if measure_for is None else _measured(result, tensor, golden, measure_for)
 
 
 def _difference(target: torch.Tensor | None, golden: torch.Tensor | None) -> str:
     return "" if target is None or golden is None else describe_difference(target, golden)
 
 
-def _measured(target: torch.Tensor | None, golden: torch.Tensor | None) -> dict[str, float]:
-    if target is None or golden is None or target.shape != golden.shape:
-        return {}
-    return dict(measure(target, golden))
+def _measured(
+    result: OutputResult,
+    target: torch.Tensor | None,
+    golden: torch.Tensor | None,
+    select: Callable[[Any], Standard],
+) -> OutputResult:
+    """Add every number by msprobe's bounds, and what the standard of this output reads by its own, if it has any."""
+    if target is None or golden is None or target.shape != golden.shape or family(target.dtype) != family(golden.dtype):
+        return result
+    result = replace(result, measured=dict(measure(target, golden)))
+    standard = fitting(select(target), target.dtype)
+    bounds = standard.bounds(target.dtype)
+    if bounds == msprobe_bounds(target.dtype):
+        return result
+    own = measure(target, golden, only=standard.wanted, bounds=bounds)
+    return replace(result, own_bounds=asdict(bounds), own_measured=dict(own))

@@ -27,8 +27,12 @@ class SkipReason(Enum):
     FORWARD_FAILED = "the forward call could not be run"
     NO_GRADIENT = "nothing to differentiate"
     UNSPECIFIED = "the API promises no values that could be judged"
+    NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
+    NO_BASELINE = "recorded numbers that this depends on are missing"
     NO_STATISTICS = "the dump holds no statistics of this record's tensors"
     NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
+    NO_PARTNER = "the other run has no such call"
+    NO_VALUES = "neither run recorded values to compare"
     MEMORY = "too large for the free memory"
 
 

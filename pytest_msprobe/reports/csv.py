@@ -19,7 +19,7 @@ from pytest_msprobe.results import DirectionResult, OutputResult, from_plain
 _RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 
 # The header's words are msprobe's own; beside each is the metric that fills it.
-_METRIC_COLUMNS = {
+METRIC_COLUMNS = {
     "余弦相似度": "cosine_sim",
     "最大绝对误差": "max_abs_err",
     "双百指标": "rel_err_hundredth",
@@ -38,10 +38,10 @@ _METRIC_COLUMNS = {
     "ULP误差平均值": "mean_ulp_error",
     "ULP误差大于阈值占比": "ulp_error_proportion",
 }
-_DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *_METRIC_COLUMNS, "Status", "Message")
+_DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_COLUMNS, "Status", "Message")
 
-_STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
-_BLANK = " "
+STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
+BLANK = " "
 
 
 class Tables:
@@ -106,19 +106,19 @@ def _create(path: Path, header: tuple[str, ...]) -> IO[str]:
 
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
     forward, backward = directions.get("forward"), directions.get("backward")
-    row = [_text(key), _status(forward), _status(backward)]
+    row = [as_text(key), _status(forward), _status(backward)]
     message = next((result.verdict.reason for result in (forward, backward) if result and result.skip), None)
-    return row if message is None else [*row, _text(message)]
+    return row if message is None else [*row, as_text(message)]
 
 
 def _status(result: DirectionResult | None) -> str:
-    return _STATUS[result.verdict.outcome] if result else _BLANK
+    return STATUS[result.verdict.outcome] if result else BLANK
 
 
 def _details_rows(result: DirectionResult) -> list[list[Any]]:
     if not result.outputs:
-        blanks = [_BLANK] * (len(_DETAILS_HEADER) - 3)
-        return [[_text(result.record), *blanks, _status(result), _text(result.verdict.reason)]]
+        blanks = [BLANK] * (len(_DETAILS_HEADER) - 3)
+        return [[as_text(result.record), *blanks, _status(result), as_text(result.verdict.reason)]]
     # msprobe gives a random result no row: it has no golden value to be measured against.
     judged = (output for output in result.outputs if output.golden_dtype or output.verdict.standard != "random")
     return [_details_row(f"{result.record}.output.{i}", output) for i, output in enumerate(judged)]
@@ -127,21 +127,21 @@ def _details_rows(result: DirectionResult) -> list[list[Any]]:
 def _details_row(name: str, output: OutputResult) -> list[Any]:
     # A journal has every metric where the run wrote tables as well, else those that decided.
     known = {**output.verdict.metrics, **output.measured}
-    metrics = (_number(known.get(metric)) for metric in _METRIC_COLUMNS.values())
-    shape = str(tuple(output.shape)) if output.target_dtype else _BLANK
-    dtypes = (_text(output.golden_dtype or _BLANK), _text(output.target_dtype or _BLANK))
-    status, reason = _STATUS[output.verdict.outcome], _text(output.verdict.reason)
-    return [_text(name), *dtypes, shape, *metrics, status, reason]
+    metrics = (_number(known.get(metric)) for metric in METRIC_COLUMNS.values())
+    shape = str(tuple(output.shape)) if output.target_dtype else BLANK
+    dtypes = (as_text(output.golden_dtype or BLANK), as_text(output.target_dtype or BLANK))
+    status, reason = STATUS[output.verdict.outcome], as_text(output.verdict.reason)
+    return [as_text(name), *dtypes, shape, *metrics, status, reason]
 
 
 def _number(value: float | None) -> str:
-    return _BLANK if value is None else f"{value:.14g}"
+    return BLANK if value is None else f"{value:.14g}"
 
 
 # What spreadsheets take for a formula, full-width forms included; a tab or line break before one does not help.
 _FORMULA = re.compile(r"[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 
-def _text(text: str) -> str:
+def as_text(text: str) -> str:
     """Return a cell that a spreadsheet shows and does not compute."""
     return f"'{text}" if _FORMULA.match(text) else text

@@ -17,6 +17,7 @@ from pytest_msprobe.results import Start
 
 _WORST_SHOWN = 5
 
+
 _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
 
 
@@ -41,8 +42,11 @@ class Summary:
         started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
         if started is not None:
             self._starts[str(msgspec.convert(started, Start))] = None
-        if plain is None:
-            return
+        if plain is not None:
+            self.add(plain)
+
+    def add(self, plain: dict[str, Any]) -> None:
+        """Count a result that `to_plain` took apart."""
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
         if plain["explored"] >= 0:

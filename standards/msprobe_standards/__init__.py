@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from msprobe_standards.msprobe_ulp import MsprobeUlp
     from msprobe_standards.policy import Policy
     from msprobe_standards.protocol import Standard
+    from msprobe_standards.recorded import RecordedOutput, judge_recorded
     from msprobe_standards.registry import register_standard, standard, standard_names
     from msprobe_standards.structure import judge_tree
     from msprobe_standards.thousandth import Thousandth
@@ -42,10 +43,12 @@ _HOMES = {
     "MsprobeBenchmark": "msprobe_benchmark",
     "MsprobeUlp": "msprobe_ulp",
     "Policy": "policy",
+    "RecordedOutput": "recorded",
     "Standard": "protocol",
     "Thousandth": "thousandth",
     "Ulp": "ulp",
     "judge": "judging",
+    "judge_recorded": "recorded",
     "judge_tree": "structure",
     "measure": "metrics",
     "msprobe_bounds": "dtypes",
@@ -68,11 +71,13 @@ __all__ = [
     "MsprobeUlp",
     "Outcome",
     "Policy",
+    "RecordedOutput",
     "Standard",
     "Thousandth",
     "Ulp",
     "Verdict",
     "judge",
+    "judge_recorded",
     "judge_tree",
     "measure",
     "msprobe_bounds",

@@ -25,8 +25,14 @@ class BinaryConsistency(Standard):
     max_abs_err: float = 0.0
 
     name: ClassVar[str] = "binary_consistency"
-    wanted: ClassVar[frozenset[str]] = frozenset({"error_rate", "cast_error_rate"})
     judges_integers: ClassVar[bool] = True
+
+    @property
+    def wanted(self) -> frozenset[str]:  # type: ignore[override]
+        """The one number that is judged."""
+        if self.max_abs_err:
+            return frozenset({"max_abs_err"})
+        return frozenset({"cast_error_rate" if self.cast_golden else "error_rate"})
 
     @property
     def exact_passes(self) -> bool:  # type: ignore[override]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from msprobe_standards.dtypes import float_format, real_dtype
-from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.protocol import Standard, at_worst, nonfinite
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ class Cascade(Standard):
         measured, limits = {name: value}, {name: limit}
         if outcome == "pass":
             return Verdict("pass", self.name, "", measured, limits, min(margin, 1.0))
-        reason = f"{name} is {value:.6g}; greatest error at index {metrics.worst_index}; allowed: above {limit:g}"
+        reason = f"{name} is {value:.6g}{at_worst(metrics)}; allowed: above {limit:g}"
         return Verdict("warn" if outcome == "warn" else "fail", self.name, reason, measured, limits, max(margin, 1.0))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Baseline: TypeAlias = "object | Callable[[], object] | None"
 """The baseline result, a function that computes it (None: it cannot be had), or None."""
 
+Recorded: TypeAlias = "Callable[[Standard], Metrics | None] | None"
+"""What looks up the numbers of a recorded baseline for a standard (None: there are none); or None."""
+
 
 def judge(
     target: object,
@@ -30,13 +33,16 @@ def judge(
     *,
     standard: Standard | str,
     baseline: Baseline = None,
+    recorded: Recorded = None,
     dtype: torch.dtype | None = None,
 ) -> Verdict:
     """Judge one output of a call: a tensor or a plain Python value.
 
     ``target`` and ``golden`` are CPU tensors of one shape; ``golden`` is computed in raised precision. ``standard`` is
     a standard or the name of one with its default limits. ``baseline`` is only asked for where the outcome can depend
-    on it. ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
+    on it, and so is ``recorded``: the numbers that another device's result had on the same inputs. Where it has them,
+    errors are held against those and the baseline only tells which NaN and inf elements are right; Python values have
+    no recorded numbers. ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
 
     Differing shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
     scalars: they come from ``.item()`` and its kin, whose float64 holds a result computed in at most the precision of
@@ -47,7 +53,7 @@ def judge(
     if isinstance(standard, str):
         standard = standard_named(standard)
     if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
-        return _judge_tensor(target, golden, standard, baseline, dtype)
+        return _judge_tensor(target, golden, standard, baseline, recorded, dtype)
     return _judge_value(target, golden, standard, baseline)
 
 
@@ -61,6 +67,7 @@ def _judge_tensor(
     golden: torch.Tensor,
     standard: Standard,
     baseline: Baseline,
+    recorded: Recorded,
     dtype: torch.dtype | None,
 ) -> Verdict:
     dtype = dtype or target.dtype
@@ -71,8 +78,7 @@ def _judge_tensor(
     target, golden = target.detach(), golden.detach()
     if standard.exact_passes and bit_equal(target, golden, dtype):
         return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
-    if family(dtype) in ("bool", "int") and not standard.judges_integers:
-        standard = ExcusedByBaseline(BinaryConsistency()) if standard.adopts_baseline else BinaryConsistency()
+    standard = fitting(standard, dtype)
     bounds = standard.bounds(dtype)
 
     def measured(tensor: torch.Tensor) -> Metrics:
@@ -81,15 +87,15 @@ def _judge_tensor(
     metrics = measured(target)
     verdict = standard.settled(metrics)
     if verdict is None:
-        reference = _obtained(baseline)
-        if not isinstance(reference, torch.Tensor) or _mismatch(reference, golden, dtype):
-            verdict = standard.decide(metrics, None)
-        else:
-            reference = reference.detach()
-            if standard.adopts_baseline and metrics["nonfinite_mismatch"]:
-                golden = _adopted(target, golden, reference)
-                metrics = measured(target)
-            verdict = standard.decide(metrics, measured(reference))
+        theirs = recorded(standard) if recorded else None
+        adopts = standard.adopts_baseline and metrics["nonfinite_mismatch"] > 0
+        reference = _comparable(baseline, golden, dtype) if theirs is None or adopts else None
+        if reference is not None and adopts:
+            golden = _adopted(target, golden, reference)
+            metrics = measured(target)
+        if theirs is None and reference is not None:
+            theirs = measured(reference)
+        verdict = standard.decide(metrics, theirs)
     if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
@@ -105,6 +111,20 @@ def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) ->
     if kind != golden_kind or (kind == "int" and dtype != golden.dtype):
         return f"dtype is {dtype}, golden has {golden.dtype}"
     return ""
+
+
+def fitting(standard: Standard, dtype: torch.dtype) -> Standard:
+    """Return what judges outputs of a dtype where this standard was chosen: integers and bools have to be equal."""
+    if family(dtype) not in ("bool", "int") or standard.judges_integers:
+        return standard
+    return ExcusedByBaseline(BinaryConsistency()) if standard.adopts_baseline else BinaryConsistency()
+
+
+def _comparable(baseline: Baseline, golden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
+    reference = _obtained(baseline)
+    if not isinstance(reference, torch.Tensor) or _mismatch(reference, golden, dtype):
+        return None
+    return reference.detach()
 
 
 def _obtained(baseline: Baseline) -> object:
@@ -136,6 +156,7 @@ def _judge_value(target: object, golden: object, standard: Standard, baseline: B
             torch.tensor(golden, dtype=wide),
             standard,
             torch.tensor(reference, dtype=wide) if isinstance(reference, type(target)) else None,
+            None,
             torch.float32 if isinstance(target, float) else torch.complex64,
         )
         return replace(verdict, reason=verdict.reason and f"Python {type(target).__name__}: {verdict.reason}")

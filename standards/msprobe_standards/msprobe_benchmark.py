@@ -23,6 +23,11 @@ def ratio_floor(dtype: torch.dtype) -> float:
     return _FLOORS.get(real_dtype(dtype), 2**-14)
 
 
+def _ratio(error: float, base: float, floor: float) -> float:
+    """Return the ratio of two errors; a baseline's error of NaN or inf allows nothing."""
+    return error / max(base, floor) if math.isfinite(base) else math.inf
+
+
 @dataclass(frozen=True)
 class MsprobeBenchmark(Standard):
     """Ratios of the target's metrics to the baseline's, each at most its limit (mindstudio-probe 1.2.2).
@@ -61,5 +66,5 @@ class MsprobeBenchmark(Standard):
     def _judge(self, metrics: Metrics, baseline: Metrics | dict[str, float]) -> Verdict:
         floor = ratio_floor(metrics.dtype)
         limits = self._limits()
-        ratios = {name: metrics[name] / max(baseline.get(name, 0.0), floor) for name in limits}
+        ratios = {name: _ratio(metrics[name], baseline.get(name, 0.0), floor) for name in limits}
         return within(self.name, metrics, limits, ratios)

@@ -10,7 +10,7 @@ import torch
 
 from msprobe_standards.dtypes import real_dtype
 from msprobe_standards.msprobe_benchmark import ratio_floor
-from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.protocol import Standard, at_worst, nonfinite
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class MsprobeUlp(Standard):
         if margin < 1:
             return Verdict("pass", self.name, "", measured, limits, margin)
         reason = " and ".join(f"{name} is {measured[name]:.4g}" for name in limits)
-        reason += f"; greatest error at index {metrics.worst_index}; allowed: "
+        reason += f"{at_worst(metrics)}; allowed: "
         reason += " or ".join(f"{name} below {limits[name]:g}" for name in limits)
         if baseline_metrics is None:
             return Verdict("fail", self.name, f"{reason}; no baseline to compare with", measured, limits, margin)

@@ -74,21 +74,22 @@ def within(
     reason = ", ".join(f"{name} is {measured[name]:.4g}" for name in broken)
     if wrong_share is not None:
         reason += f"; {_counted(wrong_share * metrics.numel, metrics)} are wrong"
-    if metrics.worst_index is not None:
-        reason += f"; greatest error at index {metrics.worst_index}"
-    reason += "; allowed: " + ", ".join(f"{name} {limits[name]:.4g}" for name in broken)
+    reason += f"{at_worst(metrics)}; allowed: " + ", ".join(f"{name} {limits[name]:.4g}" for name in broken)
     return Verdict("fail", standard, reason, measured, limits, margin)
 
 
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
     count = int(metrics["nonfinite_mismatch"])
-    reason = (
-        f"NaN or inf disagrees with golden at {_counted(count, metrics)}; the first at index {metrics.worst_index};"
-        " allowed: none"
-    )
+    first = "" if metrics.worst_index is None else f"; the first at index {metrics.worst_index}"
+    reason = f"NaN or inf disagrees with golden at {_counted(count, metrics)}{first}; allowed: none"
     limits = {"nonfinite_mismatch": 0.0, **limits}
     return Verdict("fail", standard, reason, {"nonfinite_mismatch": float(count)}, limits, math.inf)
+
+
+def at_worst(metrics: Metrics) -> str:
+    """Say where the greatest error is; empty where that is not known, as of numbers read from a file."""
+    return "" if metrics.worst_index is None else f"; greatest error at index {metrics.worst_index}"
 
 
 def _counted(count: float, metrics: Metrics) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msprobe_standards.judging import failure, judge
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
+    from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
 
 _ABSENT = object()
@@ -20,6 +22,7 @@ def judge_tree(
     *,
     select: Callable[[str, object], Standard],
     baseline: Callable[[], object] | None = None,
+    recorded: Callable[[str, Standard], Metrics | None] | None = None,
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
@@ -27,16 +30,21 @@ def judge_tree(
     ("0", "1.hidden"), that of an output which is itself a leaf is "out". ``select`` gives the standard for a leaf of
     the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
     standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
-    leaf needs it.
+    leaf needs it. ``recorded`` gives what another device's result measured at a path, for a standard (see `judge`).
     """
-    return list(_leaves(target, golden, _Baseline(baseline), select, ()))
+    return list(_leaves(target, golden, _Baseline(baseline, recorded), select, ()))
 
 
 class _Baseline:
-    """The baseline output, computed when first asked for."""
+    """The baseline output, computed when first asked for, and the recorded numbers of another."""
 
-    def __init__(self, compute: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        compute: Callable[[], object] | None,
+        recorded: Callable[[str, Standard], Metrics | None] | None,
+    ) -> None:
         self.compute = compute
+        self.recorded = recorded
         self.output: object = _ABSENT
 
     def leaf(self, keys: tuple[object, ...]) -> object:
@@ -65,7 +73,9 @@ def _leaves(
         reason = f"output is a {kind or type(target).__name__}, golden is a {golden_kind or type(golden).__name__}"
         yield path, failure("structure", reason)
     elif kind is None:
-        yield path, judge(target, golden, standard=select(path, target), baseline=lambda: baseline.leaf(keys))
+        recorded = None if baseline.recorded is None else partial(baseline.recorded, path)
+        standard = select(path, target)
+        yield path, judge(target, golden, standard=standard, baseline=lambda: baseline.leaf(keys), recorded=recorded)
     else:
         ours, theirs = _children(target), _children(golden)
         if not ours and not theirs:

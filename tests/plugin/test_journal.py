@@ -18,6 +18,7 @@ from pytest_msprobe.containment.journal import (
     read_journal,
     read_outcomes,
 )
+from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import DirectionResult, OutputResult, broken
 
 HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
@@ -61,6 +62,19 @@ def test_nan_is_read_back_as_nan(tmp_path: Path) -> None:
     write(path, entry("a", Verdict("fail", "ulp", metrics={"u": math.nan})))
     (read,) = read_journal(path).entries.values()
     assert math.isnan(read.result.verdict.metrics["u"])
+
+
+@given(skip=st.sampled_from([None, SkipReason.NO_BASELINE]), number=numbers, lacks=st.booleans())
+def test_what_a_baseline_needs_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, skip: SkipReason | None, number: float, lacks: bool
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "run.jsonl"
+    verdict = Verdict("pass", "benchmark")
+    output = OutputResult("out", verdict, own_bounds={"a": 1.0}, own_measured={"b": number}, lacks_baseline=lacks)
+    result = DirectionResult("a", verdict, (output,), skip, input_dtypes=("torch.float32",), scalars=True)
+    write(path, Entry("dump.json::a", "pass", result))
+    (read,) = read_journal(path).entries.values()
+    assert read.result == result
 
 
 def test_a_line_that_was_cut_short_is_dropped_and_overwritten(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Recorded baselines: what one device measured, written down to judge another device by."""

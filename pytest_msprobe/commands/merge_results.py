@@ -1,0 +1,40 @@
+"""``pytest-msprobe merge-results``: the comparison tables of many ranks in one workbook."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+
+from pytest_msprobe.cli import CommandError
+from pytest_msprobe.compare.merging import find_tables, merge, read_configuration, write_merged
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments; their names are msprobe's."""
+    parser.add_argument("-i", "--input-dir", "--input_dir", type=Path, required=True, metavar="DIR", help="tables")
+    parser.add_argument(
+        "-o", "--output-dir", "--output_dir", type=Path, required=True, metavar="DIR", help="where the workbook goes"
+    )
+    parser.add_argument(
+        "-config", "--config-path", type=Path, required=True, metavar="YAML", help="api and compare_index to merge"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Merge, say what came of it, and return 0."""
+    configuration = read_configuration(arguments.config_path)
+    merged = merge(find_tables(arguments.input_dir), configuration)
+    path = arguments.output_dir / f"multi_ranks_compare_merge_{datetime.now():%Y%m%d%H%M%S}.xlsx"
+    try:
+        arguments.output_dir.mkdir(parents=True, exist_ok=True)
+        write_merged(path, merged)
+    except ImportError:
+        raise CommandError("writing workbooks wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be written: {error}") from None
+    for api in merged.unused:
+        print(f"no table holds {api}")
+    values = max((len(rows) for rows in merged.sheets.values()), default=0)
+    print(f"{values} values of {len(merged.ranks)} ranks, {len(merged.sheets)} metrics: {path}")
+    return 0

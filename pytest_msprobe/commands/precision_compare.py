@@ -1,0 +1,49 @@
+"""``pytest-msprobe precision-compare``: judge a finished run by another."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_msprobe.baselines.file import BaselineError
+from pytest_msprobe.cli import CommandError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    file = "what --msprobe-save-baseline wrote, a journal that holds numbers, or an accuracy_checking_details table"
+    parser.add_argument("target", metavar="NPU", type=Path, help=f"the run to judge: {file}")
+    parser.add_argument("baseline", metavar="GPU", type=Path, help="the run to judge it by: any of these as well")
+    parser.add_argument(
+        "--policy", default="default", help="default, msprobe-1.2, msprobe-26 or a YAML file (default: default)"
+    )
+    parser.add_argument("--level", choices=("L0", "L1", "L2"), help="strictness of msprobe-26 (default: by API)")
+    parser.add_argument(
+        "--csv", metavar="DIR", type=Path, help="write msprobe's two api_precision_compare tables there"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is wrong and a summary. Return 1 where something is, else 0."""
+    from pytest_msprobe.baselines.runs import read_run, require_comparable
+
+    try:
+        target, baseline = read_run(arguments.target), read_run(arguments.baseline)
+        require_comparable(target, baseline)
+
+        from msprobe_standards import Policy
+        from pytest_msprobe.baselines.comparison import compare_runs
+        from pytest_msprobe.baselines.comparison_report import report_lines
+
+        policy = Policy.load(arguments.policy, level=arguments.level)
+        records = list(compare_runs(target, baseline, policy))
+        lines = report_lines(target, baseline, records)
+        if arguments.csv is not None:
+            from pytest_msprobe.baselines.comparison_tables import write_tables
+
+            result, details = write_tables(arguments.csv, records)
+            lines.append(f"msprobe tables: {result} and {details.name}")
+    except (BaselineError, ValueError, FileNotFoundError) as error:
+        raise CommandError(str(error)) from None
+    print("\n".join(lines))
+    return int(any(record.result.verdict.outcome == "fail" for record in records))

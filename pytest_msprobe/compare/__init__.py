@@ -1,0 +1,1 @@
+"""Two recorded runs compared, call by call."""

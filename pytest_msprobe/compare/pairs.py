@@ -1,0 +1,242 @@
+"""Two dumps that are compared: their calls matched, and each compared when its item runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.compare.calls import cause_of, compare_values, outcome_of
+from pytest_msprobe.compare.mapping import NOTHING, record_of
+from pytest_msprobe.compare.matching import Match, Matching, Rules, match_records
+from pytest_msprobe.compare.rows import Cause, ComparedCall, DataMode, Row
+from pytest_msprobe.compare.structure import Surroundings
+from pytest_msprobe.compare.values import Placed, read_values
+
+if TYPE_CHECKING:
+    from msprobe_hooks.reader import Dump
+    from pytest_msprobe.compare.policy import ComparePolicy
+
+_GOLDEN_MARK = "[golden]"
+
+
+class Pair:
+    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders."""
+
+    def __init__(
+        self,
+        index: int,
+        target: Dump,
+        golden: Dump,
+        *,
+        policy: ComparePolicy,
+        fuzzy: bool = False,
+        histograms: bool = False,
+        mapping: Mapping[str, str] | None = None,
+        place: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self.index = index
+        self.target, self.golden = target, golden
+        self.step, self.rank = place
+        self.mode = data_mode(target, golden)
+        self.policy = policy
+        self._fuzzy = fuzzy
+        self._histograms = histograms
+        self._mapping = mapping or {}
+        self._surroundings = Surroundings(target.path.parent)
+        self._first: dict[bool, int | None] = {}
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether the target's call stacks were recorded."""
+        return (self.target.path.parent / "stack.json").is_file()
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Which record of the target is which golden one."""
+        forced: dict[str, str] = {}
+        for name, other in self._mapping.items():
+            ours, theirs = record_of(name, self.target), record_of(other, self.golden)
+            if ours and theirs:
+                forced.setdefault(ours, theirs)
+        return match_records(self.target, self.golden, Rules(fuzzy=self._fuzzy, forced=forced))
+
+    @cached_property
+    def orders(self) -> dict[str, int]:
+        """The place in execution order by the name of the test item."""
+        return {item_name(match): order for order, match in enumerate(self.matching.matches)}
+
+    @cached_property
+    def _named(self) -> dict[str, dict[str, str]]:
+        """What the mapping says of the values of each record of the target."""
+        named: dict[str, dict[str, str]] = {}
+        for name, other in self._mapping.items():
+            record = record_of(name, self.target)
+            if record:
+                named.setdefault(record, {})[name] = other
+        return named
+
+    def compare(self, record: str) -> ComparedCall:
+        """Compare one call, by the name of its item. Raises RecordError where one of its records is malformed."""
+        order = self.orders[record]
+        match = self.matching.matches[order]
+        if match.target is None or match.golden is None:
+            return self._lonely(record, order, match)
+        rows = self._judged(match.target, match.golden, self.mode)
+        if self._histograms and self.mode == "tensor":
+            from pytest_msprobe.compare.histogram import with_histogram
+
+            rows = [with_histogram(row, self.target, self.golden) for row in rows]
+        outcome = outcome_of(rows)
+        call = ComparedCall(
+            record,
+            self.index,
+            order,
+            self.mode,
+            match.target,
+            match.golden,
+            match.partner,
+            outcome,
+            "",
+            "",
+            self._surroundings.module(match.target),
+            self._surroundings.stack(match.target),
+            tuple(rows),
+            self.rank,
+            self.step,
+        )
+        return call if outcome in ("pass", "skip") else replace(call, cause=self._cause(call))
+
+    def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
+        rows = compare_values(self.target, ours, self.golden, theirs, mode, self._golden_values(ours))
+        api = ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]
+        return self.policy.rule.judge(api.rpartition(".")[0].rpartition(".")[2], mode, rows)
+
+    def _golden_values(self, record: str) -> dict[str, Placed | None]:
+        found: dict[str, Placed | None] = {}
+        for name, other in self._named.get(record, {}).items():
+            home = None if other == NOTHING else record_of(other, self.golden)
+            values = read_values(self.golden, home) if home else []
+            found[name] = next((placed for placed in values if placed[2].name == other), None)
+        return found
+
+    def _lonely(self, record: str, order: int, match: Match) -> ComparedCall:
+        dump, name = (self.target, match.target) if match.target else (self.golden, match.golden)
+        assert name is not None
+        rows = tuple(
+            Row(
+                group,
+                place,
+                value if match.target else None,
+                None if match.target else value,
+                "skip",
+                {},
+                "unmatched",
+            )
+            for group, place, value in read_values(dump, name)
+        )
+        reason = "the golden run has no such call" if match.target else "the target has no such call"
+        ours = match.target or ""
+        return ComparedCall(
+            record,
+            self.index,
+            order,
+            self.mode,
+            match.target,
+            match.golden,
+            "",
+            self.policy.unmatched,
+            "",
+            reason,
+            self._surroundings.module(ours),
+            self._surroundings.stack(ours),
+            rows,
+            self.rank,
+            self.step,
+        )
+
+    def _cause(self, call: ComparedCall) -> Cause:
+        first = self.first_suspect(is_forward(call.record))
+        if first is not None and call.order <= first:
+            return "culprit"
+        if first is not None and call.record in self._around(first):
+            return "inherited"
+        return cause_of(call.rows, self.policy)
+
+    def _around(self, order: int) -> set[str]:
+        """Return the modules in which a call was made, the innermost and those around it."""
+        found: set[str] = set()
+        record = self._surroundings.module(self.matching.matches[order].target or "")
+        while record and record not in found:
+            found.add(record)
+            record = self._surroundings.module(record)
+        return found
+
+    def first_suspect(self, forward: bool) -> int | None:
+        """Return the place of the first call of a direction that differs, which nothing before it can have caused.
+
+        Statistics or checksums tell, so that no tensor is read; None where the dumps hold neither.
+        """
+        if forward not in self._first:
+            self._first[forward] = next(self._suspects(forward), None)
+        return self._first[forward]
+
+    def _suspects(self, forward: bool) -> Iterator[int]:
+        mode: DataMode = "statistics" if self.mode == "tensor" else self.mode
+        for order, match in enumerate(self.matching.matches):
+            ours, theirs = match.target, match.golden
+            if ours is None or theirs is None or is_forward(ours) is not forward:
+                continue
+            try:
+                if not self.is_equal(match) and outcome_of(self._judged(ours, theirs, mode)) in ("warn", "fail"):
+                    yield order
+            except DumpError:
+                continue
+
+    def is_equal(self, match: Match) -> bool:
+        """Tell whether two records are the same, byte for byte."""
+        if match.target is None or match.golden is None or self._mapping:
+            return False
+        return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
+
+
+def is_forward(record: str) -> bool:
+    """Tell whether a record is of the forward direction."""
+    return ".forward" in record
+
+
+def item_name(match: Match) -> str:
+    """Return the name of a call's test item; a call of the golden run alone is marked."""
+    return match.target if match.target is not None else f"{match.golden}{_GOLDEN_MARK}"
+
+
+def data_mode(target: Dump, golden: Dump) -> DataMode:
+    """Return what two dumps can be compared by. Raises DumpError where they were recorded differently."""
+    if target.task != golden.task:
+        raise DumpError(
+            f"{target.path}: task {target.task}, but {golden.path} has task {golden.task}; "
+            "record both with the same task"
+        )
+    if target.task not in ("tensor", "statistics"):
+        raise DumpError(f"{target.path}: task {target.task} records no values; compare runs of tensor or statistics")
+    if target.level != golden.level:
+        raise DumpError(
+            f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "
+            "record both at the same level"
+        )
+    if target.task == "tensor":
+        return "tensor"
+    ours, theirs = _has_checksums(target), _has_checksums(golden)
+    if ours != theirs:
+        plain, summed = (golden, target) if ours else (target, golden)
+        raise DumpError(
+            f"{summed.path}: recorded with checksums (summary_mode md5), {plain.path} without; record both the same way"
+        )
+    return "md5" if ours else "statistics"
+
+
+def _has_checksums(dump: Dump) -> bool:
+    return any(b'"md5"' in bytes(raw) for raw in dump.records.values())

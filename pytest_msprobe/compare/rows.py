@@ -1,0 +1,169 @@
+"""What the comparison of two calls found, as data that crosses processes: the rows of every report.
+
+A row is one recorded value (a tensor or a plain Python value) on the target's and on the golden side. Calls travel
+from the worker to the controller as bytes in ``report.msprobe_rows``; `ComparedCalls` keeps them there, encoded, and
+gives them back in execution order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+import pytest
+
+#: What the two dumps allow: files with values, statistics of the values, or checksums of them.
+DataMode = Literal["tensor", "statistics", "md5"]
+Group = Literal["input", "parameters", "output", "parameters_grad"]
+Outcome = Literal["pass", "warn", "fail", "skip"]
+#: How two calls found each other: by name, by name but for the call's number, by a user's mapping, by what surrounds
+#: them (a renamed layer), or by what they were given (a reordered call).
+Partner = Literal["", "name", "fuzzy", "mapping", "structure", "values"]
+#: ``culprit``: the difference begins here. ``inherited``: what the call was given differs by as much already.
+Cause = Literal["", "culprit", "inherited"]
+#: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
+#: is empty, the shapes differ, the dtypes are of different kinds.
+Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind"]
+Number: TypeAlias = bool | int | float
+
+#: In the metrics of every data mode: how far the two are apart as a fraction of their own scale; 0 is equal.
+SCALED_ERROR = "scaled_error"
+STATISTICS = ("max", "min", "mean", "norm")
+#: Keys of ``Row.metrics`` for statistics: target less golden, and that over |golden| (a fraction, not per cent).
+STATISTICS_METRICS = tuple(f"{name}_{kind}" for kind in ("diff", "rel") for name in STATISTICS)
+#: Keys of ``Row.metrics`` for tensors. The two ratios are shares of elements with a relative error below 0.001 and
+#: 0.005; ``max_ulp`` is in units of the golden value's last place in the coarser dtype of the two.
+TENSOR_METRICS = (
+    "cosine",
+    "euclidean",
+    "max_abs",
+    "max_rel",
+    "one_thousandth",
+    "five_thousandths",
+    "max_ulp",
+    "nonfinite_mismatch",
+)
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """One recorded value on one side.
+
+    ``name`` is msprobe's name of it (``Functional.linear.0.forward.input.0``), ``type`` the recorded type
+    (``torch.Tensor``, ``int``; empty for None). A tensor has dtype (as recorded), shape and, where they were taken,
+    ``statistics`` (max, min, mean, norm), a checksum or the name of its file; a plain value has ``text``.
+    """
+
+    name: str
+    type: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    requires_grad: bool | None = None
+    statistics: tuple[Number | None, Number | None, Number | None, Number | None] | None = None
+    checksum: str | None = None
+    data_name: str | None = None
+    text: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor."""
+        return bool(self.dtype)
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One value on both sides; a side that has none is None.
+
+    ``place`` says where in the call it is (``input.0``, ``parameters.weight``). ``metrics`` holds what could be
+    measured, by the names of the data mode; what could not is absent, and ``unmeasured`` says why none is there.
+    ``worst`` is the index of the element with the greatest error, ``histogram`` counts elements by relative error:
+    equal ones, then decades from 1e-9 to above 1 (tensor mode).
+    """
+
+    group: Group
+    place: str
+    target: Value | None
+    golden: Value | None
+    outcome: Outcome
+    metrics: dict[str, float] = {}
+    unmeasured: Unmeasured = ""
+    messages: tuple[str, ...] = ()
+    worst: tuple[int, ...] | None = None
+    histogram: tuple[int, ...] = ()
+
+
+class ComparedCall(msgspec.Struct, frozen=True, array_like=True):
+    """One matched or unmatched call.
+
+    ``pair`` is the number of the pair of dumps, ``order`` the call's place in the execution order of that pair,
+    ``record`` the name of the test item. ``module`` is the module in which the call was made, ``stack`` the target's
+    recorded call stack, innermost line first. ``rows`` are ordered input, parameters, output, parameters_grad.
+    """
+
+    record: str
+    pair: int
+    order: int
+    mode: DataMode
+    target: str | None
+    golden: str | None
+    partner: Partner
+    outcome: Outcome
+    cause: Cause
+    reason: str
+    module: str
+    stack: tuple[str, ...]
+    rows: tuple[Row, ...]
+    rank: int | None = None
+    step: int | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(ComparedCall)
+
+
+def encode(call: ComparedCall) -> bytes:
+    """Return a call as bytes that cross processes."""
+    return _encoder.encode(call)
+
+
+def decode(data: bytes) -> ComparedCall:
+    """Return the call that `encode` took apart."""
+    return _decoder.decode(data)
+
+
+def rows_of(report: pytest.TestReport) -> ComparedCall | None:
+    """Return the compared call that a report carries, None where it is not about one."""
+    data: bytes | None = getattr(report, "msprobe_rows", None)
+    return None if data is None else decode(data)
+
+
+class ComparedCalls:
+    """Keeps the calls of a run as their reports arrive, and gives them back in execution order.
+
+    A plugin of the process that hears of every item (``config.stash[compared_key]``); complete when
+    ``pytest_sessionfinish`` is called. A call of some rows takes about a kilobyte while it is kept.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def at(self, pair: int, order: int) -> ComparedCall:
+        """Return one call by its pair and its place in execution order."""
+        return decode(self._calls[pair, order])
+
+    def __iter__(self) -> Iterator[ComparedCall]:
+        """Yield every call in execution order, pair by pair; one at a time is decoded."""
+        for place in sorted(self._calls):
+            yield decode(self._calls[place])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the rows that a report carries."""
+        data: bytes | None = getattr(report, "msprobe_rows", None)
+        if data is not None:
+            self._calls[tuple(report.msprobe_place)] = data
+
+
+compared_key = pytest.StashKey[ComparedCalls]()

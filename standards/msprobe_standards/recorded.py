@@ -1,0 +1,56 @@
+"""Verdicts from numbers that an earlier run measured and wrote down, without its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from msprobe_standards.dtypes import Bounds, msprobe_bounds
+from msprobe_standards.judging import Recorded, fitting
+from msprobe_standards.metrics import Metrics
+from msprobe_standards.protocol import Standard
+from msprobe_standards.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class RecordedOutput:
+    """What was measured of one output: ``dtype`` is the target's, ``numel`` its number of elements.
+
+    ``metrics`` were counted by `msprobe_bounds`, ``own_metrics`` by ``own_bounds``, the lines of the standard that
+    judged the output then.
+    """
+
+    dtype: torch.dtype
+    numel: int
+    metrics: Mapping[str, float]
+    own_bounds: Bounds | None = None
+    own_metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics_for(self, standard: Standard) -> Metrics | None:
+        """Return what a standard reads; None where a number is missing or was counted by other lines."""
+        bounds = standard.bounds(self.dtype)
+        if bounds == msprobe_bounds(self.dtype):
+            numbers = self.metrics
+        else:
+            numbers = self.own_metrics if bounds == self.own_bounds else {}
+        if not numbers.keys() >= standard.wanted | {"nonfinite_mismatch"}:
+            return None
+        return Metrics(numbers, self.dtype, self.numel)
+
+
+def judge_recorded(target: RecordedOutput, *, standard: Standard, recorded: Recorded = None) -> Verdict | None:
+    """Judge an output by its recorded numbers; None where they are not those that the standard reads.
+
+    ``recorded`` looks up the baseline's numbers, as for `judge`, and is only asked where the outcome depends on them.
+    """
+    standard = fitting(standard, target.dtype)
+    if not target.numel:
+        return Verdict("pass", standard.name)
+    if standard.exact_passes and target.metrics.get("cast_error_rate") == 0:
+        return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+    metrics = target.metrics_for(standard)
+    if metrics is None:
+        return None
+    return standard.settled(metrics) or standard.decide(metrics, recorded(standard) if recorded else None)

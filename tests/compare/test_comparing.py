@@ -1,0 +1,354 @@
+"""Comparing as a test run: items, ids, outcomes, files, and what the terminal says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+Compare = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def three(runs: Any, call: Any, tensor: Any) -> tuple[Path, Path]:
+    """Return two runs of three calls of which the second is wrong and the third inherits its error."""
+    names = ["Torch.relu.0.forward", "Torch.mm.0.forward", "Torch.tanh.0.forward"]
+    golden = {name: call(tensor(4, 4)) for name in names}
+    wrong = tensor(4, 4, Max=1.5)
+    target = {names[0]: call(tensor(4, 4)), names[1]: call(tensor(4, 4), out=wrong), names[2]: call(wrong, out=wrong)}
+    paths: tuple[Path, Path] = runs.both(target, golden)
+    return paths
+
+
+def test_each_call_is_an_item_and_a_wrong_one_fails(compare: Compare, three: tuple[Path, Path]) -> None:
+    result = compare(*three, "-v", "-p", "no:warnings")
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*dump.json::Torch*relu*forward PASSED*", "*dump.json::Torch*mm*forward FAILED*"])
+
+
+def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple[Path, Path]) -> None:
+    result = compare(*three)
+    result.stdout.fnmatch_lines(
+        [
+            "* msprobe *",
+            "first forward culprit: Torch.mm.0.forward (output.0: differs by 0.333 of its scale; 0.00024 is allowed)",
+            "3 calls: 1 equal enough, 2 wrong",
+            "1 of them inherited their error from their inputs",
+        ]
+    )
+
+
+def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
+    (three[0].parent / "stack.json").write_text(
+        json.dumps({"0": [["Torch.mm.0.forward"], ["File model.py, line 7, in forward, \n x @ w"]]})
+    )
+    (three[0].parent / "construct.json").write_text(json.dumps({"Torch.mm.0.forward": "Module.head.Linear.forward.0"}))
+    result = compare(*three)
+    result.stdout.fnmatch_lines(
+        [
+            "Torch.mm.0.forward is wrong",
+            "output.0 torch.float32 (4, 4): fail by default",
+            "*target: max 1.5, min -1, mean 0.25, norm 2",
+            "*golden: max 1, min -1, mean 0.25, norm 2",
+            "*differs by 0.333 of its scale; 0.00024 is allowed",
+            "*The error begins here: check the forward computation of this call.",
+            "*called in Module.head.Linear.forward.0",
+            "*File model.py, line 7, in forward, x @ w",
+            "Run this item alone: pytest --msprobe-compare=*::Torch.mm.0.forward --msprobe-golden *",
+        ]
+    )
+
+
+def test_the_command_of_a_failure_runs_that_item_alone(compare: Compare, three: tuple[Path, Path]) -> None:
+    result = compare(Path(f"{three[0]}::Torch.mm.0.forward"), three[1])
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *"])
+
+
+def test_workers_see_the_same_items(compare: Compare, three: tuple[Path, Path]) -> None:
+    result = compare(*three, "-n", "2", apart=True)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *"])
+
+
+def test_items_are_chosen_by_keyword_and_by_api(compare: Compare, three: tuple[Path, Path]) -> None:
+    compare(*three, "-k", "relu").assert_outcomes(passed=1, deselected=2)
+    compare(*three, "--msprobe-only", "mm,tanh").assert_outcomes(failed=2, deselected=1)
+    compare(*three, "-m", "forward and float32").assert_outcomes(passed=1, failed=2)
+
+
+def test_a_journal_is_written_and_resumed(compare: Compare, three: tuple[Path, Path], tmp_path: Path) -> None:
+    journal = str(tmp_path / "run.jsonl")
+    compare(*three, "--msprobe-journal", journal).assert_outcomes(passed=1, failed=2)
+    compare(*three, "--msprobe-resume", journal).assert_outcomes(deselected=3)
+    compare(*three, "--msprobe-resume", journal, "--msprobe-rerun=fail").assert_outcomes(failed=2, deselected=1)
+
+
+def test_a_journal_of_another_golden_run_is_refused(compare: Compare, three: tuple[Path, Path], tmp_path: Path) -> None:
+    journal = str(tmp_path / "run.jsonl")
+    compare(*three, "--msprobe-journal", journal)
+    three[1].write_text(three[1].read_text() + " ")
+    result = compare(*three, "--msprobe-resume", journal)
+    result.stderr.fnmatch_lines(["*was made from other dumps*"])
+
+
+def test_junit_holds_verdict_partner_and_cause(compare: Compare, three: tuple[Path, Path], tmp_path: Path) -> None:
+    compare(*three, f"--junitxml={tmp_path / 'report.xml'}")
+    text = (tmp_path / "report.xml").read_text()
+    assert text.count("<testcase") == text.count('name="msprobe.verdict"') == 3
+    assert 'name="msprobe.verdict" value="pass"' in text
+    assert 'name="msprobe.cause" value="inherited"' in text
+    assert 'name="msprobe.golden" value="Torch.mm.0.forward"' in text
+
+
+def test_calls_without_partner_are_visible_on_both_sides(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    both = {"Torch.relu.0.forward": call(tensor(4))}
+    target = both | {"Torch.mm.0.forward": call(tensor(4))}
+    golden = both | {"Torch.bmm.0.forward": call(tensor(4))}
+    result = compare(*runs.both(target, golden), "-v")
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*::Torch*bmm*forward?golden? SKIPPED*",
+            "*::Torch*mm*forward SKIPPED*",
+            "3 calls: 1 equal enough, 2 not compared",
+            "not compared 1: the target has no such call",
+            "not compared 1: the golden run has no such call",
+        ],
+        consecutive=False,
+    )
+
+
+def test_renamed_layers_are_named(compare: Compare, real_runs: Path) -> None:
+    folder = real_runs / "lstm-26.2.0-mix-statistics"
+    result = compare(folder / "rename" / "dump.json", folder / "base" / "dump.json")
+    result.assert_outcomes(passed=176)
+    result.stdout.fnmatch_lines(["no compared call differs", "*lm_head is head in the golden run"])
+
+
+def test_nothing_heavy_is_loaded_for_statistics(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
+    pytester.makeconftest(
+        """
+        import sys
+
+        def pytest_unconfigure():
+            print("loaded:", sorted({"torch", "numpy"} & set(sys.modules)))
+        """
+    )
+    words = ("--msprobe-compare", str(three[0]), "--msprobe-golden", str(three[1]), "-s")
+    pytester.runpytest_subprocess(*words).stdout.fnmatch_lines(["*loaded: ?]"])
+
+
+def test_steps_and_ranks_are_paired_by_their_numbers(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    for rank in (2, 9, 10):
+        records = {f"Torch.mm.{rank}.forward": call(tensor(rank))}
+        runs.write(f"golden/step0/rank{rank}", records)
+        wrong = {f"Torch.mm.{rank}.forward": call(tensor(rank), out=tensor(rank, at=7))}
+        runs.write(f"target/step0/rank{rank}", wrong if rank == 9 else records)
+    result = compare(runs.folder / "target", runs.folder / "golden")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "step 0, rank 9: first forward culprit: Torch.mm.9.forward *",
+            "wrong calls by rank and step:",
+            "*step0",
+            "*rank2 *ok",
+            "*rank9 *1",
+            "*rank10 *ok",
+        ]
+    )
+
+
+def test_a_rank_that_one_side_lacks_is_an_error(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    records = {"Torch.mm.0.forward": call(tensor(2))}
+    for folder in ("target/step0/rank0", "target/step0/rank1", "golden/step0/rank0"):
+        runs.write(folder, records)
+    result = compare(runs.folder / "target", runs.folder / "golden")
+    result.stderr.fnmatch_lines(["*rank1/dump.json: the golden run has no dump of step 0 and rank 1*"])
+
+
+def test_the_quick_question_has_one_answer(compare: Compare, three: tuple[Path, Path]) -> None:
+    compare(three[1], three[1], "--msprobe-compare-quick").assert_outcomes(passed=1)
+    result = compare(*three, "--msprobe-compare-quick")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["2 of 3 records differ, the first is Torch.mm.0.forward", "output.0: differs by 0.333*"]
+    )
+
+
+def test_a_policy_may_fail_calls_without_partner(
+    compare: Compare, runs: Any, call: Any, tensor: Any, tmp_path: Path
+) -> None:
+    both = {"Torch.relu.0.forward": call(tensor(4))}
+    policy = tmp_path / "strict.yaml"
+    policy.write_text(
+        "rule: msprobe-26\nlimits: {one_thousandth: [0.9, 0.1], cosine: [0.9, 0.1], norm_rel: [0.1, 0.5],"
+        " norm_growth: 10}\nunmatched: fail\n"
+    )
+    paths = runs.both(both | {"Torch.mm.0.forward": call(tensor(4))}, both)
+    compare(*paths, "--msprobe-policy", str(policy)).assert_outcomes(passed=1, failed=1)
+
+
+# Real tensors
+
+
+@pytest.fixture
+def tensors(real_runs: Path, tmp_path: Path) -> Iterator[Path]:
+    """Return a copy of two runs with their tensors."""
+    source = real_runs / "lstm-26.2.0-L1-tensor"
+    for name, run in (("target", "base"), ("golden", "base")):
+        shutil.copytree(source / run, tmp_path / name)
+    return tmp_path
+
+
+def dumps_below(folder: Path) -> tuple[Path, Path]:
+    return folder / "target" / "dump.json", folder / "golden" / "dump.json"
+
+
+def only(name: str) -> tuple[str, str]:
+    return "-k", name.replace(".", " and ")
+
+
+def test_equal_tensors_pass(compare: Compare, tensors: Path) -> None:
+    compare(*dumps_below(tensors)).assert_outcomes(passed=159)
+
+
+def test_a_missing_tensor_file_fails_its_call_and_names_the_file(compare: Compare, tensors: Path) -> None:
+    missing = tensors / "golden" / "dump_tensor_data" / "Torch.tanh.0.forward.output.0.pt"
+    missing.unlink()
+    result = compare(*dumps_below(tensors), "-k", "tanh and forward")
+    result.assert_outcomes(failed=1, deselected=158)
+    result.stdout.fnmatch_lines([f"*missing: {missing}*"])
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no tensor", b"\x80\x02."])
+def test_a_damaged_tensor_file_fails_its_call_and_names_the_file(
+    compare: Compare, tensors: Path, content: bytes
+) -> None:
+    damaged = tensors / "target" / "dump_tensor_data" / "Torch.tanh.0.forward.output.0.pt"
+    damaged.write_bytes(content)
+    result = compare(*dumps_below(tensors), "-k", "tanh and forward")
+    result.assert_outcomes(failed=1, deselected=158)
+    result.stdout.fnmatch_lines([f"*{damaged}: not a readable tensor file*"])
+
+
+def test_a_tensor_of_another_shape_than_recorded_fails_its_call(compare: Compare, tensors: Path) -> None:
+    path = tensors / "target" / "dump_tensor_data" / "Torch.tanh.0.forward.output.0.pt"
+    torch.save(torch.zeros(3), path)
+    result = compare(*dumps_below(tensors), "-k", "tanh and forward")
+    result.assert_outcomes(failed=1, deselected=158)
+    result.stdout.fnmatch_lines(["*belongs to another dump*"])
+
+
+def test_a_missing_tensor_folder_is_one_error(compare: Compare, tensors: Path) -> None:
+    shutil.rmtree(tensors / "golden" / "dump_tensor_data")
+    result = compare(*dumps_below(tensors))
+    result.stderr.fnmatch_lines(["*dump_tensor_data: no such folder; copy the recorded tensors beside dump.json"])
+
+
+# Wrong input
+
+
+def test_the_golden_run_must_be_named(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
+    result = pytester.runpytest_inprocess("--msprobe-compare", str(three[0]))
+    result.stderr.fnmatch_lines(["*give --msprobe-golden PATH as well"])
+
+
+def test_the_target_must_be_named(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
+    result = pytester.runpytest_inprocess("--msprobe-golden", str(three[0]))
+    result.stderr.fnmatch_lines(["*--msprobe-golden is for comparing two runs: give --msprobe-compare PATH"])
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_missing_side_is_an_error(compare: Compare, three: tuple[Path, Path], side: int) -> None:
+    paths = list(three)
+    paths[side] = three[0].parent / "none.json"
+    result = compare(*paths)
+    result.stderr.fnmatch_lines(["*none.json*no such file*"])
+
+
+@pytest.mark.parametrize(
+    ("top", "problem"),
+    [
+        ({"task": "tensor"}, "*task statistics, but *has task tensor; record both with the same task"),
+        ({"level": "mix"}, "*level L1, but *has level mix; record both at the same level"),
+    ],
+)
+def test_other_tasks_and_levels_are_refused(
+    compare: Compare, runs: Any, three: tuple[Path, Path], call: Any, tensor: Any, top: Any, problem: str
+) -> None:
+    golden = runs.write("golden", {"Torch.mm.0.forward": call(tensor(2))}, **top)
+    compare(three[0], golden).stderr.fnmatch_lines([problem])
+
+
+def test_checksums_on_one_side_alone_are_refused(
+    compare: Compare, runs: Any, three: tuple[Path, Path], call: Any, tensor: Any
+) -> None:
+    golden = runs.write("golden", {"Torch.mm.0.forward": call(tensor(2, md5="0a"))})
+    compare(three[0], golden).stderr.fnmatch_lines(["*recorded with checksums*without; record both the same way"])
+
+
+def test_structure_alone_cannot_be_compared(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    records = {"Torch.mm.0.forward": call(tensor(2))}
+    compare(*runs.both(records, records, task="structure")).stderr.fnmatch_lines(["*records no values*"])
+
+
+def test_another_model_is_one_error(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    paths = runs.both({"Torch.mm.0.forward": call(tensor(2))}, {"Torch.relu.0.forward": call(tensor(2))})
+    compare(*paths).stderr.fnmatch_lines(["*none of its 1 records matches one of *are these runs of one model?*"])
+
+
+def test_a_malformed_record_fails_alone(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    good = {"Torch.relu.0.forward": call(tensor(2)), "Torch.mm.0.forward": call(tensor(2))}
+    bad = good | {"Torch.mm.0.forward": call(tensor(2, shape="wide"))}
+    result = compare(*runs.both(bad, good))
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(['*data?"Torch.mm.0.forward"?.input.0.shape: expected an array of sizes'])
+
+
+def test_a_damaged_construct_file_is_one_error(compare: Compare, three: tuple[Path, Path]) -> None:
+    (three[0].parent / "construct.json").write_text("{")
+    compare(*three).stderr.fnmatch_lines(["*construct.json: damaged*"])
+
+
+# Data mapping
+
+
+def test_a_mapping_pairs_values_of_other_names(
+    compare: Compare, runs: Any, call: Any, tensor: Any, tmp_path: Path
+) -> None:
+    target = {"Torch.mine.0.forward": call(tensor(2), tensor(3))}
+    golden = {"Torch.theirs.0.forward": call(tensor(3), tensor(2))}
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text(
+        "Torch.mine.0.forward.input.0: Torch.theirs.0.forward.input.1\n"
+        "Torch.mine.0.forward.input.1: Torch.theirs.0.forward.input.0\n"
+        "Torch.mine.0.forward.output.0: Torch.theirs.0.forward.input.1\n"
+    )
+    result = compare(*runs.both(target, golden), "--msprobe-data-mapping", str(mapping))
+    # The golden output alone is left over.
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*only the golden run has it*", "*matched by mapping*"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Torch.none.0.forward.input.0: Torch.mm.0.forward.input.0", "*no record of the target has the value*none*"),
+        ("Torch.mm.0.forward.input.0: Torch.none.0.forward.input.0", "*no record of the golden has the value*none*"),
+        ("[1, 2]", "*not a data mapping*"),
+        ("a: [", "*cannot be read as YAML*"),
+    ],
+)
+def test_a_wrong_mapping_is_one_error(
+    compare: Compare, three: tuple[Path, Path], tmp_path: Path, text: str, problem: str
+) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text(text)
+    result = compare(*three, "--msprobe-data-mapping", str(mapping))
+    result.stderr.fnmatch_lines([problem])

@@ -1,0 +1,188 @@
+"""The page of a comparison, looked at in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.compare.reports.html import write_html
+from pytest_msprobe.compare.rows import ComparedCall, Row, Value
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(
+    BROWSER is None or shutil.which("chromedriver") is None, reason="needs chromium and chromedriver"
+)
+
+FLAGS = """--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --window-size=1500,900"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in FLAGS.split():
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+def call(place: int, outcome: Any = "pass", record: str | None = None, **fields: Any) -> ComparedCall:
+    name = record or f"Functional.linear.{place}.forward"
+    error = fields.pop("error", 1e-8)
+    fields = {"cause": "", "module": f"Module.model.layers.{place % 3}.mlp.Linear.forward.0", "reason": ""} | fields
+
+    def row(group: Any, outcome: Any) -> Row:
+        value = Value(f"{name}.{group}.0", "torch.Tensor", "torch.float32", (2, 3), False, (1.0, -1.0, 0.5, 2.0))
+        counts = (4, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0)
+        metrics = {"scaled_error": error, "cosine": 0.5}
+        return Row(group, f"{group}.0", value, value, outcome, metrics, histogram=counts)
+
+    rows = (row("input", "pass"), row("output", outcome))
+    return ComparedCall(
+        name,
+        fields.pop("pair", 0),
+        place,
+        "tensor",
+        name,
+        name,
+        "name",
+        outcome,
+        stack=("File a.py",),
+        rows=rows,
+        **fields,
+    )
+
+
+@pytest.fixture
+def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Write a page, open it, and return the browser."""
+
+    def open_page(calls: list[ComparedCall], pairs: tuple[str, ...] = ("step0 rank0",)) -> Any:
+        write_html(
+            tmp_path / "page.html", calls, title="target against golden", about="policy default", pairs=list(pairs)
+        )
+        browser.get_log("browser")
+        browser.get((tmp_path / "page.html").as_uri())
+        return browser
+
+    return open_page
+
+
+def texts(browser: Any, selector: str) -> list[str]:
+    # In one script: rows are drawn anew as the table scrolls.
+    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText.trim())"
+    found: list[str] = browser.execute_script(script, selector)
+    return found
+
+
+def names(browser: Any) -> list[str]:
+    return texts(browser, "#body tr:not(.gap) td:nth-child(2)")
+
+
+def click(browser: Any, script: str) -> None:
+    browser.execute_script(f"({script}).click()")
+
+
+def until(browser: Any, condition: Callable[[], bool]) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    WebDriverWait(browser, 10).until(lambda _: condition())
+
+
+def test_the_page_opens_without_errors_and_shows_every_value(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit")])
+    assert texts(browser, "h1") == ["target against golden"]
+    assert names(browser) == [
+        f"Functional.linear.{place}.forward.{group}.0" for place in (0, 1) for group in ("input", "output")
+    ]
+    assert browser.get_log("browser") == []
+
+
+def test_the_first_culprit_is_named_and_leads_to_its_row(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit", reason="the forward computation differs")])
+    assert texts(browser, "#culprits button") == ["first culprit: Functional.linear.1.forward"]
+    click(browser, "document.querySelector('#culprits button')")
+    assert texts(browser, "#details h2") == ["Functional.linear.1.forward.output.0"]
+    assert "the forward computation differs" in texts(browser, "#details pre")
+
+
+def test_searching_leaves_what_holds_every_word(look: Callable[..., Any]) -> None:
+    browser = look([call(place) for place in range(30)])
+    browser.find_element("id", "search").send_keys("linear.7. OUTPUT")
+    until(browser, lambda: names(browser) == ["Functional.linear.7.forward.output.0"])
+    assert texts(browser, "#count") == ["1 of 60 values"]
+
+
+def test_a_column_sorts_down_then_up_then_not(look: Callable[..., Any]) -> None:
+    browser = look([call(0, error=1e-3), call(1, error=float("inf")), call(2, error=1e-5)])
+    header = "[...document.querySelectorAll('th')].find((one) => one.textContent.startsWith('scaled_error'))"
+    orders = []
+    for _ in range(3):
+        click(browser, header)
+        orders.append([name.split(".")[2] for name in names(browser)][::2])
+    assert orders == [["1", "0", "2"], ["2", "0", "1"], ["0", "1", "2"]]
+
+
+def test_a_module_shows_what_ran_in_it_and_the_worst_of_it(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail"), call(2)])
+    assert "model (1 of 3)" in texts(browser, "#tree summary span")[1]
+    click(
+        browser, "[...document.querySelectorAll('#tree summary span')].find((one) => one.textContent === '1 (1 of 1)')"
+    )
+    assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
+    assert browser.find_elements("css selector", "#tree .dot.fail")
+
+
+def test_an_outcome_can_be_left_out(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail")])
+    click(browser, "document.querySelector('#outcomes .pass')")
+    assert names(browser) == ["Functional.linear.1.forward.output.0"]
+
+
+def test_the_details_show_a_histogram(look: Callable[..., Any]) -> None:
+    browser = look([call(0)])
+    click(browser, "document.querySelector('#body tr:not(.gap)')")
+    assert len(browser.find_elements("css selector", "#details svg rect")) == 12
+
+
+def test_the_plot_is_drawn(look: Callable[..., Any]) -> None:
+    browser = look([call(place, error=10.0**-place) for place in range(6)])
+    colours = browser.execute_script(
+        "const c = document.getElementById('plot');"
+        "return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    )
+    assert colours > 5
+
+
+def test_ranks_are_chosen(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, pair=1)], pairs=("rank0", "rank1"))
+    browser.execute_script(
+        "const one = document.getElementById('pair'); one.value = '1'; one.dispatchEvent(new Event('change'))"
+    )
+    assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>", "<!--"]
+)
+def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
+    browser = look([call(0, record=name, module=name, reason=name)])
+    assert browser.title == "target against golden"
+    assert names(browser)[0] == f"{name}.input.0"
+    assert browser.get_log("browser") == []
+
+
+def test_fifty_thousand_values_can_be_scrolled_through(look: Callable[..., Any]) -> None:
+    browser = look([call(place) for place in range(25_000)])
+    assert len(browser.find_elements("css selector", "#body tr")) < 100
+    browser.execute_script("document.getElementById('scroller').scrollTop = 1e9")
+    until(browser, lambda: "Functional.linear.24999.forward.output.0" in names(browser))
