@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-# Sums of a few thousand terms round to this many unit roundoffs of their largest term.
+# Sums of a few thousand terms round to this many unit roundoffs of their largest term. Half precision is summed in a
+# wider dtype, so that only the terms and the result are rounded to it.
 _ROUNDINGS = 64.0
+_HALF_ROUNDINGS = 4.0
 
 
 def cancelled(golden: Mapping[str, torch.Tensor], arriving: Iterable[torch.Tensor]) -> dict[str, float]:
     """Return the paths of golden gradients that are rounding alone, each with the greatest arriving gradient.
 
-    Such a gradient is, throughout, below ``_ROUNDINGS`` unit roundoffs of its own dtype times that gradient, so that
-    nothing is known of it but that it is zero: no error relative to it has a meaning.
+    Such a gradient is, throughout, below some unit roundoffs of its own dtype times that gradient, so that nothing is
+    known of it but that it is zero: no error relative to it has a meaning.
     """
     scale = max((float(gradient.abs().max()) for gradient in arriving if gradient.numel()), default=0.0)
     return {
@@ -35,4 +37,5 @@ def without_rounding(gradients: Mapping[str, torch.Tensor], paths: Mapping[str, 
 
 
 def _bound(gradient: torch.Tensor, scale: float) -> float:
-    return _ROUNDINGS * torch.finfo(gradient.dtype).eps / 2 * scale
+    roundings = _HALF_ROUNDINGS if gradient.dtype.itemsize < 4 else _ROUNDINGS
+    return roundings * torch.finfo(gradient.dtype).eps / 2 * scale
