@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured, Value
@@ -43,25 +43,41 @@ def pair_values(ours: list[Placed], theirs: list[Placed]) -> list[tuple[Placed |
 
 
 def compare_values(
-    target: Dump, ours: str, golden: Dump, theirs: str, mode: DataMode, named: Mapping[str, Placed | None]
+    target: Dump,
+    ours: str,
+    golden: Dump,
+    theirs: str,
+    mode: DataMode,
+    named: Mapping[str, Placed | None],
+    dropped: Collection[str] = (),
 ) -> list[Row]:
     """Measure the values of two records side by side; outcomes are left to a policy.
 
-    ``named`` gives the golden values that a user named for values of the target, by full name; None for none. Raises
-    RecordError where a record is malformed.
+    ``named`` gives the golden values that a user named for values of the target, by full name, None for none;
+    ``dropped`` are golden values, by full name, that a user left out. Raises RecordError where a record is malformed.
     """
     mine, other = read_values(target, ours), read_values(golden, theirs)
-    if not named:
-        pairs = pair_values(mine, other)
-    else:
-        chosen = [placed for placed in mine if placed[2].name in named]
-        used = {value[2].name for name in named if (value := named[name]) is not None}
-        rest = [placed for placed in mine if placed[2].name not in named]
-        pairs = [
-            *((placed, named[placed[2].name]) for placed in chosen),
-            *pair_values(rest, [placed for placed in other if placed[2].name not in used]),
-        ]
-    return [_row(a, b, target, golden, mode) for a, b in pairs]
+    if not named and not dropped:
+        return [_row(a, b, target, golden, mode) for a, b in pair_values(mine, other)]
+    used = {value[2].name for value in named.values() if value is not None} | {*dropped}
+    rest = [placed for placed in mine if placed[2].name not in named]
+    rows = [
+        _row(placed, found, target, golden, mode) if (found := named[placed[2].name]) else _left_out(placed, None)
+        for placed in mine
+        if placed[2].name in named
+    ]
+    rows += [
+        _row(a, b, target, golden, mode)
+        for a, b in pair_values(rest, [placed for placed in other if placed[2].name not in used])
+    ]
+    rows += [_left_out(None, placed) for placed in other if placed[2].name in dropped]
+    return sorted(rows, key=lambda row: _ORDER[row.group])
+
+
+def _left_out(ours: Placed | None, theirs: Placed | None) -> Row:
+    group, place, _ = ours or theirs  # type: ignore[misc]
+    message = "it has no partner, by a mapping or because the frameworks differ"
+    return Row(group, place, ours and ours[2], theirs and theirs[2], "skip", {}, "left out", (message,))
 
 
 def _row(a: Placed | None, b: Placed | None, target: Dump, golden: Dump, mode: DataMode) -> Row:

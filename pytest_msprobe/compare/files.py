@@ -45,5 +45,7 @@ def _scaled(error: float, scale: float) -> float:
 def load(value: Value | None, dump: Dump) -> torch.Tensor:
     """Return a recorded tensor. Raises Skip where its file is missing, DumpError where it is unusable."""
     assert value is not None
-    element = TensorElement(type=value.type, dtype=value.dtype, shape=value.shape, data_name=value.data_name)
+    # MindSpore writes Float32 for torch.float32.
+    dtype = f"torch.{value.dtype.rpartition('.')[2].lower()}"
+    element = TensorElement(type=value.type, dtype=dtype, shape=value.shape, data_name=value.data_name)
     return load_tensor(element, dump.tensor_folder)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
+
+from pytest_msprobe.compare.across.documents import read_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from msprobe_hooks.reader import Dump
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EXAMPLE = "Mint.add.0.forward.input.0: Torch.add.0.forward.input.0"
 #: What a file says in place of a golden name where a value has no twin.
 NOTHING = "N/A"
 
@@ -21,17 +22,10 @@ NOTHING = "N/A"
 def read_mapping(path: Path) -> dict[str, str]:
     """Read a YAML mapping of full value names, the target's to the golden run's or ``N/A``.
 
-    Raises pytest.UsageError where it is none.
+    Raises pytest.UsageError that names file, line and remedy.
     """
-    try:
-        table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise pytest.UsageError(f"{path}: cannot be read as YAML: {error}") from None
-    if not isinstance(table, dict) or not all(isinstance(x, str) for pair in table.items() for x in pair):
-        raise pytest.UsageError(
-            f"{path}: not a data mapping; it maps names such as Torch.add.0.forward.input.0 to names, one a line"
-        )
-    return table
+    entries = read_document(path, _EXAMPLE).items(f"not a data mapping; it maps names of values, as in  {_EXAMPLE}")
+    return {name: value.text("the name of a golden value, or N/A") for name, _, value in entries}
 
 
 def record_of(name: str, dump: Dump) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.names import is_module_name, shared_name
 from pytest_msprobe.compare.alignment import align
+from pytest_msprobe.compare.renaming import module_path, place_of, same_sequence, shape_of_module, shortest_renaming
 from pytest_msprobe.compare.reordering import swap_reordered
 from pytest_msprobe.compare.rows import Partner
 from pytest_msprobe.compare.structure import Surroundings, forward_twin, signature
@@ -44,12 +45,17 @@ class Rules:
     """How calls are matched.
 
     ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
-    ``translate`` turns a target record's name into what the golden run calls it.
+    ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs
+    are of two frameworks, whose layers and functions of one name have other classes and types, and whose calls count
+    apart. ``forced_only``: a call finds its partner among the forced ones or in its module, not by its number.
     """
 
     fuzzy: bool = False
     forced: dict[str, str] = field(default_factory=dict)
     translate: Callable[[str], str] = str
+    translate_golden: Callable[[str], str] = str
+    across: bool = False
+    forced_only: bool = False
 
 
 def match_records(target: Dump, golden: Dump, rules: Rules = Rules()) -> Matching:
@@ -76,24 +82,24 @@ class _Matcher:
                 self._pair(ours, theirs, "mapping")
         self._match_modules()
         if self._knows_modules():
-            renamed = {ours: theirs for ours, (theirs, _) in self._partners.items() if is_module_name(ours)}
-            self._join(
-                _forward_apis,
-                lambda name: _inside(self._ours, name, self._rules.translate(name), renamed),
-                lambda name: _inside(self._theirs, name, name, {}),
-                "name",
-            )
+            self._join_inside(api_of, "name")
+            if self._rules.across:
+                self._join_inside(_leaf, "fuzzy")
         if self._rules.fuzzy:
             self._align()
-        else:
+        elif not self._rules.forced_only:
             self._join_numbers()
+            if self._rules.across and not self._knows_modules():
+                self._join_leaves()
         for record, other in swap_reordered(self._target, self._golden, self._unplaced()).items():
             self._partners[record] = (other, "values")
         self._follow_forward()
         if self._recomputes:
             # A gradient belongs to the recomputed call on one side and to the first one on the other.
-            self._join(_backward_apis, lambda name: api_of(self._rules.translate(name)), api_of, "fuzzy")
-        self._join(lambda name: True, lambda name: shared_record(self._rules.translate(name)), shared_record, "name")
+            self._join(_backward_apis, self._api_of_ours, self._api_of_theirs, "fuzzy")
+        if not (self._rules.forced_only or self._rules.across):
+            translate = self._rules.translate
+            self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
 
     def _pair(self, ours: str, theirs: str, partner: Partner) -> None:
         if ours not in self._partners and theirs not in self._taken:
@@ -128,24 +134,66 @@ class _Matcher:
         return pairs
 
     def _join_numbers(self) -> None:
-        ours = _numbers(self._target, self._rules.translate, self._recomputes)
-        theirs = _numbers(self._golden, str, self._recomputes)
-        self._join(_forward_apis, ours.__getitem__, theirs.__getitem__, "name")
+        counted = self._recomputes or self._rules.across
+        names: Iterable[str] = self._target.records
+        others: Iterable[str] = self._golden.records
+        if self._rules.across:
+            # Where modules tell a call's partner, they told it.
+            names, others = self._left(_forward_apis)
+            if self._knows_modules():
+                partners, taken = {None, *self._partners}, {None, *self._taken}
+                names = [name for name in names if self._ours.parents.get(name) not in partners]
+                others = [name for name in others if self._theirs.parents.get(name) not in taken]
+        ours = _numbers(self._target, names, self._rules.translate, counted)
+        theirs = _numbers(self._golden, others, self._rules.translate_golden, counted)
+        self._join(_forward_apis, ours.get, theirs.get, "name")
+
+    def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
+        """Pair the n-th call of an API in a module with the n-th in its partner."""
+        renamed = {ours: theirs for ours, (theirs, _) in self._partners.items() if is_module_name(ours)}
+        top = "" if self._rules.across else None
+
+        def ours_key(name: str) -> Hashable:
+            parent = self._ours.parents.get(name) or top
+            return None if parent is None else (renamed.get(parent, parent), api(self._rules.translate(name)))
+
+        def theirs_key(name: str) -> Hashable:
+            parent = self._theirs.parents.get(name) or top
+            return None if parent is None else (parent, api(self._rules.translate_golden(name)))
+
+        self._join(_forward_apis, ours_key, theirs_key, partner)
+
+    def _join_leaves(self) -> None:
+        """Pair what is left by the last word of its API, where both runs have as many."""
+        translate, translate_golden = self._rules.translate, self._rules.translate_golden
+        ours, theirs = self._left(_forward_apis)
+        keys = (lambda name: _leaf(translate(name))), (lambda name: _leaf(translate_golden(name)))
+        for name, other in same_sequence(ours, theirs, *keys):
+            self._pair(name, other, "fuzzy")
+
+    def _api_of_ours(self, name: str) -> str:
+        return api_of(self._rules.translate(name))
+
+    def _api_of_theirs(self, name: str) -> str:
+        return api_of(self._rules.translate_golden(name))
 
     @cached_property
     def _recomputes(self) -> bool:
         return any(_is_recomputed(dump, name) for dump in (self._target, self._golden) for name in dump.records)
 
     def _match_modules(self) -> None:
-        self._join(is_module_name, self._rules.translate, str, "name")
+        self._join(is_module_name, self._rules.translate, self._rules.translate_golden, "name")
+        if self._rules.across:
+            # One attribute, whatever the class: nn.Dense here is nn.Linear there.
+            self._join(is_module_name, place_of, place_of, "structure")
         # The rest are renamed layers, if as many of one class and structure are left over on both sides.
         ours, theirs = self._left(lambda name: is_module_name(name) and ".forward." in name)
         if not ours or not theirs:
             return
-        key, other_key = _shape_of_module(self._target), _shape_of_module(self._golden)
-        for name, other in _same_sequence(ours, theirs, key, other_key):
+        key, other_key = shape_of_module(self._target), shape_of_module(self._golden)
+        for name, other in same_sequence(ours, theirs, key, other_key):
             self._pair(name, other, "structure")
-            self.renamed |= _shortest_renaming(_module_path(name), _module_path(other))
+            self.renamed |= shortest_renaming(module_path(name), module_path(other))
         self._follow_forward("structure")
 
     def _knows_modules(self) -> bool:
@@ -153,8 +201,8 @@ class _Matcher:
 
     def _align(self) -> None:
         ours, theirs = self._left(_forward_apis)
-        ours_key = [(api_of(self._rules.translate(name)), signature(self._target, name)) for name in ours]
-        theirs_key = [(api_of(name), signature(self._golden, name)) for name in theirs]
+        ours_key = [(self._api_of_ours(name), signature(self._target, name)) for name in ours]
+        theirs_key = [(self._api_of_theirs(name), signature(self._golden, name)) for name in theirs]
         for i, j in align(ours_key, theirs_key):
             self._pair(ours[i], theirs[j], "fuzzy")
 
@@ -203,6 +251,11 @@ def api_of(name: str) -> str:
     return f"{shared_name(head.rpartition('.')[0])}.{direction}"
 
 
+def _leaf(name: str) -> Hashable:
+    """Return the last word of an API and its direction: a function of one framework is a method of the other."""
+    return tuple(api_of(name).split(".")[-2:])
+
+
 def shared_record(name: str) -> str:
     """Return a record's name with the spelling of its API that all spellings share."""
     head, _, direction = name.rpartition(".")
@@ -222,19 +275,16 @@ def _direction(name: str) -> tuple[str, str]:
     return forward_twin(name), "parameters_grad" if ".parameters_grad." in name else "backward"
 
 
-def _inside(surroundings: Surroundings, name: str, translated: str, renamed: dict[str, str]) -> Hashable:
-    """Return the module and the API: the n-th call of an API in a module meets the n-th in its partner."""
-    parent = surroundings.parents.get(name)
-    return None if parent is None else (renamed.get(parent, parent), api_of(translated))
+def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], counted: bool) -> dict[str, Hashable]:
+    """Give each forward call its number; ``counted``, not as recorded.
 
-
-def _numbers(dump: Dump, translate: Callable[[str], str], recomputes: bool) -> dict[str, Hashable]:
-    """Give each forward call its number; where calls are recomputed, which shifts the others, they count apart."""
+    Recomputed calls shift the numbers of the others, so they count apart; several APIs may share a translated name.
+    """
     numbers: dict[str, Hashable] = {}
     counts: dict[tuple[str, bool], int] = defaultdict(int)
-    for name in filter(_forward_apis, dump.records):
+    for name in filter(_forward_apis, names):
         key = shared_record(translate(name))
-        if not recomputes:
+        if not counted:
             numbers[name] = key
             continue
         again = _is_recomputed(dump, name)
@@ -247,35 +297,3 @@ def _numbers(dump: Dump, translate: Callable[[str], str], recomputes: bool) -> d
 def _is_recomputed(dump: Dump, name: str) -> bool:
     raw = bytes(dump.records[name])
     return b'"is_recompute": true' in raw or b'"is_recompute":true' in raw
-
-
-def _module_path(record: str) -> str:
-    """Return the attribute path in a module's forward record, ``Module.{path}.{Class}.forward.{call}``."""
-    return ".".join(record.split(".")[1:-3])
-
-
-def _shape_of_module(dump: Dump) -> Callable[[str], Hashable]:
-    return lambda name: (tuple(name.split(".")[-3:]), signature(dump, name))
-
-
-def _same_sequence(
-    ours: list[str], theirs: list[str], ours_key: Callable[[str], Hashable], theirs_key: Callable[[str], Hashable]
-) -> Iterable[tuple[str, str]]:
-    """Pair the n-th of a key with the n-th, for keys that occur as often on both sides."""
-    groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    for name in ours:
-        groups[ours_key(name)][0].append(name)
-    for name in theirs:
-        groups[theirs_key(name)][1].append(name)
-    for mine, other in groups.values():
-        if len(mine) == len(other):
-            yield from zip(mine, other, strict=True)
-
-
-def _shortest_renaming(ours: str, theirs: str) -> dict[str, str]:
-    """Return what was renamed, without what both paths end in: ``h.1.mlp.act`` and ``h.1.ffn.act`` say mlp and ffn."""
-    mine, other = ours.split("."), theirs.split(".")
-    while len(mine) > 1 and len(other) > 1 and mine[-1] == other[-1]:
-        mine.pop()
-        other.pop()
-    return {".".join(mine): ".".join(other)} if mine != other else {}

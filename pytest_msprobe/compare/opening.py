@@ -11,6 +11,7 @@ import pytest
 
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.reader import Dump, find_dumps, read_dump
+from pytest_msprobe.compare.across.translation import read_mappings, translation, without_effect
 from pytest_msprobe.compare.mapping import read_mapping, require_known
 from pytest_msprobe.compare.pairs import Pair
 
@@ -30,6 +31,7 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     partners = _partners(list(dumps), golden)
     opened = {path: read_dump(path) for path in dict.fromkeys(partners.values())}
     mapping: dict[str, str] = {}
+    mappings = read_mappings(options.across)
     if options.mapping is not None:
         mapping = read_mapping(options.mapping)
         require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
@@ -42,12 +44,16 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
             fuzzy=options.fuzzy,
             histograms=options.html is not None,
             mapping=mapping,
+            translation=translation(dump, opened[partners[path]], mappings, options.across),
             place=_place(path),
         )
         for index, (path, dump) in enumerate(dumps.items())
     }
     for pair in pairs.values():
         _require_same_model(pair)
+    unused = without_effect(mappings, [*dumps.values(), *opened.values()])
+    for pair in pairs.values():
+        pair.unused_mappings = unused
     return pairs
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_msprobe.compare.across import options as across
+from pytest_msprobe.compare.across.options import AcrossOptions
 from pytest_msprobe.containment.journal import fingerprint
 
 
@@ -26,12 +28,14 @@ class CompareOptions:
     quick: bool
     xlsx: Path | None = None
     html: Path | None = None
+    across: AcrossOptions = field(default_factory=AcrossOptions)
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
         words = ["--msprobe-golden", str(self.golden)]
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
-        return [*words, "--msprobe-data-mapping", str(self.mapping)] if self.mapping else words
+        words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
+        return words + self.across.words()
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
@@ -39,6 +43,7 @@ class CompareOptions:
             "fuzzy": str(self.fuzzy),
             "data_mapping": fingerprint(self.mapping) if self.mapping else "none",
             "quick": str(self.quick),
+            **self.across.settings(),
         }
 
 
@@ -61,6 +66,7 @@ def add_options(group: Any) -> None:
     add(
         "--msprobe-compare-quick", action="store_true", help="only tell whether the runs are equal, and where not first"
     )
+    across.add_options(group)
     add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
     add("--msprobe-html", metavar="FILE", help="write the comparison as one page to look at")
 
@@ -88,6 +94,7 @@ def read_options(config: pytest.Config, is_comparing: bool) -> CompareOptions | 
         quick=bool(config.getoption("msprobe_compare_quick")),
         xlsx=_report(config, "xlsx", "a folder"),
         html=_report(config, "html", "a file"),
+        across=across.read_options(config),
     )
 
 
@@ -104,7 +111,7 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
 
 
 def _refuse_without_target(config: pytest.Config) -> None:
-    for name in ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html"):
-        if config.getoption(f"msprobe_{name}"):
-            flag = f"--msprobe-{name.replace('_', '-')}"
-            raise pytest.UsageError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")
+    own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
+    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
+        flag = f"--msprobe-{name.replace('_', '-')}"
+        raise pytest.UsageError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

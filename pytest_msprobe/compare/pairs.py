@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.errors import DumpError
+from msprobe_hooks.errors import DumpError, RecordError
+from msprobe_hooks.names import is_module_name
+from msprobe_hooks.schema import record_path
+from pytest_msprobe.compare.across.translation import Translation
+from pytest_msprobe.compare.across.values import across_frameworks, named_values, paired_gradients, renamed_parameters
 from pytest_msprobe.compare.calls import cause_of, compare_values, outcome_of
-from pytest_msprobe.compare.mapping import NOTHING, record_of
+from pytest_msprobe.compare.mapping import record_of
 from pytest_msprobe.compare.matching import Match, Matching, Rules, match_records
 from pytest_msprobe.compare.rows import Cause, ComparedCall, DataMode, Row
 from pytest_msprobe.compare.structure import Surroundings
@@ -36,6 +40,7 @@ class Pair:
         fuzzy: bool = False,
         histograms: bool = False,
         mapping: Mapping[str, str] | None = None,
+        translation: Translation | None = None,
         place: tuple[int | None, int | None] = (None, None),
     ) -> None:
         self.index = index
@@ -46,6 +51,8 @@ class Pair:
         self._fuzzy = fuzzy
         self._histograms = histograms
         self._mapping = mapping or {}
+        self.translation = translation or Translation()
+        self.unused_mappings: list[str] = []
         self._surroundings = Surroundings(target.path.parent)
         self._first: dict[bool, int | None] = {}
 
@@ -62,7 +69,16 @@ class Pair:
             ours, theirs = record_of(name, self.target), record_of(other, self.golden)
             if ours and theirs:
                 forced.setdefault(ours, theirs)
-        return match_records(self.target, self.golden, Rules(fuzzy=self._fuzzy, forced=forced))
+        names = self.translation
+        rules = Rules(
+            fuzzy=self._fuzzy,
+            forced=forced | {ours: theirs for ours, theirs in names.forced.items() if ours not in forced},
+            translate=names.target,
+            translate_golden=names.golden,
+            across=names.across,
+            forced_only=names.layered,
+        )
+        return match_records(self.target, self.golden, rules)
 
     @cached_property
     def orders(self) -> dict[str, int]:
@@ -111,17 +127,64 @@ class Pair:
         return call if outcome in ("pass", "skip") else replace(call, cause=self._cause(call))
 
     def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
-        rows = compare_values(self.target, ours, self.golden, theirs, mode, self._golden_values(ours))
-        api = ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]
-        return self.policy.rule.judge(api.rpartition(".")[0].rpartition(".")[2], mode, rows)
+        named, dropped = self._partners_of_values(ours, theirs)
+        rows = compare_values(self.target, ours, self.golden, theirs, mode, named, dropped)
+        api = (ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]).rpartition(".")[0].rpartition(".")[2]
+        if not self.translation.across:
+            return self._judged_rows(api, mode, rows)
+        spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(ours)) for row in rows])
+        return [
+            replace(row, target=recorded.target, golden=recorded.golden)
+            for row, recorded in zip(spared, rows, strict=True)
+        ]
 
-    def _golden_values(self, record: str) -> dict[str, Placed | None]:
+    def _judged_rows(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        counted = [row for row in rows if row.unmeasured != "left out"]
+        judged = self.policy.rule.judge(api, mode, counted)
+        if len(counted) == len(rows):
+            return judged
+        following = iter(judged)
+        return [row if row.unmeasured == "left out" else next(following) for row in rows]
+
+    def _partners_of_values(self, ours: str, theirs: str) -> tuple[dict[str, Placed | None], frozenset[str]]:
+        """Return the golden value of each value that has another place there, and golden values left out."""
+        pair = self.translation.pair_of(ours, theirs)
+        if pair is None and not self.translation.across and ours not in self._named:
+            return {}, frozenset()
+        mine, other = read_values(self.target, ours), read_values(self.golden, theirs)
+        named, dropped = self._golden_values(ours, mine, other)
+        if not self.translation.across:
+            return named, dropped
+        found = renamed_parameters(mine, other) if is_module_name(ours) else {}
+        more: tuple[dict[str, Placed | None], frozenset[str]] = {}, frozenset()
+        if pair is not None:
+            is_reversed = self.translation.reversed
+            more = named_values(pair, mine, other, is_forward=is_forward(ours), is_reversed=is_reversed)
+        elif not is_forward(ours) and not named:
+            more = paired_gradients(mine, other)
+        return found | more[0] | named, dropped | more[1]
+
+    def _golden_values(
+        self, record: str, mine: list[Placed], other: list[Placed]
+    ) -> tuple[dict[str, Placed | None], frozenset[str]]:
+        """Return what the data mapping gives to the values of a record, and the golden values that it leaves out.
+
+        What it says has no twin is None; the golden value in the same place then has none either, if no other does.
+        """
         found: dict[str, Placed | None] = {}
-        for name, other in self._named.get(record, {}).items():
-            home = None if other == NOTHING else record_of(other, self.golden)
-            values = read_values(self.golden, home) if home else []
-            found[name] = next((placed for placed in values if placed[2].name == other), None)
-        return found
+        own = {placed[2].name: placed[:2] for placed in mine}
+        values: dict[str, dict[str, Placed]] = {}
+        for name, twin in self._named.get(record, {}).items():
+            home = record_of(twin, self.golden) or ""
+            if home and home not in values:
+                values[home] = {placed[2].name: placed for placed in read_values(self.golden, home)}
+            found[name] = values[home].get(twin) if home else None
+            if name not in own or (home and found[name] is None):
+                wrong, where = (name, record) if name not in own else (twin, home)
+                raise RecordError(record_path(where), f"has no value {wrong}; correct its line in the data mapping")
+        used = {placed[2].name for placed in found.values() if placed is not None}
+        places = {own[name] for name, placed in found.items() if placed is None}
+        return found, frozenset(x[2].name for x in other if x[:2] in places and x[2].name not in used)
 
     def _lonely(self, record: str, order: int, match: Match) -> ComparedCall:
         dump, name = (self.target, match.target) if match.target else (self.golden, match.golden)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -43,6 +43,9 @@ class CompareReports:
             self._tables(self._csv, "csv")
         if self._options.xlsx is not None:
             self._tables(self._options.xlsx, "xlsx")
+        folder = self._csv or self._options.xlsx
+        if folder is not None:
+            self._mappings(folder)
         if self._options.html is not None:
             self._write(self._options.html, self._page)
 
@@ -52,11 +55,8 @@ class CompareReports:
             terminalreporter.line(line)
 
     def _tables(self, folder: Path, kind: str) -> None:
-        time = f"{datetime.now():%Y%m%d%H%M%S}"
-        for index, calls in groupby(self._calls, key=lambda call: call.pair):
-            pair = next(pair for pair in self._pairs if pair.index == index)
-            place = folder / f"step{pair.step}" if self._has_steps else folder
-            path = place / f"compare_result{_suffix(pair)}_{time}.{kind}"
+        for pair, calls in self._by_pair():
+            path = self._folder(folder, pair) / f"compare_result{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
     def _table(self, path: Path, *, pair: Pair, calls: Iterable[ComparedCall], kind: str) -> None:
@@ -69,6 +69,23 @@ class CompareReports:
             from pytest_msprobe.compare.reports.xlsx import write_xlsx
 
             write_xlsx(path, calls, layout)
+
+    def _mappings(self, folder: Path) -> None:
+        """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
+        from pytest_msprobe.compare.across.writing import write_data_mapping
+
+        for pair, calls in self._by_pair():
+            if pair.translation.layered:
+                path = self._folder(folder, pair) / f"data_mapping{_suffix(pair)}_{_now()}.yaml"
+                self._write(path, partial(write_data_mapping, calls=calls))
+
+    def _by_pair(self) -> Iterator[tuple[Pair, Iterable[ComparedCall]]]:
+        pairs = {pair.index: pair for pair in self._pairs}
+        for index, calls in groupby(self._calls, key=lambda call: call.pair):
+            yield pairs[index], calls
+
+    def _folder(self, folder: Path, pair: Pair) -> Path:
+        return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
         from pytest_msprobe.compare.reports.html import write_html
@@ -94,6 +111,10 @@ class CompareReports:
     @property
     def _has_steps(self) -> bool:
         return len({pair.step for pair in self._pairs}) > 1
+
+
+def _now() -> str:
+    return f"{datetime.now():%Y%m%d%H%M%S}"
 
 
 def _suffix(pair: Pair) -> str:

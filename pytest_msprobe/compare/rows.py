@@ -23,8 +23,8 @@ Partner = Literal["", "name", "fuzzy", "mapping", "structure", "values"]
 #: ``culprit``: the difference begins here. ``inherited``: what the call was given differs by as much already.
 Cause = Literal["", "culprit", "inherited"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
-#: is empty, the shapes differ, the dtypes are of different kinds.
-Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind"]
+#: is empty, the shapes differ, the dtypes are of different kinds, or a mapping or a framework leaves the value out.
+Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind", "left out"]
 Number: TypeAlias = bool | int | float
 
 #: In the metrics of every data mode: how far the two are apart as a fraction of their own scale; 0 is equal.

@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 _STRUCTURE = re.compile(
     rb'"(?:input_args|input_kwargs|input|output|parameters)": ?[\[{]|"dtype": ?"(?:torch\.)?\w+"|"shape": ?\[[^\]]*\]'
 )
-_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(float16|bfloat16|float32|Float16|BFloat16|Float32)"')
+_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
+_ONE_FLOAT = frozenset({b"float16", b"bfloat16", b"float32"})
 
 
 def signature(dump: Dump, record: str) -> bytes:
     """Return the shapes and dtypes of a record's tensors, group by group; fp16, bf16 and fp32 count as one dtype."""
-    return b"".join(_STRUCTURE.findall(_DTYPE.sub(b'"dtype": "float"', bytes(dump.records[record])))).replace(b" ", b"")
+    return b"".join(_STRUCTURE.findall(_DTYPE.sub(_dtype, bytes(dump.records[record])))).replace(b" ", b"")
+
+
+def _dtype(match: re.Match[bytes]) -> bytes:
+    """Return a dtype as all frameworks would spell it."""
+    name = match[1].lower()
+    return b'"dtype": "%s"' % (b"float" if name in _ONE_FLOAT else name)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class CompareSummary:
             lines.append(f"{self._inherited} of them inherited their error from their inputs")
         lines += [f"not compared {count}: {reason}" for reason, count in self._reasons.most_common()]
         lines += self._renamed()
+        lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
     def _culprits(self, pair: Pair) -> Iterator[str]:
@@ -93,6 +94,12 @@ class CompareSummary:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
         for ours, theirs in renamed.items():
             yield f"layers matched by their structure: {ours} is {theirs} in the golden run"
+
+    def _unused(self) -> Iterator[str]:
+        unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
+        yield from (f"mapping without effect: {note}" for note in unused[:_SHOWN])
+        if len(unused) > _SHOWN:
+            yield f"mapping without effect: {len(unused) - _SHOWN} more"
 
     def _overview(self) -> Iterator[str]:
         """Return a table of ranks by steps: the worst that came of each pair and how many calls are wrong."""

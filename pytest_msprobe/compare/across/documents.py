@@ -1,0 +1,93 @@
+"""Mapping files: YAML read with the line of everything in it, so that an error can say where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a YAML file: a mapping, a list, or a text (numbers are texts as well)."""
+
+    path: Path
+    node: yaml.Node
+
+    @property
+    def line(self) -> int:
+        """The number of its first line, from 1."""
+        return int(self.node.start_mark.line) + 1
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether it is a mapping."""
+        return isinstance(self.node, yaml.MappingNode)
+
+    @property
+    def place(self) -> str:
+        """File and line in words."""
+        return f"{self.path}, line {self.line}"
+
+    def refuse(self, problem: str) -> pytest.UsageError:
+        """Return the error that names file and line."""
+        return pytest.UsageError(f"{self.place}: {problem}")
+
+    def text(self, wanted: str) -> str:
+        """Return the text. Raises pytest.UsageError that says what is ``wanted`` where it is none, or empty."""
+        if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
+            found = "a list" if self.is_list else "a mapping" if self.is_mapping else "nothing"
+            raise self.refuse(f"{found} in place of {wanted}")
+        return str(self.node.value)
+
+    def items(self, wanted: str) -> Iterator[tuple[str, Part, Part]]:
+        """Yield each key of a mapping as text and as part, and what it maps to.
+
+        Raises pytest.UsageError with the text ``wanted`` where this is no mapping, and for a key given twice.
+        """
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.refuse(wanted)
+        lines: dict[str, int] = {}
+        for key_node, value in self.node.value:
+            key = Part(self.path, key_node)
+            name = key.text("a name")
+            if name in lines:
+                raise key.refuse(f"{name!r} is there twice, first in line {lines[name]}; delete one of them")
+            lines[name] = key.line
+            yield name, key, Part(self.path, value)
+
+    def members(self) -> list[Part]:
+        """Return the members of a list; anything else is a list of itself."""
+        if isinstance(self.node, yaml.SequenceNode):
+            return [Part(self.path, node) for node in self.node.value]
+        return [self]
+
+
+def read_document(path: Path, example: str) -> Part:
+    """Read a YAML file that must hold something; ``example`` shows what, in the error.
+
+    Raises pytest.UsageError that names file, line and problem.
+    """
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except (OSError, UnicodeDecodeError) as error:
+        raise pytest.UsageError(f"{path}: cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = f"{path}{line}: cannot be read as YAML: {error.problem}; a line of it looks like  {example}"
+        raise pytest.UsageError(problem) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise pytest.UsageError(f"{path}: cannot be read as YAML: {error}") from None
+    if node is None:
+        raise pytest.UsageError(f"{path}: the file is empty; a line of it looks like  {example}")
+    return Part(path, node)
