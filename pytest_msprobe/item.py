@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,10 @@ from pytest_msprobe.worker import worker_key
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
     from msprobe_standards.verdict import Verdict
+
+
+# Thousands of items share a path, and pytest would work it out for each.
+_relative_paths_key = pytest.StashKey[dict[Path, str]]()
 
 
 class PrecisionWarning(UserWarning):
@@ -108,6 +114,14 @@ class DumpItem(pytest.Item, ABC):
     def reportinfo(self) -> tuple[Any, None, str]:
         """Return the dump and the record's name."""
         return self.path, None, self.name
+
+    @cached_property
+    def location(self) -> tuple[str, int | None, str]:
+        """The dump's path below pytest's root, no line, and the record's name."""
+        paths = self.config.stash.setdefault(_relative_paths_key, {})
+        if self.path not in paths:
+            paths[self.path] = super().location[0]
+        return paths[self.path], None, self.name
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
         """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""

@@ -6,6 +6,7 @@ five times as long. Items that pass or skip are reported without them; what fail
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 class ShortWay:
     """The plugin that takes it, in every process that runs items."""
+
+    def pytest_collection_finish(self) -> None:
+        """Keep dumps and items, which live as long as the process, out of every later garbage collection."""
+        gc.freeze()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
@@ -47,43 +46,45 @@ def read_values(dump: Dump, record: str) -> list[Placed]:
     if not isinstance(body, dict):
         _refuse(record, "", "an object")
     if "parameters_grad" in record.split("."):
-        return list(_gradients(record, body))
+        return _gradients(record, body)
     values: list[Placed] = []
     for key, group, prefix in _FIELDS:
         tree = body.get(key)
         if tree is not None:
             if not isinstance(tree, (list, dict)):
                 _refuse(record, f".{key}", "an array or an object")
-            values.extend((group, place, value) for place, value in _leaves(record, tree, prefix, 0))
+            _add_leaves(values, record, group, tree, prefix)
     return values
 
 
-def _gradients(record: str, body: dict[str, Any]) -> Iterator[Placed]:
+def _gradients(record: str, body: dict[str, Any]) -> list[Placed]:
+    values: list[Placed] = []
     for parameter, tree in body.items():
         # msprobe wraps each gradient in a list of one and leaves the index out of its name.
         leaves = tree if isinstance(tree, list) else [tree]
         for i, leaf in enumerate(leaves):
             place = parameter if len(leaves) == 1 else f"{parameter}.{i}"
-            for path, value in _leaves(record, leaf, place, 0):
-                yield "parameters_grad", path, value
+            _add_leaves(values, record, "parameters_grad", leaf, place)
+    return values
 
 
-def _leaves(record: str, tree: Any, place: str, depth: int) -> Iterator[tuple[str, Value]]:
+def _add_leaves(values: list[Placed], record: str, group: Group, tree: Any, place: str, depth: int = 0) -> None:
     if isinstance(tree, dict):
         kind = tree.get("type")
         if isinstance(kind, str):
-            yield place, _leaf(record, tree, kind, place)
+            values.append((group, place, _leaf(record, tree, kind, place)))
             return
         children: Any = tree.items()
     elif isinstance(tree, list):
         children = enumerate(tree)
     else:
-        yield place, Value(f"{record}.{place}", *_plain(type(tree).__name__, tree) if tree is not None else ())
+        fields = _plain(type(tree).__name__, tree) if tree is not None else ()
+        values.append((group, place, Value(f"{record}.{place}", *fields)))
         return
     if depth > _MAX_DEPTH:
         _refuse(record, f".{place}", f"at most {_MAX_DEPTH} levels")
     for key, child in children:
-        yield from _leaves(record, child, f"{place}.{key}", depth + 1)
+        _add_leaves(values, record, group, child, f"{place}.{key}", depth + 1)
 
 
 def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:

@@ -40,7 +40,8 @@ class LastWords:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Keep what is written inside; it is passed on at the end."""
-        os.ftruncate(self.fd, 0)
+        if self._has_words:
+            os.ftruncate(self.fd, 0)
         stream, descriptor = sys.stderr, os.dup(2)
         os.dup2(self.fd, 2)
         sys.stderr = self._stream
@@ -50,8 +51,12 @@ class LastWords:
             sys.stderr = stream
             os.dup2(descriptor, 2)
             os.close(descriptor)
-            if self.is_passed_on:
+            if self.is_passed_on and self._has_words:
                 stream.write(read(self.path))
+
+    @property
+    def _has_words(self) -> bool:
+        return os.fstat(self.fd).st_size > 0
 
 
 def read(path: Path) -> str:

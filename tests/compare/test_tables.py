@@ -141,6 +141,39 @@ def test_what_a_spreadsheet_would_take_for_a_formula_is_text_in_a_workbook(tmp_p
     assert (cell.value, cell.data_type, cell.hyperlink) == (text, "s", None)
 
 
+def workbook_cell(folder: Path, text: str) -> Any:
+    write_xlsx(folder / "table.xlsx", [call(row(target=value(name=text)))], columns("md5", "default", with_stack=False))
+    return openpyxl.load_workbook(folder / "table.xlsx")["Sheet"]["A2"].value
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\ufffe\uffff_", exclude_categories=["Cc"]), min_size=1))
+def test_text_comes_back_from_a_workbook(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    assert workbook_cell(tmp_path_factory.mktemp("book"), text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a\x00b", "a_x0000_b"),
+        ("a_x0041_", "a_x005F_x0041_"),
+        ("\ud800", "_xD800_"),
+        ("a\rb", "a_x000D_b"),
+        ("_x", "_x"),
+    ],
+)
+def test_what_xml_cannot_hold_is_written_as_workbooks_write_it(tmp_path: Path, text: str, written: str) -> None:
+    assert workbook_cell(tmp_path, text) == written
+
+
+def test_text_that_no_cell_can_hold_is_cut_between_characters(tmp_path: Path) -> None:
+    assert workbook_cell(tmp_path, "a" + "\U0001f600" * 20_000) == "a" + "\U0001f600" * 16_383
+
+
+def test_a_comparison_without_calls_has_its_titles(tmp_path: Path) -> None:
+    assert write_xlsx(tmp_path / "table.xlsx", [], columns("md5", "msprobe-1.2", with_stack=False)) == 0
+    assert openpyxl.load_workbook(tmp_path / "table.xlsx")["Sheet"].max_row == 1
+
+
 @given(st.floats() | st.integers() | st.sampled_from(["-1", "-1.5e-07", "-inf", "+3", "-12%"]))
 def test_a_number_is_left_as_it_is(number: Any) -> None:
     assert neutral(number) is number
