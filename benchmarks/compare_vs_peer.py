@@ -95,10 +95,13 @@ def write_tensors(folder: Path, count: int, elements: int) -> None:
             file.chmod(0o640)
 
 
-def ours(folder: Path) -> Run:
-    dumps = (folder / side / "dump.json" for side in ("target", "golden"))
-    target, golden = dumps
-    return run(plugin_words("--msprobe-compare", target, "--msprobe-golden", golden, "--tb=no", "-rN"))
+def ours(folder: Path, *more: str | Path) -> Run:
+    target, golden = (folder / side / "dump.json" for side in ("target", "golden"))
+    return run(plugin_words("--msprobe-compare", target, "--msprobe-golden", golden, "--tb=no", "-rN", *more))
+
+
+def ours_with_workbook(folder: Path) -> Run:
+    return ours(folder, "--msprobe-xlsx", folder / "ours")
 
 
 def peer(folder: Path) -> Run:
@@ -115,7 +118,10 @@ def peer26(folder: Path) -> Run:
 
 
 def measured(title: str, folder: Path, rounds: int, peers: bool = True) -> str:
-    runs: dict[str, Callable[[], Run]] = {"pytest-msprobe": lambda: ours(folder)}
+    runs: dict[str, Callable[[], Run]] = {
+        "pytest-msprobe": lambda: ours_with_workbook(folder),
+        "pytest-msprobe, no workbook": lambda: ours(folder),
+    }
     if peers and PEER_PYTHON.exists():
         runs["msprobe 1.2.2"] = lambda: peer(folder)
     if peers and PEER26_PYTHON.exists():

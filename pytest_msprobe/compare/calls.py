@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured, Value
 from pytest_msprobe.compare.rules import worse
 from pytest_msprobe.compare.statistics import measure_statistics, scaled_error
 from pytest_msprobe.compare.values import Placed, read_values
+from pytest_msprobe.worker import import_torch
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
@@ -91,15 +93,22 @@ def _row(a: Placed | None, b: Placed | None, target: Dump, golden: Dump, mode: D
     if not ours.is_tensor:
         return Row(group, place, ours, theirs, "pass", _measure_plain(ours, theirs))
     if mode == "tensor" and ours.data_name and theirs.data_name:
-        from pytest_msprobe.compare.files import measure_files
-
-        return measure_files(Row(group, place, ours, theirs, "pass"), target, golden)
+        return _measure_files()(Row(group, place, ours, theirs, "pass"), target, golden)
     if mode == "tensor" and (ours.data_name or theirs.data_name):
         message = f"{'golden' if ours.data_name else 'target'} has no data file"
         return Row(group, place, ours, theirs, "pass", {}, "no file", (message,))
     if mode == "md5" and ours.checksum and theirs.checksum:
         return Row(group, place, ours, theirs, "pass", _SAME if ours.checksum == theirs.checksum else _DIFFERENT)
     return _statistics_row(group, place, ours, theirs)
+
+
+@cache
+def _measure_files() -> Callable[[Row, Dump, Dump], Row]:
+    """Return what measures files, imported when the first one is met: it needs torch."""
+    import_torch()
+    from pytest_msprobe.compare.files import measure_files
+
+    return measure_files
 
 
 def _statistics_row(group: str, place: str, ours: Value, theirs: Value) -> Row:

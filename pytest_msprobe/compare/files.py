@@ -48,4 +48,4 @@ def load(value: Value | None, dump: Dump) -> torch.Tensor:
     # MindSpore writes Float32 for torch.float32.
     dtype = f"torch.{value.dtype.rpartition('.')[2].lower()}"
     element = TensorElement(type=value.type, dtype=dtype, shape=value.shape, data_name=value.data_name)
-    return load_tensor(element, dump.tensor_folder)
+    return load_tensor(element, dump.tensor_folder, mapped=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -13,15 +14,16 @@ from pytest_msprobe.replay.dtypes import dtype_named
 from pytest_msprobe.replay.skips import Skip, SkipReason
 
 
-def load_tensor(element: TensorElement, folder: Path) -> torch.Tensor:
+def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -> torch.Tensor:
     """Load the recorded values of a tensor as a CPU tensor.
 
-    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. Raises Skip
-    where the file is missing; DumpError where its name leaves the folder, its content is not a plain tensor, or shape
-    and dtype are not the recorded ones.
+    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. With
+    ``mapped`` the values stay in the file, which must not change while the tensor lives; writing to it leaves the file
+    as it is. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no plain
+    tensor, or shape and dtype are not the recorded ones.
     """
     path = _inside(folder, element.data_name or "")
-    tensor = _read(path)
+    tensor = _read(path, mapped)
     if element.dtype == "torch.bfloat16" and path.suffix == ".npy" and tensor.dtype is torch.float32:
         # numpy has no bfloat16; recorders of MindSpore widen it, without loss.
         tensor = tensor.bfloat16()
@@ -44,12 +46,15 @@ def _inside(folder: Path, name: str) -> Path:
     return path
 
 
-def _read(path: Path) -> torch.Tensor:
+def _read(path: Path, mapped: bool) -> torch.Tensor:
     try:
         if path.suffix == ".npy":
+            if mapped:
+                return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
             with path.open("rb") as file:
                 return torch.from_numpy(np.load(file, allow_pickle=False))
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        # What torch wrote before 1.6 cannot be mapped.
+        loaded = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped and is_zipfile(path))
     except Exception as error:
         # Bytes that are no tensor make torch's and numpy's readers raise almost anything.
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -53,7 +53,9 @@ def write_xlsx(path: Path, calls: Iterable[ComparedCall], layout: list[Column], 
             lines = kept.enter_context(TemporaryFile(dir=path.parent))
             own = chain([first], islice(rows, sheet_rows - 2))
             sheets.append((lines, _write_lines(lines, own, len(layout), styles)))
-        _write_book(path, _titled_workbook(layout, max(len(sheets), 1)), sheets)
+        if not sheets:
+            sheets.append((BytesIO(), 0))
+        _write_book(path, _titled_workbook(layout, len(sheets)), sheets)
     return sum(count for _, count in sheets)
 
 
