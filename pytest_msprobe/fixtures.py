@@ -78,19 +78,22 @@ class Precision:
     ) -> DirectionResult:
         """Replay one record of a dump with ``function`` and judge it as ``--msprobe-dump`` does.
 
-        ``calls`` holds the call by the record's name without direction; the direction says what is judged. Tensor
-        files are looked for beside the test's module. Inputs depend on the seed, the record's name and the argument
-        alone. The golden definition is that of the API that the record names, where there is one, else ``function``.
+        ``calls`` holds the call by the record's name without direction; the direction says what is judged.
+        ``function`` is one of the framework that the call states. Tensor files are looked for beside the test's module.
+        Inputs depend on the seed, the record's name and the argument alone. The golden definition is that of the API
+        that the record names, where there is one, else ``function``.
 
-        Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call.
+        Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call, DeviceError where its
+        framework cannot be used.
         """
         __tracebackhide__ = True
         from pytest_msprobe.replay.check import Replay
 
         key, _, direction = record.rpartition(".")
         worker = self._config.stash[worker_key]
-        setup = dataclasses.replace(worker.setup, seed=seed)
-        replay = Replay(calls[key].replayed_as(record, self._item.path.parent), setup, function=function)
+        call = calls[key]
+        setup = dataclasses.replace(worker.setup_for(call.framework), seed=seed)
+        replay = Replay(call.replayed_as(record, self._item.path.parent), setup, function=function)
         judge = replay.backward if direction == "backward" else replay.forward
         result = contained(self._config, record, judge)
         self._item.user_properties += [
