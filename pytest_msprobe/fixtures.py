@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.frameworks.registry import PYTORCH
 from pytest_msprobe.item import PrecisionError, PrecisionWarning, verdict_properties
 from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
@@ -17,6 +19,7 @@ from pytest_msprobe.worker import worker_key
 if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.recorded import Call
+    from pytest_msprobe.replay.trial import Setup
     from pytest_msprobe.results import DirectionResult
 
 
@@ -58,7 +61,7 @@ class Precision:
         __tracebackhide__ = True
         from pytest_msprobe.replay.user_check import check_function
 
-        setup = self._config.stash[worker_key].setup
+        setup = self._setup(PYTORCH)
         results = check_function(
             function,
             args,
@@ -83,8 +86,7 @@ class Precision:
         Inputs depend on the seed, the record's name and the argument alone. The golden definition is that of the API
         that the record names, where there is one, else ``function``.
 
-        Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call, DeviceError where its
-        framework cannot be used.
+        Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call.
         """
         __tracebackhide__ = True
         from pytest_msprobe.replay.check import Replay
@@ -92,7 +94,7 @@ class Precision:
         key, _, direction = record.rpartition(".")
         worker = self._config.stash[worker_key]
         call = calls[key]
-        setup = dataclasses.replace(worker.setup_for(call.framework), seed=seed)
+        setup = dataclasses.replace(self._setup(call.framework), seed=seed)
         replay = Replay(call.replayed_as(record, self._item.path.parent), setup, function=function)
         judge = replay.backward if direction == "backward" else replay.forward
         result = contained(self._config, record, judge)
@@ -104,6 +106,13 @@ class Precision:
         ]
         self._report(result)
         return result
+
+    def _setup(self, framework: str) -> Setup:
+        __tracebackhide__ = True
+        try:
+            return self._config.stash[worker_key].setup_for(framework)
+        except DeviceError as error:
+            pytest.fail(str(error), pytrace=False)
 
     def _standard(self) -> Standard | None:
         from msprobe_standards import standard

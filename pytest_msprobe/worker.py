@@ -209,11 +209,6 @@ class Worker:
 
         return None if self._folder is None else Admission(self._folder.path, self.name)
 
-    @property
-    def setup(self) -> Setup:
-        """The active device, the policy and the references, for PyTorch."""
-        return self.setup_for(PYTORCH)
-
     def setup_for(self, framework: str) -> Setup:
         """Return the active device, the policy and the references for the calls of a framework.
 

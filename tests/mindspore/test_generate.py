@@ -258,3 +258,26 @@ def test_modules_are_formatted_and_imports_are_in_order(
     for words in (["format", "--check"], ["check", "--select=E,F,I,W,B"]):
         # From where this package is a project's own, as in the test of generated_tests.
         subprocess.run([*ruff, *words, "--isolated", "--line-length=120", made], check=True, cwd=DATA.parents[1])
+
+
+def test_a_framework_or_device_that_cannot_be_used_is_said_in_one_line(
+    pytester: pytest.Pytester, generate: Generate
+) -> None:
+    assert generate(EXAMPLE, "--no-run")[0] == 0
+    made = pytester.path / "generated_tests" / "test_mint_where.py"
+    result = pytester.runpytest_inprocess("generated_tests", "--msprobe-device=cuda", "-W", "error")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["_*", "device 'cuda': MindSpore's calls run on npu, cpu, sim or a registered simulated device"],
+        consecutive=True,
+    )
+    made.write_text(made.read_text().replace('framework="mindspore"', 'framework="mind"'))
+    result = pytester.runpytest_inprocess("generated_tests", "--msprobe-device=cpu")
+    result.stdout.fnmatch_lines(["unknown framework 'mind'; known are pytorch, mindspore"])
+
+
+def test_a_module_runs_where_workers_share_its_tests(pytester: pytest.Pytester, generate: Generate) -> None:
+    assert generate(STATISTICS, "--no-run", "-k", "Mint and not where")[0] == 0
+    result = pytester.runpytest_subprocess("generated_tests", "--msprobe-device=sim:0,1", "-n2")
+    assert result.ret == 0
+    assert "passed" in result.stdout.str()
