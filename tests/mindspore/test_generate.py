@@ -133,6 +133,14 @@ def test_a_test_of_any_api_says_what_its_item_says(write_dump: Write, tmp_path: 
         assert replace(test, seconds=item.seconds) == item
 
 
+def test_only_the_gradients_that_the_item_judges_are_judged(write_dump: Write, tmp_path: Path) -> None:
+    records = record("Mint.mul+", X, X, output=[X])
+    records["Mint.mul.0.backward"] = {"input": [X], "output": [None, X]}
+    (_, _), (item, test) = judged(write_dump(records), tmp_path)
+    assert [output.path for output in item.outputs] == ["grad.args.1"]
+    assert replace(test, seconds=item.seconds) == item
+
+
 def test_recorded_tensors_are_those_of_the_item(pytester: pytest.Pytester, generate: Generate) -> None:
     status, printed = generate(TENSORS, "--real-data", "--no-run", "-o", "made")
     assert status == 0
