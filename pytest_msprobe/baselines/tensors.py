@@ -164,7 +164,9 @@ class RecordedResult:
             raise TensorFileError("is not what the baseline's run wrote: damaged, or changed since")
         with safe_open(self._path, framework="pt") as file:
             metadata = file.metadata() or {}
-        content = msgspec.json.decode(metadata.get(_METADATA, ""), type=_Content)
+        if _METADATA not in metadata:
+            raise TensorFileError("holds no tensors of a baseline")
+        content = msgspec.json.decode(metadata[_METADATA], type=_Content)
         if content.record != self.row.record:
             raise TensorFileError(f"is about {content.record!r}")
         return content.tensors
