@@ -34,7 +34,7 @@ from pytest_msprobe.results import DirectionResult, Start, broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
-    from pytest_msprobe.baselines.tensors import RecordedResult
+    from pytest_msprobe.baselines.result import RecordedResult
     from pytest_msprobe.containment.admission import Admission
     from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
@@ -93,7 +93,7 @@ class Worker:
             # There is no memory to work with; the item may be tried again.
             return result
         if self._options.save_baseline_tensors is not None:
-            from pytest_msprobe.baselines.tensors import keep_tensors
+            from pytest_msprobe.baselines.keeping import keep_tensors
 
             kept = keep_tensors(replay, result, self._fingerprint(dump), self._options.save_baseline_tensors)
             result = replace(result, kept=kept)
@@ -271,7 +271,7 @@ class Worker:
         baseline = self._baseline
         if baseline is None:
             return None
-        from pytest_msprobe.baselines.tensors import RecordedResult
+        from pytest_msprobe.baselines.result import RecordedResult
 
         digest, folder = self._fingerprint(dump), tensors_folder(baseline.path)
         return lambda record: RecordedResult(baseline.row(digest, record), folder)

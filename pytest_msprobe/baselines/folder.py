@@ -1,22 +1,56 @@
-"""The folder of a baseline's tensors, as the process sees it that hears of every record."""
+"""The folder of a baseline's tensors: one safetensors file for each record, beside the baseline.
+
+A row holds the digest of its record's file, and the file's name is made of record and digest. So no name leads out of
+the folder, a later run leaves the files of an earlier baseline alone, and a file of another run is not taken for one
+of this baseline.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from pytest_msprobe.results import KeptTensors
-from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY
+from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY, slug
 from pytest_msprobe.storage.sizes import format_size
+from pytest_msprobe.storage.stored import StoredTensor
+
+# One key, since safetensors writes several in any order, and equal tensors are to make equal files.
+METADATA = "msprobe_baseline"
 
 _DIGEST = re.compile(r"-([0-9a-f]{32})\.safetensors\Z")
+
+
+class Content(msgspec.Struct):
+    """What a file tells of itself: whose tensors it holds (``dump`` is a fingerprint), and what they are by path."""
+
+    record: str
+    dump: str
+    tensors: dict[str, StoredTensor]
 
 
 def tensors_folder(baseline: Path) -> Path:
     """Return the folder of a baseline's tensors: its name and ``.tensors``, beside it."""
     return baseline.with_name(f"{baseline.name}.tensors")
+
+
+def file_name(record: str, digest: str) -> str:
+    """Return the name of a record's file in the folder of its baseline."""
+    return f"{slug(record)}-{digest}.safetensors"
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's content."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 class KeptFolder:

@@ -28,7 +28,7 @@ from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken, decided
 
 if TYPE_CHECKING:
-    from pytest_msprobe.baselines.tensors import RecordedResult
+    from pytest_msprobe.baselines.result import RecordedResult
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
 

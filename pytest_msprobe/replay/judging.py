@@ -25,7 +25,7 @@ from pytest_msprobe.replay.trial import Trial
 from pytest_msprobe.results import OutputResult
 
 if TYPE_CHECKING:
-    from pytest_msprobe.baselines.tensors import RecordedResult
+    from pytest_msprobe.baselines.result import RecordedResult
 
 SelectStandard = Callable[[Direction, Any], Standard]
 

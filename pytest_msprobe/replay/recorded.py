@@ -12,7 +12,7 @@ from pytest_msprobe.baselines.numbers import baseline_metrics, other_inputs
 from pytest_msprobe.results import OutputResult, lacking_baseline
 
 if TYPE_CHECKING:
-    from pytest_msprobe.baselines.tensors import RecordedResult
+    from pytest_msprobe.baselines.result import RecordedResult
 
 
 class RecordedBaseline:

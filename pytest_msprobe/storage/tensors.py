@@ -44,6 +44,15 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
     return plain if plain.dtype in _STORED_AS_THEY_ARE else plain.view(-1).view(torch.uint8)
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return what a file tells of itself. Raises TensorFileError where it is no safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise TensorFileError(str(error)) from None
+
+
 def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
     """Read one tensor as it was: dtype, shape and strides.
 

@@ -76,6 +76,25 @@ def test_an_equally_sloppy_device_passes_by_the_tensors_and_a_sloppier_one_fails
     assert "not by its tensors" not in equal.output
 
 
+@pytest.mark.parametrize(("noise", "nan"), [(0.0, None), (30.0, None), (2000.0, None), (0.0, 5)])
+def test_tensors_of_a_cpu_judge_as_the_cpu_itself_does(run: Callable[..., Any], noise: float, nan: int | None) -> None:
+    run(0.0, *SAVE, "--msprobe-device=cpu")
+
+    def verdicts(*arguments: str) -> dict[str, dict[str, str]]:
+        cases = run(noise, *arguments, nan=nan).cases
+        return {name: case.properties for name, case in cases.items()}
+
+    assert verdicts(JUDGE) == verdicts()
+
+
+def test_isolated_items_write_and_use_tensors(run: Callable[..., Any], folder: Path) -> None:
+    run(200.0, *SAVE, "--msprobe-isolate", apart=True)
+    assert len(list(folder.iterdir())) == 3
+    judged = run(200.0, JUDGE, "--msprobe-isolate", apart=True)
+    assert judged.wrong == set()
+    assert "not by its tensors" not in judged.output
+
+
 def test_each_file_holds_what_the_device_gave(run: Callable[..., Any], folder: Path) -> None:
     run(0.0, *SAVE)
     found = {record: safetensors.torch.load_file(file_of(folder, record)) for record in (LINEAR, SOFTMAX, BACKWARD)}
@@ -166,6 +185,19 @@ def test_a_bad_file_falls_back_to_the_numbers_and_says_so(
     assert judged.wrong == set()
     assert told in judged.output
     assert "Traceback" not in judged.output + judged.errors
+
+
+def test_without_safetensors_numbers_judge_and_the_remedy_is_told(
+    run: Callable[..., Any], pytester: pytest.Pytester
+) -> None:
+    run(200.0, *SAVE)
+    conftest = pytester.path / "conftest.py"
+    conftest.write_text(f"import sys\nsys.modules['safetensors'] = None\n{conftest.read_text()}")
+    judged = run(200.0, JUDGE, apart=True)
+    assert judged.wrong == set()
+    assert "reading it needs safetensors: install it with pip install 'pytest-msprobe[cases]'" in judged.output
+    run(200.0, SAVE[0], apart=True)
+    assert "not by its tensors" not in run(200.0, JUDGE, apart=True).output
 
 
 def edit(baseline: Path, change: Callable[[Json], None]) -> None:
@@ -282,16 +314,16 @@ def test_what_finds_no_room_is_left_out_and_said(run: Callable[..., Any], folder
 def test_a_full_disk_leaves_no_half_file_and_the_run_goes_on(
     run: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pytest_msprobe.baselines.tensors as tensors
+    import pytest_msprobe.baselines.keeping as keeping
 
-    real = tensors.write_tensors
+    real = keeping.write_tensors
 
     def full(path: Path, *arguments: Any) -> None:
         real(path, *arguments)
         path.write_bytes(path.read_bytes()[:50])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tensors, "write_tensors", full)
+    monkeypatch.setattr(keeping, "write_tensors", full)
     done = run(0.0, *SAVE)
     assert set(done.outcomes.values()) == {"passed"}
     assert "3 left out, numbers only: No space left on device" in done.output
