@@ -27,8 +27,11 @@ class RecordedResult:
 
     def tensor(self, path: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         """Return the output or gradient at a path; None where there is none of this dtype and shape to be had."""
+        if not self.row.tensors:
+            return None
         stored = self._stored.get(path)
         if stored is None:
+            self.problem = self.problem or f"{self._path}: holds no {path}"
             return None
         if (stored.dtype, stored.shape) != (str(dtype), shape):
             self.problem = f"{self._path}: {path} is {stored.dtype} {stored.shape}, here {dtype} {shape}"
@@ -43,8 +46,6 @@ class RecordedResult:
 
     @functools.cached_property
     def _stored(self) -> dict[str, StoredTensor]:
-        if not self.row.tensors:
-            return {}
         try:
             return self._read()
         except OSError as error:

@@ -61,7 +61,7 @@ class RecordedBaseline:
         def scale() -> float | None:
             return measure(target, golden, only={"scale"}).get("scale")
 
-        if row is not None and whole.tensors:
+        if row is not None:
             tensor = self._recorded.tensor(path, target.dtype, tuple(target.shape))
             if tensor is not None and not other_inputs(row, scale):
                 return self._prepare(path, tensor)
