@@ -12,7 +12,6 @@ import torch
 from msprobe_hooks.schema import TensorElement
 from msprobe_standards import Policy, register_standard
 from pytest_msprobe.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
-from pytest_msprobe.cases.tensors import read_tensor
 from pytest_msprobe.devices.device import Device, DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
 from pytest_msprobe.frameworks.framework import Framework
@@ -22,6 +21,8 @@ from pytest_msprobe.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.replay.trial import Setup
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.storage.tensors import read_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,10 @@ def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
     def saved(element: TensorElement, path: str) -> torch.Tensor:
         if path not in case.tensors:
             raise CaseError(f"{folder}: lacks the tensor {path!r} of its record; copy or save the case again")
-        return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+        try:
+            return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+        except TensorFileError as error:
+            raise CaseError(f"{error}; copy or save the case again") from None
 
     return Replay(case.call(), setup, saved).judge(case.direction)
 
