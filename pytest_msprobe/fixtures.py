@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.frameworks.registry import PYTORCH
 from pytest_msprobe.item import PrecisionError, PrecisionWarning, verdict_properties
 from pytest_msprobe.options import options_key, rerun_command, test_argument
 from pytest_msprobe.worker import worker_key
@@ -17,6 +19,7 @@ from pytest_msprobe.worker import worker_key
 if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.recorded import Call
+    from pytest_msprobe.replay.trial import Setup
     from pytest_msprobe.results import DirectionResult
 
 
@@ -58,7 +61,7 @@ class Precision:
         __tracebackhide__ = True
         from pytest_msprobe.replay.user_check import check_function
 
-        setup = self._config.stash[worker_key].setup
+        setup = self._setup(PYTORCH)
         results = check_function(
             function,
             args,
@@ -78,9 +81,10 @@ class Precision:
     ) -> DirectionResult:
         """Replay one record of a dump with ``function`` and judge it as ``--msprobe-dump`` does.
 
-        ``calls`` holds the call by the record's name without direction; the direction says what is judged. Tensor
-        files are looked for beside the test's module. Inputs depend on the seed, the record's name and the argument
-        alone. The golden definition is that of the API that the record names, where there is one, else ``function``.
+        ``calls`` holds the call by the record's name without direction; the direction says what is judged.
+        ``function`` is one of the framework that the call states. Tensor files are looked for beside the test's module.
+        Inputs depend on the seed, the record's name and the argument alone. The golden definition is that of the API
+        that the record names, where there is one, else ``function``.
 
         Raises PrecisionError where a result is wrong, KeyError where ``calls`` lacks the call.
         """
@@ -89,8 +93,9 @@ class Precision:
 
         key, _, direction = record.rpartition(".")
         worker = self._config.stash[worker_key]
-        setup = dataclasses.replace(worker.setup, seed=seed)
-        replay = Replay(calls[key].replayed_as(record, self._item.path.parent), setup, function=function)
+        call = calls[key]
+        setup = dataclasses.replace(self._setup(call.framework), seed=seed)
+        replay = Replay(call.replayed_as(record, self._item.path.parent), setup, function=function)
         judge = replay.backward if direction == "backward" else replay.forward
         result = contained(self._config, record, judge)
         self._item.user_properties += [
@@ -101,6 +106,13 @@ class Precision:
         ]
         self._report(result)
         return result
+
+    def _setup(self, framework: str) -> Setup:
+        __tracebackhide__ = True
+        try:
+            return self._config.stash[worker_key].setup_for(framework)
+        except DeviceError as error:
+            pytest.fail(str(error), pytrace=False)
 
     def _standard(self) -> Standard | None:
         from msprobe_standards import standard

@@ -14,7 +14,7 @@ import pytest
 import msprobe_standards
 from pytest_msprobe.baselines import options as baselines
 from pytest_msprobe.cases import options as cases
-from pytest_msprobe.cases.options import SaveOptions, read_save_options
+from pytest_msprobe.cases.options import read_save_options
 from pytest_msprobe.compare import options as compare
 from pytest_msprobe.compare.options import CompareOptions
 from pytest_msprobe.containment import options as containment
@@ -25,6 +25,7 @@ from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, 
 from pytest_msprobe.explore import options as explore
 from pytest_msprobe.explore.options import ExploreOptions, read_explore_options
 from pytest_msprobe.overflow import options as overflow
+from pytest_msprobe.storage.sizes import SaveOptions
 
 Mode = Literal["check", "overflow", "compare"]
 RealData = Literal["auto", "never"]
@@ -67,6 +68,7 @@ class Options:
     rerun: tuple[str, ...]
     baseline: Path | None
     save_baseline: Path | None
+    save_baseline_tensors: SaveOptions | None
     save: SaveOptions | None
     explore: ExploreOptions | None
     compare: CompareOptions | None
@@ -172,6 +174,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         rerun=_outcomes(config),
         baseline=baselines.baseline(config),
         save_baseline=baselines.save_baseline(config),
+        save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=read_save_options(config),
         explore=read_explore_options(config),
         compare=compare.read_options(config, mode == "compare"),

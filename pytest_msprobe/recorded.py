@@ -2,11 +2,12 @@
 
 ``recorded.Call`` is one call; ``recorded.Tensor`` stands for a tensor among its arguments, ``recorded.DEVICE`` for the
 device under test. Everything else is written as itself: numbers, strings, ``None``, ``...``, slices, lists, dicts,
-``torch.float16``, ``torch.Size([2])``.
+``torch.float16``, ``mindspore.float16``, ``torch.Size([2])``.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from msprobe_hooks.schema import (
     TensorElement,
     ValueElement,
 )
+from pytest_msprobe.frameworks.registry import PYTORCH
 from pytest_msprobe.replay.call import Call as ReplayedCall
 
 
@@ -31,11 +33,12 @@ from pytest_msprobe.replay.call import Call as ReplayedCall
 class Tensor:
     """A tensor as recorded: drawn from its statistics, or read from ``file`` beside the test module.
 
+    ``dtype`` is one of the framework that recorded it: ``torch.float16``, ``mindspore.float16``.
     The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out. ``numpy``
     says that the call got an array.
     """
 
-    dtype: torch.dtype
+    dtype: Any
     shape: tuple[int, ...]
     min: Number | None = None
     max: Number | None = None
@@ -65,7 +68,7 @@ DEVICE: Final = _Device()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One recorded call.
+    """One recorded call of ``framework``, as dumps name it.
 
     ``outputs`` holds the tensors that it returned, which tell whether autocast was on; ``grad_outputs`` is what
     arrived for its outputs in the backward pass, None where nothing was recorded.
@@ -75,6 +78,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[Tensor] = ()
     grad_outputs: Sequence[Any] | None = None
+    framework: str = PYTORCH
 
     def replayed_as(self, record: str, folder: Path) -> ReplayedCall:
         """Return the call of that record for the replay engine; tensor files lie in ``folder``.
@@ -119,7 +123,7 @@ def _element(value: Any) -> Element:
 
 def _tensor_element(tensor: Tensor) -> TensorElement:
     return TensorElement(
-        type="numpy.ndarray" if tensor.numpy else "torch.Tensor",
+        type=_tensor_type(tensor),
         dtype=str(tensor.dtype),
         shape=tuple(tensor.shape),
         max=tensor.max,
@@ -140,7 +144,21 @@ def _value_element(value: Any) -> ValueElement:
         return ValueElement("ellipsis", "...")
     if isinstance(value, complex):
         return ValueElement("complex", [value.real, value.imag])
+    if _is_mindspore_dtype(value):
+        return ValueElement("mindspore.dtype", str(value))
     for kind in (torch.dtype, torch.memory_format, torch.layout):
         if isinstance(value, kind):
             return ValueElement(f"torch.{kind.__name__}", str(value))
     return ValueElement(type(value).__name__, value)
+
+
+def _tensor_type(tensor: Tensor) -> str:
+    if tensor.numpy:
+        return "numpy.ndarray"
+    return "mindspore.Tensor" if _is_mindspore_dtype(tensor.dtype) else "torch.Tensor"
+
+
+def _is_mindspore_dtype(value: Any) -> bool:
+    # Whoever has such a value has imported it.
+    mindspore = sys.modules.get("mindspore")
+    return mindspore is not None and isinstance(value, mindspore.Type)

@@ -45,12 +45,22 @@ class SavedCase:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptTensors:
+    """What became of a record's tensors for a baseline: their file's digest and size in bytes, or why there is none."""
+
+    digest: str = ""
+    size: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
     ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
     saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be. ``input_dtypes``
-    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric.
+    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric. ``kept`` is about
+    tensors that were to be written for a baseline; ``tensors_unused`` says why those of a recorded one did not judge.
     """
 
     record: str
@@ -63,6 +73,8 @@ class DirectionResult:
     explored: int = -1
     input_dtypes: tuple[str, ...] = ()
     scalars: bool = False
+    kept: KeptTensors | None = None
+    tensors_unused: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):

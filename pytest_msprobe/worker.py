@@ -20,6 +20,7 @@ from msprobe_hooks.names import Direction, parse_api_name
 from msprobe_hooks.schema import record_path
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.baselines.file import Baseline, BaselineError, read_baseline
+from pytest_msprobe.baselines.folder import tensors_folder
 from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.containment.last_words import LastWords
 from pytest_msprobe.containment.process import offer_to_oom_killer
@@ -33,7 +34,7 @@ from pytest_msprobe.results import DirectionResult, Start, broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.reader import Dump
-    from pytest_msprobe.baselines.rows import RecordRow
+    from pytest_msprobe.baselines.result import RecordedResult
     from pytest_msprobe.containment.admission import Admission
     from pytest_msprobe.explore.options import ExploreOptions
     from pytest_msprobe.options import Options
@@ -91,6 +92,11 @@ class Worker:
         if result.verdict.standard == "oom":
             # There is no memory to work with; the item may be tried again.
             return result
+        if self._options.save_baseline_tensors is not None:
+            from pytest_msprobe.baselines.keeping import keep_tensors
+
+            kept = keep_tensors(replay, result, self._fingerprint(dump), self._options.save_baseline_tensors)
+            result = replace(result, kept=kept)
         if self._options.save is not None and result.verdict.outcome == "fail":
             result = self._saved(dump, replay, result)
         if self._options.explore is not None and result.verdict.outcome != "skip":
@@ -209,11 +215,6 @@ class Worker:
 
         return None if self._folder is None else Admission(self._folder.path, self.name)
 
-    @property
-    def setup(self) -> Setup:
-        """The active device, the policy and the references, for PyTorch."""
-        return self.setup_for(PYTORCH)
-
     def setup_for(self, framework: str) -> Setup:
         """Return the active device, the policy and the references for the calls of a framework.
 
@@ -261,12 +262,19 @@ class Worker:
         path = self._options.baseline
         return None if path is None else read_baseline(path)
 
-    def _recorded(self, dump: Dump) -> Callable[[str], RecordRow] | None:
-        if self._baseline is None:
+    def _recorded(self, dump: Dump) -> Callable[[str], RecordedResult] | None:
+        baseline = self._baseline
+        if baseline is None:
             return None
+        from pytest_msprobe.baselines.result import RecordedResult
+
+        digest, folder = self._fingerprint(dump), tensors_folder(baseline.path)
+        return lambda record: RecordedResult(baseline.row(digest, record), folder)
+
+    def _fingerprint(self, dump: Dump) -> str:
         if dump.path not in self._fingerprints:
             self._fingerprints[dump.path] = fingerprint(dump.path)
-        return functools.partial(self._baseline.row, self._fingerprints[dump.path])
+        return self._fingerprints[dump.path]
 
     def _replay(self, dump: Dump, record: str) -> Replay:
         try:

@@ -52,6 +52,7 @@ class _Key(msgspec.Struct):
     record: str
     dump: str = ""
     outcome: str = ""
+    tensors: str = ""
 
 
 class _Footer(msgspec.Struct):
@@ -62,13 +63,15 @@ class _Footer(msgspec.Struct):
 class Baseline:
     """A baseline that was read; ``rows`` are by dump and record, undecoded. ``header`` is None for a table.
 
-    ``failed`` counts the records that were wrong where they were recorded.
+    ``failed`` counts the records that were wrong where they were recorded, ``with_tensors`` those whose tensors were
+    written as well.
     """
 
     path: Path
     header: Header | None
     rows: Mapping[tuple[str, str], bytes]
     failed: int = 0
+    with_tensors: int = 0
 
     def row(self, dump: str, record: str) -> RecordRow:
         """Return the row of a record of the dump with this fingerprint; one without outputs where there is none.
@@ -101,7 +104,7 @@ def read_baseline(path: Path) -> Baseline:
         return Baseline(path, None, {("", row.record): encoded(row) for row in read_details(path)})
     header = _header(path, lines[0])
     rows: dict[tuple[str, str], bytes] = {}
-    failed = set()
+    failed, with_tensors = set(), set()
     for number, line in enumerate(lines[1:-2], start=2):
         try:
             key = msgspec.json.decode(line, type=_Key)
@@ -110,9 +113,11 @@ def read_baseline(path: Path) -> Baseline:
         rows[key.dump, key.record] = line
         if key.outcome == "fail":
             failed.add((key.dump, key.record))
+        if key.tensors:
+            with_tensors.add((key.dump, key.record))
     if len(lines) < 3 or lines[-1] or _count(lines[-2]) != len(lines) - 3:
         raise BaselineError(f"{path}: is cut short; record the baseline again")
-    return Baseline(path, header, rows, len(failed))
+    return Baseline(path, header, rows, len(failed), len(with_tensors))
 
 
 def _header(path: Path, line: bytes) -> Header:

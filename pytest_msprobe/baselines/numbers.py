@@ -50,10 +50,15 @@ def baseline_metrics(
     metrics = recorded.metrics_for(standard)
     if metrics is None:
         return f"its row lacks numbers of standard {standard.name}; record it under the same policy"
-    there, here = recorded.metrics.get("scale"), scale()
-    if there is not None and here is not None and not math.isclose(there, here, rel_tol=_SAME_SCALE):
-        return f"its inputs were others: the mean magnitude of golden was {there:.6g} there and is {here:.6g}"
-    return metrics
+    return other_inputs(row, scale) or metrics
+
+
+def other_inputs(row: OutputRow, scale: Callable[[], float | None]) -> str:
+    """Say how a row's golden result shows that its inputs were others than here; empty where it does not."""
+    there, here = row.metrics.get("scale"), scale()
+    if there is None or here is None or math.isclose(there, here, rel_tol=_SAME_SCALE):
+        return ""
+    return f"its inputs were others: the mean magnitude of golden was {there:.6g} there and is {here:.6g}"
 
 
 def torch_dtype(name: str) -> torch.dtype | None:

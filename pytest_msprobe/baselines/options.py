@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.baselines.folder import tensors_folder
+from pytest_msprobe.storage.sizes import SaveOptions, save_options
+
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add the options."""
@@ -19,6 +22,12 @@ def add_options(group: pytest.OptionGroup) -> None:
         "--msprobe-save-baseline",
         metavar="FILE",
         help="write what was measured to this file, for --msprobe-baseline",
+    )
+    group.addoption(
+        "--msprobe-save-baseline-tensors",
+        action="store_true",
+        help="with --msprobe-save-baseline FILE, also write the device's results to the folder FILE.tensors, by which "
+        "--msprobe-baseline then judges element by element, under any policy",
     )
 
 
@@ -45,6 +54,19 @@ def save_baseline(config: pytest.Config) -> Path | None:
     if path.is_dir():
         raise pytest.UsageError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
     return path
+
+
+def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
+    """Return where and how much of the tensors to write. Raises pytest.UsageError where they cannot be."""
+    if not config.getoption("msprobe_save_baseline_tensors"):
+        return None
+    path = _path(config, "msprobe_save_baseline")
+    if path is None:
+        raise pytest.UsageError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
+    folder = tensors_folder(path)
+    if folder.exists() and not folder.is_dir():
+        raise pytest.UsageError(f"--msprobe-save-baseline-tensors: {folder} is a file; wants a folder")
+    return save_options(config, folder, "--msprobe-save-baseline-tensors")
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:

@@ -10,6 +10,7 @@ from pytest_msprobe.results import DirectionResult, OutputResult
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 Numbers = dict[str, float]
+Digest = Annotated[str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z")]
 
 
 class OutputRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,7 +42,8 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record: its outcome, its outputs, and what chose their standards beside API and dtype.
 
     ``dump`` is the fingerprint of the dump, empty where a table does not tell it. ``of_table`` says that the paths are
-    those of a table, ``output.0`` and so on for results and gradients alike.
+    those of a table, ``output.0`` and so on for results and gradients alike. ``tensors`` is the digest of the file with
+    the record's tensors, empty where there is none.
     """
 
     record: str
@@ -52,6 +54,7 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     scalars: bool = False
     outputs: tuple[OutputRow, ...] = ()
     of_table: bool = False
+    tensors: Digest = ""
 
     def output(self, path: str, position: int, of_table: bool = False) -> OutputRow | None:
         """Return the row of the output at a path, the ``position``-th tensor among all; None where there is none.
@@ -74,6 +77,7 @@ def record_row(result: DirectionResult, dump: str) -> RecordRow:
         input_dtypes=result.input_dtypes,
         scalars=result.scalars,
         outputs=tuple(map(_output_row, result.outputs)),
+        tensors=result.kept.digest if result.kept else "",
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from msprobe_hooks.reader import Dump
 from pytest_msprobe.baselines.file import Baseline, BaselineError, BaselineWriter, Header, made_on, read_baseline
+from pytest_msprobe.baselines.folder import KeptFolder, tensors_folder
 from pytest_msprobe.baselines.rows import record_row
 from pytest_msprobe.collection import dumps_key
 from pytest_msprobe.containment.journal import fingerprint
@@ -80,6 +81,10 @@ def describe(baseline: Baseline) -> list[str]:
     if baseline.header is None:
         return [f"{what} of a table; its inputs were the same only where the dump holds tensors"]
     lines = [f"{what} on {made_on(baseline.header.starts)}"]
+    if baseline.with_tensors:
+        folder = tensors_folder(baseline.path)
+        there = "judged by them" if folder.is_dir() else "the folder is missing, judged by numbers"
+        lines.append(f"msprobe: tensors of {baseline.with_tensors} records in {folder}: {there}")
     if baseline.failed:
         lines.append(f"msprobe: {baseline.failed} of its records were wrong there: their errors are normal here")
     return lines
@@ -97,6 +102,8 @@ class BaselineReport:
         self._writer = writer
         self._config = config
         self._problem = ""
+        tensors = config.stash[options_key].save_baseline_tensors
+        self._tensors = None if tensors is None else KeptFolder(tensors.folder)
         self._starts: list[Start] = []
         self._fingerprints = {path: fingerprint(path) for path in config.stash[dumps_key]}
 
@@ -109,8 +116,11 @@ class BaselineReport:
         dump = self._fingerprints.get(self._config.rootpath / report.nodeid.partition("::")[0])
         if plain is None or dump is None or self._problem:
             return
+        result = from_plain(plain)
+        if self._tensors is not None and result.kept is not None:
+            self._tensors.add(result.kept)
         try:
-            self._writer.add(record_row(from_plain(plain), dump))
+            self._writer.add(record_row(result, dump))
         except BaselineError as error:
             self._problem = str(error)
 
@@ -123,6 +133,8 @@ class BaselineReport:
         elif not self._problem:
             try:
                 self._writer.finish(self._header())
+                if self._tensors is not None:
+                    self._tensors.finish()
             except BaselineError as error:
                 self._problem = str(error)
         self._writer.close()
@@ -135,6 +147,8 @@ class BaselineReport:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         else:
             terminalreporter.line(f"msprobe baseline: {self._writer.path} ({self._writer.count} records)")
+            for line in self._tensors.lines() if self._tensors is not None else ():
+                terminalreporter.line(line)
 
     def _header(self) -> Header:
         options = self._config.stash[options_key]

@@ -17,6 +17,7 @@ from msprobe_hooks.names import Direction, parse_api_name
 from msprobe_hooks.schema import backward_record, forward_record
 from pytest_msprobe.replay.call import Call
 from pytest_msprobe.results import DirectionResult, as_json
+from pytest_msprobe.storage.stored import StoredTensor
 
 VERSION = 1
 JSON_NAME = "case.json"
@@ -28,14 +29,6 @@ NO_RECORD = msgspec.Raw(b"null")
 
 class CaseError(Exception):
     """A case cannot be used; the text names the file, the problem and the remedy."""
-
-
-class StoredTensor(msgspec.Struct, frozen=True):
-    """What a tensor is: dtype (``torch.float32``), shape, and strides in elements."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

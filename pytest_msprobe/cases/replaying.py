@@ -12,25 +12,26 @@ import torch
 from msprobe_hooks.schema import TensorElement
 from msprobe_standards import Policy, register_standard
 from pytest_msprobe.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
-from pytest_msprobe.cases.tensors import read_tensor
 from pytest_msprobe.devices.device import Device, DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
 from pytest_msprobe.frameworks.framework import Framework
-from pytest_msprobe.frameworks.registry import PYTORCH, framework_named, missing_piece
-from pytest_msprobe.frameworks.torch import TorchFramework
+from pytest_msprobe.frameworks.registry import framework_named, missing_piece
 from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.replay.trial import Setup
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.storage.tensors import read_tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A case and what came of judging it again."""
+    """A case and what came of judging it again, on ``place``: the device in words."""
 
     case: Case
     result: DirectionResult
+    place: str
 
     def text(self, command: str, verbosity: int = 0) -> str:
         """Return the verdict as a failing item shows it; ``command`` judges this case alone."""
@@ -47,9 +48,9 @@ class Judged:
 class Bench:
     """A device and the policy by which cases are judged on it.
 
-    ``device`` is a name with or without an index; ``policy`` and ``level`` None are those of each case. ``plugins``
-    are modules with ``pytest_msprobe_register_...`` hooks. Raises CaseError where the device or the policy cannot be
-    used.
+    ``device`` is a name with or without an index, which each case's framework understands in its own way; ``policy``
+    and ``level`` None are those of each case. ``plugins`` are modules with ``pytest_msprobe_register_...`` hooks.
+    Raises CaseError where there is no such device or the policy cannot be used.
     """
 
     def __init__(
@@ -61,19 +62,15 @@ class Bench:
         _register(plugins, "references", self._references)
         _register(plugins, "standards", SimpleNamespace(add=register_standard))
         try:
-            self._choice = choice = parse_device(device)
-            self.device = devices.get(choice.name)
-            activate(self.device, choice, slot=0)
+            self._choice = parse_device(device)
+            devices.get(self._choice.name)
         except DeviceError as error:
             raise CaseError(f"--device: {error}") from None
+        self._places: dict[str, tuple[Framework, Device]] = {}
         self._policy = policy
         self._level = level
         if policy is not None:
             _load_policy(policy, level, "--policy")
-
-    def describe(self) -> str:
-        """Return the device in words."""
-        return self.device.describe()
 
     def judge(self, folder: Path) -> Judged:
         """Judge the case in a folder. Raises CaseError where it cannot be used."""
@@ -84,12 +81,15 @@ class Bench:
             policy = _load_policy(self._policy, self._level, "--policy")
         framework, device = self._on(case.framework)
         setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
-        return Judged(case, replay_case(case, folder, setup))
+        return Judged(case, replay_case(case, folder, setup), framework.describe(device))
 
     def _on(self, name: str) -> tuple[Framework, Device]:
         """Return a framework and its active device. Raises CaseError where one of them cannot be used."""
-        if name == PYTORCH:
-            return TorchFramework(), self.device
+        if name not in self._places:
+            self._places[name] = self._activated(name)
+        return self._places[name]
+
+    def _activated(self, name: str) -> tuple[Framework, Device]:
         missing = missing_piece(name)
         if missing is not None:
             raise CaseError(f"the case was recorded with {name}, but {missing}")
@@ -111,7 +111,10 @@ def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
     def saved(element: TensorElement, path: str) -> torch.Tensor:
         if path not in case.tensors:
             raise CaseError(f"{folder}: lacks the tensor {path!r} of its record; copy or save the case again")
-        return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+        try:
+            return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+        except TensorFileError as error:
+            raise CaseError(f"{error}; copy or save the case again") from None
 
     return Replay(case.call(), setup, saved).judge(case.direction)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
-import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,8 +19,6 @@ from safetensors import SafetensorError
 from msprobe_hooks.names import Direction
 from msprobe_hooks.reader import Dump
 from pytest_msprobe.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, CaseError, encode_case
-from pytest_msprobe.cases.options import SaveOptions, format_size
-from pytest_msprobe.cases.tensors import describe, write_tensors
 from pytest_msprobe.containment.journal import fingerprint
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.replay.check import Replay
@@ -30,11 +26,9 @@ from pytest_msprobe.replay.failures import describe_error
 from pytest_msprobe.replay.judging import produced
 from pytest_msprobe.replay.tree import tensors_with_paths
 from pytest_msprobe.results import DirectionResult, SavedCase
-
-_LOCK_NAME = ".lock"
-_TEMPORARY = ".saving-"
-_UNREADABLE = re.compile(r"[^A-Za-z0-9_.-]+")
-_SLUG_LENGTH = 80
+from pytest_msprobe.storage.names import TEMPORARY, locked, slug
+from pytest_msprobe.storage.sizes import SaveOptions, format_size
+from pytest_msprobe.storage.tensors import describe, write_tensors
 
 # What is left out first where the limits are tight; without its inputs a case is of no use.
 _DISPENSABLE = ("baseline", "golden", "target")
@@ -68,7 +62,7 @@ def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: 
     """
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        with _locked(options.folder), warnings.catch_warnings():
+        with _alone(options.folder), warnings.catch_warnings():
             # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
             warnings.simplefilter("ignore")
             return _save(replay, result, origin, options)
@@ -114,9 +108,8 @@ def _save(replay: Replay, result: DirectionResult, origin: Origin, options: Save
 
 def case_name(record: str, origin: Origin, seed: int) -> str:
     """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's."""
-    slug = _UNREADABLE.sub("_", record).strip(".-_")[:_SLUG_LENGTH] or "case"
     text = "\0".join([os.fspath(origin.dump), record, str(seed), str(origin.explored)])
-    return f"{slug}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
+    return f"{slug(record)}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
 
 
 def _results(replay: Replay, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:
@@ -163,11 +156,10 @@ def _used(folder: Path, *, besides: Path) -> int:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time save into a folder, and clear away what a dying one left."""
-    with (folder / _LOCK_NAME).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in folder.glob(f"{_TEMPORARY}*"):
+    with locked(folder):
+        for left in folder.glob(f"{TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
 
@@ -180,8 +172,8 @@ def _replacing(folder: Path) -> Iterator[Path]:
     """
     if folder.exists() and not (folder / JSON_NAME).is_file():
         raise CaseError(f"{folder}: exists and is no saved case; move it away")
-    temporary = folder.with_name(f"{_TEMPORARY}{folder.name}")
-    former = folder.with_name(f"{_TEMPORARY}former-{folder.name}")
+    temporary = folder.with_name(f"{TEMPORARY}{folder.name}")
+    former = folder.with_name(f"{TEMPORARY}former-{folder.name}")
     try:
         temporary.mkdir()
         yield temporary

@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except CaseError as error:
         raise CommandError(str(error)) from None
-    print(f"on {bench.describe()}")
-    statuses = [_replay(bench, folder, arguments) for folder in folders]
+    places: set[str] = set()
+    statuses = [_replay(bench, folder, arguments, places) for folder in folders]
     if len(folders) > 1:
         counts = Counter(_STATUS[status] for status in statuses)
         print(f"{len(folders)} cases: {', '.join(f'{count} {word}' for word, count in counts.items())}")
@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 _STATUS = {0: "right", 1: "wrong", 2: "not judged"}
 
 
-def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace) -> int:
-    """Judge one case, tell what came of it and return its status."""
+def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: set[str]) -> int:
+    """Judge one case, tell what came of it, and where if not there before, and return its status."""
     from pytest_msprobe.cases.case import CaseError
 
     try:
@@ -74,6 +74,9 @@ def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace) -> int:
     except CaseError as error:
         print(f"pytest-msprobe: {error}", file=sys.stderr)
         return 2
+    if judged.place not in places:
+        places.add(judged.place)
+        print(f"on {judged.place}")
     print(printable(judged.text(_command(folder, arguments), arguments.verbosity)))
     return {"fail": 1, "skip": 2}.get(judged.result.verdict.outcome, 0)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.devices.device import DeviceError
+
 if TYPE_CHECKING:
     from pytest_msprobe.frameworks.framework import Framework
 
 PYTORCH = "pytorch"
+MINDSPORE = "mindspore"
 
 
 def missing_piece(framework: str) -> str | None:
     """Return what keeps this installation from running a framework's calls and what to do; None for nothing."""
-    if framework == "mindspore" and find_spec("mindspore") is None:
+    if framework == MINDSPORE and find_spec("mindspore") is None:
         return "MindSpore is not installed; pip install pytest-msprobe[mindspore]"
     if framework == "mindtorch":
         installed = find_spec("mindtorch") is not None
@@ -27,6 +30,11 @@ def framework_named(name: str) -> Framework:
         from pytest_msprobe.frameworks.torch import TorchFramework
 
         return TorchFramework()
+    missing = missing_piece(name)
+    if missing is not None:
+        raise DeviceError(missing)
+    if name != MINDSPORE:
+        raise DeviceError(f"unknown framework {name!r}; known are {PYTORCH}, {MINDSPORE}")
     from pytest_msprobe.frameworks.mindspore.runtime import start
 
     start()

@@ -13,6 +13,8 @@ from msprobe_standards.policy import built_in_policies
 from pytest_msprobe import marks
 from pytest_msprobe.cli import CommandError
 from pytest_msprobe.containment.journal import JournalError
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.frameworks.registry import missing_piece
 from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, FolderError, write_files
 from pytest_msprobe.generate.fresh_run import FreshRunError, run_module
@@ -58,7 +60,7 @@ def generate(request: Request) -> int:
         if request.real_data and plan.modules and not plan.tensor_files:
             raise CommandError(f"{dump.path}: no chosen record has recorded tensors; leave --real-data out")
         earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
-    except (DumpError, JournalError, FolderError) as error:
+    except (DumpError, JournalError, FolderError, DeviceError) as error:
         raise CommandError(str(error)) from None
     tell_plan(plan, request.output, earlier)
     if not plan.modules:
@@ -89,8 +91,9 @@ def _read(request: Request) -> Dump:
     if request.real_data and request.iterations > 1:
         raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
     dump = read_dump(request.dump)
-    if dump.framework != "pytorch":
-        raise CommandError(f"{dump.path}: recorded with {dump.framework}; tests are written for dumps of pytorch only")
+    missing = missing_piece(dump.framework)
+    if missing is not None:
+        raise CommandError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
     return dump
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import keyword
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,12 +28,16 @@ _HOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function in a module: ``spelling`` is the expression, ``imports`` and ``definition`` what it needs before."""
+    """A function in a module: ``spelling`` is the expression, ``imports`` and ``definition`` what it needs before.
+
+    ``framework`` imports what the function works on; ``golden`` names its golden definition where that is another.
+    """
 
     spelling: str
     imports: str = ""
     definition: str = ""
     golden: str = ""
+    framework: str = "import torch"
 
 
 def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
@@ -51,13 +55,13 @@ def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
         return Function(f"operator.attrgetter({string(name.api)})", imports="import operator")
     for home in _HOMES[name.type]:
         dotted = f"{home}{name.api}"
-        if _is_dotted_name(dotted) and _at(dotted) == function:
+        if is_dotted_name(dotted) and attribute_at(torch, dotted) == function:
             return Function(f"torch.{dotted}")
     raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
 
 
 def _npu_function(name: ApiName, references: ReferenceRegistry) -> Function:
-    if not _is_dotted_name(name.api) or "." in name.api:
+    if not is_dotted_name(name.api) or "." in name.api:
         raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
     golden = references.get(name.qualified_api)
     return Function(
@@ -71,13 +75,14 @@ def _npu_function(name: ApiName, references: ReferenceRegistry) -> Function:
     )
 
 
-def _is_dotted_name(dotted: str) -> bool:
+def is_dotted_name(dotted: str) -> bool:
+    """Tell whether a text is names with dots between them, and nothing else."""
     return all(part.isascii() and part.isidentifier() and not keyword.iskeyword(part) for part in dotted.split("."))
 
 
-def _at(dotted: str) -> Callable[..., Any] | None:
+def attribute_at(module: ModuleType, dotted: str) -> Any:
+    """Return what a dotted name stands for in a module; None where there is nothing."""
     try:
-        found: Callable[..., Any] = reduce(getattr, dotted.split("."), torch)  # type: ignore[assignment]
+        return reduce(getattr, dotted.split("."), module)
     except AttributeError:
         return None
-    return found

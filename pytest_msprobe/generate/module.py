@@ -43,7 +43,7 @@ def module_text(module: Module, origin: Origin) -> str:
     head = [
         docstring(_description(module, origin)),
         *(["\n".join(standard)] if standard else []),
-        "import pytest\nimport torch",
+        "\n".join(sorted(["import pytest", function.framework])),
         "\n".join(own),
         _seeds(origin.seeds),
         "# Calls by name without direction, as recorded.\n" + _assigned("CALLS", dict_of(module.calls)),

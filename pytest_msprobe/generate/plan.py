@@ -11,7 +11,8 @@ from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.reader import Dump
 from msprobe_hooks.schema import TensorElement
-from pytest_msprobe.generate.functions import Function, function_of
+from pytest_msprobe.generate.functions import Function
+from pytest_msprobe.generate.language import Language, language_of
 from pytest_msprobe.generate.layout import Code, depth
 from pytest_msprobe.generate.spelling import spell_call
 from pytest_msprobe.generate.tensor_files import TensorFiles, with_digest
@@ -56,7 +57,11 @@ class Plan:
 
 
 def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
-    """Plan the modules for these records of a dump. What cannot be tested is left out with its reason."""
+    """Plan the modules for these records of a dump. What cannot be tested is left out with its reason.
+
+    Raises DeviceError where the dump's framework cannot be imported.
+    """
+    language = language_of(dump.framework)
     stems = _stems(dump.api_names)
     files = TensorFiles(dump.tensor_folder)
     references = ReferenceRegistry()
@@ -65,8 +70,9 @@ def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
     for key, wanted in _by_call(records).items():
         try:
             call, refused = _read(dump, key)
-            function = function_of(call.name, references)
-            code = _spelled(call, files if real_data else None)
+            call = language.in_torch_terms(call)
+            function = language.function(call, references)
+            code = _spelled(call, language, files if real_data else None)
         except (Skip, DumpError, ValueError) as error:
             left_out |= dict.fromkeys(wanted, str(error))
             continue
@@ -105,11 +111,11 @@ def _read(dump: Dump, key: str) -> tuple[Call, str]:
     return call, refused
 
 
-def _spelled(call: Call, files: TensorFiles | None) -> Code:
+def _spelled(call: Call, language: Language, files: TensorFiles | None) -> Code:
     def file_of(element: TensorElement) -> str | None:
         return None if files is None else files.path_of(element)
 
-    code = spell_call(call, file_of)
+    code = spell_call(call, language, file_of)
     if depth(code) > _DEEPEST:
         raise Skip(SkipReason.LOST_ARGUMENT, f"its arguments are nested deeper than {_DEEPEST} levels")
     return code

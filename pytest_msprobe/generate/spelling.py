@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from msprobe_hooks.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.schema import Element, MappingElement, TensorElement, ValueElement, walk_tensors
+from pytest_msprobe.frameworks.registry import PYTORCH
+from pytest_msprobe.generate.language import Language
 from pytest_msprobe.generate.layout import Code, call, dict_of, list_of, literal, string, tuple_of
 from pytest_msprobe.replay.arguments import lost_argument
 from pytest_msprobe.replay.call import Call
@@ -19,59 +22,71 @@ FileOf = Callable[[TensorElement], "str | None"]
 _STATISTICS = ("min", "max", "mean", "norm", "finite_min", "finite_max")
 
 
-def spell_call(recorded: Call, file_of: FileOf) -> Code:
-    """Return a ``recorded.Call(...)``. Raises Skip where an argument is of a dtype that this torch lacks."""
-    forward = recorded.forward
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """In what terms elements are written."""
+
+    language: Language
+    file_of: FileOf
+
+
+def spell_call(recorded: Call, language: Language, file_of: FileOf) -> Code:
+    """Return a ``recorded.Call(...)`` for a call in torch terms.
+
+    Raises Skip where an argument is of a dtype that the framework or this torch lacks.
+    """
+    forward, terms = recorded.forward, _Terms(language, file_of)
     parts: dict[str, Code] = {}
+    if language.framework != PYTORCH:
+        parts["framework"] = string(language.framework)
     if forward.args:
-        parts["args"] = list_of([_positional(recorded, i, file_of) for i in range(len(forward.args))])
+        parts["args"] = list_of([_positional(recorded, i, terms) for i in range(len(forward.args))])
     if forward.kwargs:
-        parts["kwargs"] = dict_of({key: _spell(element, file_of) for key, element in forward.kwargs.items()})
-    outputs = _output_tensors(forward)
+        parts["kwargs"] = dict_of({key: _spell(element, terms) for key, element in forward.kwargs.items()})
+    outputs: list[Code] = [
+        call("recorded.Tensor", *_dtype_and_shape(tensor, terms)) for tensor in walk_tensors(forward.output)
+    ]
     if outputs:
         parts["outputs"] = list_of(outputs)
     if recorded.backward is not None:
-        parts["grad_outputs"] = list_of([_spell(element, file_of) for element in recorded.backward.grad_outputs])
+        parts["grad_outputs"] = list_of([_spell(element, terms) for element in recorded.backward.grad_outputs])
     return call("recorded.Call", **parts)
 
 
-def _positional(recorded: Call, position: int, file_of: FileOf) -> Code:
+def _positional(recorded: Call, position: int, terms: _Terms) -> Code:
     element = recorded.forward.args[position]
     if element == MappingElement({}):
         found = lost_argument(recorded, position)
-        return _constant(found) if isinstance(found, torch.dtype) else "recorded.DEVICE"
-    return _spell(element, file_of)
+        return terms.language.dtype(found) if isinstance(found, torch.dtype) else "recorded.DEVICE"
+    return _spell(element, terms)
 
 
-def _output_tensors(forward: ForwardRecord) -> list[Code]:
-    return [call("recorded.Tensor", *_dtype_and_shape(element)) for element in walk_tensors(forward.output)]
-
-
-def _spell(element: Element, file_of: FileOf) -> Code:
+def _spell(element: Element, terms: _Terms) -> Code:
     if element is None:
         return "None"
     if isinstance(element, TensorElement):
-        return _tensor(element, file_of(element))
+        return _tensor(element, terms)
     if isinstance(element, list):
-        return list_of([_spell(item, file_of) for item in element])
+        return list_of([_spell(item, terms) for item in element])
     if isinstance(element, MappingElement):
-        return dict_of({key: _spell(item, file_of) for key, item in element.items.items()})
-    return _value(element)
+        return dict_of({key: _spell(item, terms) for key, item in element.items.items()})
+    return _value(element, terms.language)
 
 
-def _tensor(element: TensorElement, file: str | None) -> Code:
+def _tensor(element: TensorElement, terms: _Terms) -> Code:
     details: dict[str, Any] = {name: getattr(element, name) for name in _STATISTICS}
     details |= {"requires_grad": element.requires_grad or None, "numpy": element.type == "numpy.ndarray" or None}
-    details["file"] = file
+    details["file"] = terms.file_of(element)
     named = {key: literal(value) for key, value in details.items() if value is not None}
-    return call("recorded.Tensor", *_dtype_and_shape(element), **named)
+    return call("recorded.Tensor", *_dtype_and_shape(element, terms), **named)
 
 
-def _dtype_and_shape(element: TensorElement) -> tuple[Code, Code]:
-    return _constant(dtype_named(element.dtype)), tuple_of([literal(size) for size in element.shape])
+def _dtype_and_shape(element: TensorElement, terms: _Terms) -> tuple[Code, Code]:
+    dtype = terms.language.dtype(dtype_named(element.dtype))
+    return dtype, tuple_of([literal(size) for size in element.shape])
 
 
-def _value(element: ValueElement) -> Code:
+def _value(element: ValueElement, language: Language) -> Code:
     kind, value = element.type, element.value
     if kind == type(value).__name__ and isinstance(value, (bool, int, float, str)):
         return literal(value)
@@ -81,26 +96,9 @@ def _value(element: ValueElement) -> Code:
         return "..."
     if kind == "torch.device":
         return "recorded.DEVICE"
-    if kind == "torch.Size" and _is_list(value, None, int):
-        return call("torch.Size", literal(value))
     if kind == "complex" and _is_list(value, 2, int, float):
         return call("complex", *map(literal, value))
-    constant = _TORCH_CONSTANTS.get(kind) and getattr(torch, str(value).removeprefix("torch."), None)
-    if constant is not None and isinstance(constant, _TORCH_CONSTANTS[kind]):
-        return _constant(constant)
-    return call("recorded.Value", string(kind), literal(value))
-
-
-_TORCH_CONSTANTS: dict[str, type] = {
-    "torch.dtype": torch.dtype,
-    "torch.memory_format": torch.memory_format,
-    "torch.layout": torch.layout,
-}
-
-
-def _constant(constant: Any) -> str:
-    # What torch calls it, whatever the record did.
-    return str(constant)
+    return language.constant(element) or call("recorded.Value", string(kind), literal(value))
 
 
 def _is_list(value: object, length: int | None, *kinds: type) -> bool:

@@ -7,14 +7,13 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from msprobe_hooks.names import Direction
 from msprobe_hooks.schema import walk_tensors
 from msprobe_standards import Policy, Standard, Verdict
-from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.replay.arguments import TensorSource, build_arguments, tensor_source
 from pytest_msprobe.replay.autocast import recorded_autocast
@@ -27,6 +26,9 @@ from pytest_msprobe.replay.random_inputs import stream_seed
 from pytest_msprobe.replay.skips import Skip, SkipReason
 from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.results import CallResult, DirectionResult, OutputResult, broken, decided
+
+if TYPE_CHECKING:
+    from pytest_msprobe.baselines.result import RecordedResult
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
 
@@ -45,8 +47,8 @@ class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
     ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
-    what the call's name stands for, None finds it by the name. ``recorded`` gives a recorded baseline's row for a
-    record's name; None where there is no recorded baseline.
+    what the call's name stands for, None finds it by the name. ``recorded`` gives what a recorded baseline
+    has of a record, by its name; None where there is no recorded baseline.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Replay:
         setup: Setup,
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
-        recorded: Callable[[str], RecordRow] | None = None,
+        recorded: Callable[[str], RecordedResult] | None = None,
     ) -> None:
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
@@ -92,9 +94,11 @@ class Replay:
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")
             record = f"{self.call.name.key}.{direction}"
-            row = self._recorded(record) if self._recorded else None
+            recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all
-            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=row))
+            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded))
+            if recorded is not None and recorded.problem:
+                result = replace(result, tensors_unused=recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:

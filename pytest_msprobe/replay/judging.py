@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,11 +13,10 @@ from msprobe_hooks.names import Direction
 from msprobe_standards import Standard, Verdict, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
 from msprobe_standards.judging import fitting
-from pytest_msprobe.baselines.rows import RecordRow
 from pytest_msprobe.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.replay.difference import describe_difference
 from pytest_msprobe.replay.random_apis import RandomProperty, random_property
-from pytest_msprobe.replay.recorded import RecordedNumbers
+from pytest_msprobe.replay.recorded import RecordedBaseline
 from pytest_msprobe.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.replay.side import Run
 from pytest_msprobe.replay.skips import Skip, SkipReason
@@ -25,13 +24,16 @@ from pytest_msprobe.replay.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.replay.trial import Trial
 from pytest_msprobe.results import OutputResult
 
+if TYPE_CHECKING:
+    from pytest_msprobe.baselines.result import RecordedResult
+
 SelectStandard = Callable[[Direction, Any], Standard]
 
 
 def judge_forward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordRow | None = None
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
 ) -> list[OutputResult]:
-    """Judge what a call returned and what it changed, by the ``recorded`` row of a baseline where there is one.
+    """Judge what a call returned and what it changed, by what a ``recorded`` baseline has where there is one.
 
     Raises Skip and TargetError as the trial's runs do.
     """
@@ -60,7 +62,7 @@ def judge_forward(
 
 
 def judge_backward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordRow | None = None
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
 ) -> list[OutputResult]:
     """Judge the gradients of a call's inputs, as `judge_forward` its results."""
     randomness = _randomness(trial)
@@ -79,7 +81,11 @@ def judge_backward(
         found = trial.baseline_gradients
         return found and {"grad": without_rounding(_present(found, _detached), noise)}
 
-    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded)
+    def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        inner = path.removeprefix("grad.")
+        return without_rounding({inner: tensor}, noise)[inner]
+
+    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded, prepare)
 
 
 def _judge(
@@ -88,10 +94,11 @@ def _judge(
     baseline: Callable[[], Any],
     select: Callable[[Any], Standard],
     measure_all: bool,
-    row: RecordRow | None,
+    result: RecordedResult | None,
+    prepare: Callable[[str, torch.Tensor], torch.Tensor] = lambda path, tensor: tensor,
 ) -> list[OutputResult]:
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
-    recorded = None if row is None else RecordedNumbers(row, targets, goldens)
+    recorded = None if result is None else RecordedBaseline(result, targets, goldens, prepare)
     verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
     results = [
         _output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
@@ -100,8 +107,10 @@ def _judge(
     return results if recorded is None else list(map(recorded.without_missing, results))
 
 
-def produced(trial: Trial, direction: Direction) -> dict[str, Any]:
-    """Return what the sides of a judged trial gave, as trees of CPU tensors: ``target``, ``golden``, ``baseline``.
+def produced(
+    trial: Trial, direction: Direction, wanted: Collection[str] = ("target", "golden", "baseline")
+) -> dict[str, Any]:
+    """Return what the wanted sides of a judged trial gave, as trees of CPU tensors.
 
     A side that did not run, or could not, is missing; the baseline is made where golden was.
     """
@@ -109,14 +118,14 @@ def produced(trial: Trial, direction: Direction) -> dict[str, Any]:
     forward = {"target": ran.get("target"), "golden": ran.get("golden")}
     backward = {"target": ran.get("target_gradients"), "golden": ran.get("golden_gradients")}
     sides: dict[str, Any] = forward if direction == "forward" else backward
-    if sides["golden"] is not None:
+    if sides["golden"] is not None and "baseline" in wanted:
         sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
 
     def tree(side: str, found: Any) -> Any:
         get = trial.device.get if side == "target" else _detached
         return _all_of(trial.subject.api, found, get) if direction == "forward" else {"grad": _present(found, get)}
 
-    return {side: tree(side, found) for side, found in sides.items() if found is not None}
+    return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
 
 
 # The states of the generator that torch_npu returns after these are not set where nothing is dropped out.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.cases.options import format_size
 from pytest_msprobe.containment.journal import BREAKDOWNS, outcome_of
 from pytest_msprobe.results import DirectionResult, OutputResult, SavedCase
+from pytest_msprobe.storage.sizes import format_size
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str:
@@ -21,6 +21,8 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - len(_deciding(result))
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
+    if result.tensors_unused:
+        lines += ["", f"The baseline's tensors were not used, but its numbers: {result.tensors_unused}"]
     for note in (*result.notes, *map(_saved_line, result.saved)):
         lines += ["", note]
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])

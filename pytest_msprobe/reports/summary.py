@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.cases.options import format_size
 from pytest_msprobe.containment.journal import BREAKDOWNS
 from pytest_msprobe.replay.skips import SkipReason
 from pytest_msprobe.results import Start
+from pytest_msprobe.storage.sizes import format_size
 
 _WORST_SHOWN = 5
 
@@ -36,6 +36,7 @@ class Summary:
         self._saved: Counter[str] = Counter()
         self._saved_bytes = 0
         self._explored: list[int] = []
+        self._tensors_unused: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -51,6 +52,8 @@ class Summary:
         self._outcomes[verdict["outcome"]] += 1
         if plain["explored"] >= 0:
             self._explored.append(plain["explored"])
+        if plain["tensors_unused"]:
+            self._tensors_unused.append(plain["tensors_unused"])
         for saved in plain["saved"]:
             self._count_saved(saved)
         if verdict["outcome"] == "fail" and verdict["standard"] in BREAKDOWNS:
@@ -93,6 +96,10 @@ class Summary:
             none = self._explored.count(0)
             without = f"; {none} had none that could be judged" if none else ""
             lines.append(f"{sum(self._explored)} inputs explored around {len(self._explored)} records{without}")
+        if self._tensors_unused:
+            count, first = len(self._tensors_unused), self._tensors_unused[0]
+            others = " (and others)" if count > 1 else ""
+            lines.append(f"{count} judged by the baseline's numbers, not by its tensors: {first}{others}")
         if self._saved:
             lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
         lines += [f"  {count} {text}" for text, count in self._saved.most_common()]

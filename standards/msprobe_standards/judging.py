@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Baseline: TypeAlias = "object | Callable[[], object] | None"
 """The baseline result, a function that computes it (None: it cannot be had), or None."""
 
-Recorded: TypeAlias = "Callable[[Standard], Metrics | None] | None"
-"""What looks up the numbers of a recorded baseline for a standard (None: there are none); or None."""
+Recorded: TypeAlias = "Callable[[Standard], Metrics | torch.Tensor | None] | None"
+"""What looks up a recorded baseline: its result, else its numbers for a standard (None: neither is there); or None."""
 
 
 def judge(
@@ -41,8 +41,9 @@ def judge(
     ``target`` and ``golden`` are CPU tensors of one shape; ``golden`` is computed in raised precision. ``standard`` is
     a standard or the name of one with its default limits. ``baseline`` is only asked for where the outcome can depend
     on it, and so is ``recorded``: the numbers that another device's result had on the same inputs. Where it has them,
-    errors are held against those and the baseline only tells which NaN and inf elements are right; Python values have
-    no recorded numbers. ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
+    errors are held against those and the baseline only tells which NaN and inf elements are right; where it has the
+    result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
+    ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
 
     Differing shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
     scalars: they come from ``.item()`` and its kin, whose float64 holds a result computed in at most the precision of
@@ -88,6 +89,8 @@ def _judge_tensor(
     verdict = standard.settled(metrics)
     if verdict is None:
         theirs = recorded(standard) if recorded else None
+        if isinstance(theirs, torch.Tensor):
+            baseline, theirs = theirs, None
         adopts = standard.adopts_baseline and metrics["nonfinite_mismatch"] > 0
         reference = _comparable(baseline, golden, dtype) if theirs is None or adopts else None
         if reference is not None and adopts:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from msprobe_standards.dtypes import Bounds, msprobe_bounds
-from msprobe_standards.judging import Recorded, fitting
+from msprobe_standards.judging import fitting
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.protocol import Standard
 from msprobe_standards.verdict import Verdict
@@ -40,7 +40,9 @@ class RecordedOutput:
         return Metrics(numbers, self.dtype, self.numel)
 
 
-def judge_recorded(target: RecordedOutput, *, standard: Standard, recorded: Recorded = None) -> Verdict | None:
+def judge_recorded(
+    target: RecordedOutput, *, standard: Standard, recorded: Callable[[Standard], Metrics | None] | None = None
+) -> Verdict | None:
     """Judge an output by its recorded numbers; None where they are not those that the standard reads.
 
     ``recorded`` looks up the baseline's numbers, as for `judge`, and is only asked where the outcome depends on them.

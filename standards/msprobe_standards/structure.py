@@ -10,6 +10,8 @@ from msprobe_standards.judging import failure, judge
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
+    import torch
+
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
 
@@ -22,7 +24,7 @@ def judge_tree(
     *,
     select: Callable[[str, object], Standard],
     baseline: Callable[[], object] | None = None,
-    recorded: Callable[[str, Standard], Metrics | None] | None = None,
+    recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None = None,
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
@@ -30,7 +32,8 @@ def judge_tree(
     ("0", "1.hidden"), that of an output which is itself a leaf is "out". ``select`` gives the standard for a leaf of
     the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
     standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
-    leaf needs it. ``recorded`` gives what another device's result measured at a path, for a standard (see `judge`).
+    leaf needs it. ``recorded`` gives another device's result at a path, or what it measured for a
+    standard (see `judge`).
     """
     return list(_leaves(target, golden, _Baseline(baseline, recorded), select, ()))
 
@@ -41,7 +44,7 @@ class _Baseline:
     def __init__(
         self,
         compute: Callable[[], object] | None,
-        recorded: Callable[[str, Standard], Metrics | None] | None,
+        recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None,
     ) -> None:
         self.compute = compute
         self.recorded = recorded

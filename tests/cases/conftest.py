@@ -12,7 +12,6 @@ import torch
 
 from msprobe_hooks.reader import read_dump
 from msprobe_standards import Policy
-from pytest_msprobe.cases.options import SaveOptions
 from pytest_msprobe.cases.saving import origin_of, save_case
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.replay.call import read_call
@@ -20,6 +19,7 @@ from pytest_msprobe.replay.check import Replay
 from pytest_msprobe.replay.tree import map_tensors
 from pytest_msprobe.replay.trial import Setup
 from pytest_msprobe.results import SavedCase
+from pytest_msprobe.storage.sizes import SaveOptions
 
 Json = dict[str, Any]
 

@@ -15,14 +15,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.cases.case import CaseError, read_case
-from pytest_msprobe.cases.options import SaveOptions
+from pytest_msprobe.cases.case import read_case
 from pytest_msprobe.cases.replaying import replay_case
 from pytest_msprobe.cases.saving import case_name, save_case
-from pytest_msprobe.cases.tensors import describe, read_tensor, write_tensors
 from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.replay.strides import has_gaps
 from pytest_msprobe.replay.trial import Setup
+from pytest_msprobe.storage.sizes import SaveOptions
+from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
 from tests.cases.conftest import SOFTMAX, element, forward
 
 DTYPES = [
@@ -274,5 +275,5 @@ def test_the_wrong_file_beside_a_case_is_refused(save: Any) -> None:
     folder = Path(save(SOFTMAX, "Functional.softmax.0.forward").folder)
     case = read_case(folder)
     write_tensors(folder / "tensors.safetensors", {"args.0": torch.zeros(2)})
-    with pytest.raises(CaseError, match="not of one case"):
+    with pytest.raises(TensorFileError, match="but was saved as"):
         read_tensor(folder / "tensors.safetensors", "args.0", case.tensors["args.0"])

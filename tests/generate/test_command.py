@@ -10,6 +10,7 @@ import pytest
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.cli import main
 from pytest_msprobe.containment.journal import Entry, Header, JournalWriter, fingerprint
+from pytest_msprobe.frameworks.registry import missing_piece
 from pytest_msprobe.results import DirectionResult
 
 REPOSITORY = Path(__file__).parents[2]
@@ -112,11 +113,25 @@ def test_a_truncated_dump_is_one_error(generate: Callable[..., tuple[int, str]],
     assert "dump.json: the JSON ends too early" in printed
 
 
-def test_a_missing_dump_and_one_of_another_framework_are_errors(generate: Callable[..., tuple[int, str]]) -> None:
-    assert generate("none.json")[0] == 2
+def test_a_missing_dump_is_an_error(generate: Callable[..., tuple[int, str]]) -> None:
+    status, printed = generate("none.json")
+    assert (status, printed.splitlines()[1:]) == (2, [])
+
+
+@pytest.mark.skipif(missing_piece("mindspore") is None, reason="MindSpore is installed")
+def test_without_mindspore_its_dumps_are_one_error_that_names_the_extra(
+    generate: Callable[..., tuple[int, str]],
+) -> None:
     status, printed = generate(MINDSPORE)
-    assert status == 2
-    assert "recorded with mindspore; tests are written for dumps of pytorch only" in printed
+    assert (status, printed.splitlines()[1:]) == (2, [])
+    assert "recorded with mindspore, but MindSpore is not installed; pip install pytest-msprobe[mindspore]" in printed
+
+
+def test_a_dump_of_mindtorch_is_refused(generate: Callable[..., tuple[int, str]], folder: Path) -> None:
+    (folder / "dump.json").write_text(MINDSPORE.read_text().replace('"mindspore"', '"mindtorch"'))
+    status, printed = generate("dump.json")
+    assert (status, printed.splitlines()[1:]) == (2, [])
+    assert "recorded with mindtorch, but " in printed
 
 
 def test_a_journal_of_another_dump_is_one_error(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import BackwardRecord, ForwardRecord, MappingElement, TensorElement, ValueElement
 from pytest_msprobe import recorded
+from pytest_msprobe.generate.language import TorchLanguage
 from pytest_msprobe.generate.layout import flat
 from pytest_msprobe.generate.spelling import spell_call
 from pytest_msprobe.replay.call import Call
@@ -65,7 +66,7 @@ def call(**fields: Any) -> Call:
 
 
 def read_back(original: Call) -> Call:
-    source = flat(spell_call(original, lambda element: element.data_name))
+    source = flat(spell_call(original, TorchLanguage(), lambda element: element.data_name))
     allowed = {"slice": slice, "complex": complex, "inf": inf, "nan": nan, "torch": torch, "recorded": recorded}
     spelled: recorded.Call = eval(source, {"__builtins__": {}}, allowed)
     return spelled.replayed_as(RECORD, Path("there"))

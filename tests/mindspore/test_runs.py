@@ -89,7 +89,36 @@ def test_a_saved_case_of_mindspore_is_judged_again_by_mindspore(pytester: pytest
     assert faulty.ret == 1
     healthy = pytester.run(sys.executable, "-c", command, "--device", "cpu")
     assert healthy.ret == 0
-    healthy.stdout.fnmatch_lines(["Mint.square.0.forward: pass by *"])
+    healthy.stdout.fnmatch_lines(["on mindspore *", "Mint.square.0.forward: pass by *"])
+
+
+def test_a_saved_case_of_mindspore_starts_no_device_of_torch(pytester: pytest.Pytester, write_dump: Write) -> None:
+    pytest.importorskip("safetensors")
+    pytester.makeconftest(FAULTY)
+    write_dump(record("Mint.square", X, output=[X]))
+    pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-save-failures=cases")
+    pytester.makepyfile(
+        torchless="""
+        from pytest_msprobe.devices.npu import NpuDevice
+
+        class Npu(NpuDevice):
+            def count(self):
+                print("torch was asked")
+                return 1
+
+            def activate(self, index):
+                print("torch was started")
+
+        def pytest_msprobe_register_devices(registry):
+            registry.add(Npu())
+        """
+    )
+    command = "import sys; from pytest_msprobe.cli import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    on_npu = pytester.run(sys.executable, "-c", command, "--device", "npu", "-p", "torchless")
+    assert on_npu.ret in (0, 2)
+    assert "torch was" not in on_npu.stdout.str()
+    if on_npu.ret == 2:
+        on_npu.stderr.fnmatch_lines(["pytest-msprobe: --device: device 'npu': MindSpore * cannot use Ascend: *"])
 
 
 def test_inputs_are_explored_around_a_record_of_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:

@@ -135,3 +135,16 @@ def test_integers_are_judged_by_equality_and_empty_outputs_pass() -> None:
     other = judge_recorded(recorded(whole + 1, whole), standard=by)
     empty = judge_recorded(RecordedOutput(torch.float32, 0, {}), standard=by)
     assert [verdict and verdict.outcome for verdict in (equal, other, empty)] == ["pass", "fail", "pass"]
+
+
+@given(seed=st.integers(0, 2**16), ours=st.floats(1.0, 1e4), theirs=st.floats(1.0, 1e4))
+def test_a_recorded_tensor_judges_as_that_baseline_does(seed: int, ours: float, theirs: float) -> None:
+    state = torch.Generator().manual_seed(seed)
+    golden = torch.rand(50, dtype=torch.float64, generator=state) + 1
+    target, elsewhere = (
+        (golden * (1 + size * 2**-24 * torch.randn(50, dtype=torch.float64, generator=state))).float()
+        for size in (ours, theirs)
+    )
+    target[3] = elsewhere[3] = torch.nan
+    by_tensor = judge(target, golden, standard="benchmark", baseline=golden.float(), recorded=lambda _: elsewhere)
+    assert by_tensor == judge(target, golden, standard="benchmark", baseline=elsewhere)

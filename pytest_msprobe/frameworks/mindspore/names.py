@@ -137,7 +137,7 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
     if foreign or name.type not in (*_TORCH_TYPES, "Primitive", "Jit"):
         raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or name.qualified_api} in a dump of mindspore")
     golden = _golden(call, references)
-    target = function or (_FINDERS[name.type](name.api) if name.type in _FINDERS else None)
+    target = function or function_named(name)
     if target is None:
         raise Skip(SkipReason.MISSING_API, name.qualified_api)
     if golden is None:
@@ -145,6 +145,11 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
     if name.api == "__setitem__":
         target = _without_result(target)
     return Functions(bridged(target, in_place=_works_in_place(name.api)), _with_recorded_widths(golden, call))
+
+
+def function_named(name: ApiName) -> Callable[..., Any] | None:
+    """Return MindSpore's function of that name, on its own tensors; None where it has none."""
+    return _FINDERS[name.type](name.api) if name.type in _FINDERS else None
 
 
 def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | None:

@@ -1,4 +1,4 @@
-"""The tensors of a case, in one safetensors file.
+"""Tensors in one safetensors file.
 
 That format knows neither strides nor all of torch's dtypes: strides stand beside the file, and what some version of
 safetensors may not know is stored as its bytes.
@@ -13,10 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from pytest_msprobe.cases.case import CaseError, StoredTensor
 from pytest_msprobe.replay.dtypes import dtype_named
 from pytest_msprobe.replay.memory import free_bytes
 from pytest_msprobe.replay.strides import lay_out, span
+from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
 
 _STORED_AS_THEY_ARE = frozenset(
     {
@@ -25,7 +25,7 @@ _STORED_AS_THEY_ARE = frozenset(
     }
 )  # fmt: skip
 
-#: How much more memory than values the strides of a case may reach over without asking how much is free.
+#: How much more memory than values the strides of a stored tensor may reach over without asking how much is free.
 _ALWAYS_FREE = 64 * 2**20
 
 
@@ -34,9 +34,9 @@ def describe(tensor: torch.Tensor) -> StoredTensor:
     return StoredTensor(str(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()))
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write CPU tensors. Raises OSError or SafetensorError where the disk does not take them."""
-    save_file({name: _storable(tensor.detach()) for name, tensor in tensors.items()}, path)
+    save_file({name: _storable(tensor.detach()) for name, tensor in tensors.items()}, path, metadata)
 
 
 def _storable(tensor: torch.Tensor) -> torch.Tensor:
@@ -44,10 +44,20 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
     return plain if plain.dtype in _STORED_AS_THEY_ARE else plain.view(-1).view(torch.uint8)
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return what a file tells of itself. Raises TensorFileError where it is no safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise TensorFileError(str(error)) from None
+
+
 def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
     """Read one tensor as it was: dtype, shape and strides.
 
-    Raises CaseError where the file is missing, is damaged or holds something else, Skip where the dtype is unknown.
+    Raises TensorFileError where the file is missing, is damaged or holds something else, Skip where its dtype is
+    unknown.
     """
     dtype = dtype_named(stored.dtype)
     try:
@@ -55,26 +65,26 @@ def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
             # The tensor lies in the mapped file, which may be gone once it is closed.
             found = file.get_tensor(name).clone()
     except (OSError, SafetensorError) as error:
-        raise CaseError(f"{path}: tensor {name!r} cannot be read: {error}; copy or save the case again") from None
+        raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}") from None
     as_bytes = dtype not in _STORED_AS_THEY_ARE
     try:
         values = found.view(dtype).view(stored.shape) if as_bytes else found
     except RuntimeError:
         values = found
     if values.dtype is not dtype or tuple(values.shape) != stored.shape:
-        raise CaseError(
-            f"{path}: tensor {name!r} is {found.dtype} {tuple(found.shape)}, but case.json says {stored.dtype} "
-            f"{stored.shape}; the two files are not of one case"
+        raise TensorFileError(
+            f"{path}: tensor {name!r} is {found.dtype} {tuple(found.shape)}, but was saved as {stored.dtype} "
+            f"{stored.shape}"
         )
     return _laid_out(path, name, values, stored)
 
 
 def _laid_out(path: Path, name: str, values: torch.Tensor, stored: StoredTensor) -> torch.Tensor:
     if len(stored.stride) != len(stored.shape) or min(stored.stride, default=0) < 0:
-        raise CaseError(f"{path}: tensor {name!r} of shape {stored.shape} cannot have strides {stored.stride}")
+        raise TensorFileError(f"{path}: tensor {name!r} of shape {stored.shape} cannot have strides {stored.stride}")
     reach = span(stored.shape, stored.stride) * values.element_size()
     if reach > max(_ALWAYS_FREE, values.nbytes) and reach > free_bytes() / 2:
-        raise CaseError(
+        raise TensorFileError(
             f"{path}: the strides {stored.stride} of tensor {name!r} reach over {reach / 2**30:.1f} GiB, "
             "more than is free"
         )

@@ -1,0 +1,73 @@
+"""How MindSpore's functions and dtypes are written in Python."""
+
+from __future__ import annotations
+
+import operator
+
+import mindspore
+import torch
+
+from msprobe_hooks.names import ApiName
+from msprobe_hooks.schema import ValueElement
+from pytest_msprobe.frameworks.mindspore.names import counterpart, function_named, functions_of
+from pytest_msprobe.frameworks.mindspore.tensors import mindspore_dtype
+from pytest_msprobe.frameworks.mindspore.translation import in_torch_terms
+from pytest_msprobe.generate.functions import Function, attribute_at, is_dotted_name
+from pytest_msprobe.generate.layout import Code, string
+from pytest_msprobe.replay.call import Call
+from pytest_msprobe.replay.dtypes import dtype_named
+from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.replay.skips import Skip, SkipReason
+
+# Where it is not installed, pytest shows this line.
+_IMPORT = "import mindspore  # pip install pytest-msprobe[mindspore]"
+
+_HOMES = {
+    "Mint": "mint.",
+    "MintFunctional": "mint.nn.functional.",
+    "Tensor": "Tensor.",
+    "Functional": "ops.",
+}
+
+
+class MindSporeLanguage:
+    """MindSpore's."""
+
+    framework = "mindspore"
+
+    def in_torch_terms(self, call: Call) -> Call:
+        """Return the call with torch's dtype names and, where a backward was recorded, the tensors that want one."""
+        return in_torch_terms(call, counterpart(call.name))
+
+    def function(self, call: Call, references: ReferenceRegistry) -> Function:
+        """Return MindSpore's function, for a call that its framework judges."""
+        functions_of(call, references, None)
+        return _written(call.name)
+
+    def dtype(self, dtype: torch.dtype) -> str:
+        """Return MindSpore's name of a dtype."""
+        try:
+            mindspore_dtype(dtype)
+        except NotImplementedError as error:
+            raise Skip(SkipReason.UNKNOWN_DTYPE, str(error)) from None
+        return f"mindspore.{'bool_' if dtype is torch.bool else str(dtype).removeprefix('torch.')}"
+
+    def constant(self, element: ValueElement) -> Code | None:
+        """Return the spelling of a dtype."""
+        try:
+            return self.dtype(dtype_named(str(element.value))) if element.type == "torch.dtype" else None
+        except Skip:
+            return None
+
+
+def _written(name: ApiName) -> Function:
+    function = function_named(name)
+    if name.type == "Primitive":
+        kind = type(function).__name__
+        return Function(f"mindspore.ops.{kind}()", framework=_IMPORT)
+    if isinstance(function, operator.attrgetter):
+        return Function(f"operator.attrgetter({string(name.api)})", imports="import operator", framework=_IMPORT)
+    dotted = f"{_HOMES[name.type]}{name.api}"
+    if is_dotted_name(dotted) and attribute_at(mindspore, dotted) == function:
+        return Function(f"mindspore.{dotted}", framework=_IMPORT)
+    raise Skip(SkipReason.MISSING_API, name.qualified_api)
