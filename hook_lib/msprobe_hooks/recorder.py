@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
+from msprobe_hooks.backward import Emit
 from msprobe_hooks.config import Settings
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.filters import NameFilter
@@ -111,6 +112,10 @@ class Recorder(ABC):
         """Return a context in which looking at tensors leaves no trace."""
 
     @abstractmethod
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
+        """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by."""
+
+    @abstractmethod
     def forget(self) -> None:
         """Measure everything anew, as after a step."""
 
@@ -141,6 +146,23 @@ class Recorder(ABC):
                 self._stacks.add(name, frame)
             if len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS:
                 self.flush()
+
+    def watch_backward(
+        self, name: str, parent: str | None, outputs: list[Any], inputs: Any, kind: str = "backwards"
+    ) -> None:
+        """Have the backward record of a call written when its gradients come by.
+
+        ``inputs`` are the framework's; ``kind`` is the count of the summary that the record belongs to.
+        """
+        if not self.directions.backward or not outputs:
+            return
+        step = self.step
+
+        def emit(arriving: list[Any], leaving: list[Any]) -> None:
+            if step == self.step and self.is_recording:
+                self._emit_backward(name, parent, arriving, leaving, kind)
+
+        self.watch(outputs, inputs, emit)
 
     def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
         """Let a record say what its call raised, and count it."""
@@ -263,8 +285,7 @@ class Recorder(ABC):
         self.failure = self.failure or error
         self._records = []
 
-    def emit_backward(self, name: str, parent: str | None, arriving: list[Any], leaving: list[Any], kind: str) -> None:
-        """Add the record of a call's gradients; ``kind`` is the count of the summary that it belongs to."""
+    def _emit_backward(self, name: str, parent: str | None, arriving: list[Any], leaving: list[Any], kind: str) -> None:
         try:
             if not self.filter.admits(name):
                 return

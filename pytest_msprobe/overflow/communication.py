@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from msprobe_hooks.collectives import RECEIVED
 from msprobe_hooks.names import parse_api_name
 from msprobe_hooks.schema import Element, ForwardRecord, MappingElement, ValueElement
 
@@ -21,22 +22,6 @@ _FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatte
 _TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 
 _BATCH = "batch_isend_irecv"
-
-# Arguments that are only written to, by index and by name: what they hold before the call was never computed.
-_WRITTEN = {
-    "recv": ("0", "tensor"),
-    "irecv": ("0", "tensor"),
-    "all_gather": ("0", "tensor_list"),
-    "gather": ("1", "gather_list"),
-    "scatter": ("0", "tensor"),
-    "reduce_scatter": ("0", "output"),
-    "_reduce_scatter_base": ("0", "output"),
-    "_all_gather_base": ("0", "output_tensor"),
-    "all_to_all_single": ("0", "output"),
-    "all_to_all": ("0", "output_tensor_list"),
-    "all_gather_into_tensor": ("0", "output_tensor"),
-    "reduce_scatter_tensor": ("0", "output"),
-}
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -61,7 +46,7 @@ def is_communication(name: str) -> bool:
 
 def is_written(name: str, position: str) -> bool:
     """Tell whether an argument of a communication record, by index or name, is only a place for the result."""
-    return position in _WRITTEN.get(parse_api_name(name).api, ())
+    return position in RECEIVED.get(parse_api_name(name).api, ())
 
 
 def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[End, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import mindspore
 from mindspore import Tensor
 from mindspore.common.api import _pynative_executor
 
+from msprobe_hooks.backward import Emit
 from msprobe_hooks.config import Settings
 from msprobe_hooks.elements import TensorEntry
 from msprobe_hooks.mindspore import gradients
@@ -31,18 +31,8 @@ class MindSporeRecorder(Recorder):
         # A tensor that is measured and written is brought to the host once.
         self._last: tuple[Tensor, Array] | None = None
 
-    def watch_backward(
-        self, name: str, parent: str | None, outputs: list[Tensor], inputs: gradients.Inputs, kind: str = "backwards"
-    ) -> None:
-        """Have the backward record of a call written when its gradients come by."""
-        if not self.directions.backward or not outputs:
-            return
-        step = self.step
-
-        def emit(arriving: list[Any], leaving: list[Any]) -> None:
-            if step == self.step and self.is_recording:
-                self.emit_backward(name, parent, arriving, leaving, kind)
-
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
+        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
 
     def elements(self, name: str) -> MindSporeElements:

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from msprobe_hooks.collectives import RECEIVED
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
-
-# Arguments that are only written to: before the call they hold nothing.
-_RECEIVED: Mapping[str, tuple[str, ...]] = {
-    "recv": ("0", "tensor"),
-    "irecv": ("0", "tensor"),
-    "all_gather": ("0", "tensor_list"),
-    "gather": ("1", "gather_list"),
-    "scatter": ("0", "tensor"),
-    "reduce_scatter": ("0", "output"),
-    "_reduce_scatter_base": ("0", "output"),
-    "_all_gather_base": ("0", "output_tensor"),
-    "all_to_all_single": ("0", "output"),
-    "all_to_all": ("0", "output_tensor_list"),
-    "all_gather_into_tensor": ("0", "output_tensor"),
-    "reduce_scatter_tensor": ("0", "output"),
-}
 
 
 class Collectives:
@@ -126,7 +111,7 @@ class CollectiveCall:
             self._elements = elements = recorder.elements(self._name)
             if recorder.settings.task == "structure" or not recorder.directions.input:
                 return
-            received = _RECEIVED.get(self._api, ())
+            received = RECEIVED.get(self._api, ())
             with Quiet():
                 self._record["input_args"] = elements.sequence(
                     [None if str(place) in received else value for place, value in enumerate(args)], "input"

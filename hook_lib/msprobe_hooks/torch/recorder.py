@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from msprobe_hooks.backward import Emit
 from msprobe_hooks.config import Settings
 from msprobe_hooks.elements import TensorEntry
 from msprobe_hooks.recorder import Recorder
@@ -31,18 +31,8 @@ class TorchRecorder(Recorder):
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
         super().__init__(settings)
 
-    def watch_backward(
-        self, name: str, parent: str | None, outputs: list[Tensor], inputs: gradients.Inputs, kind: str = "backwards"
-    ) -> None:
-        """Have the backward record of a call written when its gradients come by."""
-        if not self.directions.backward or not outputs:
-            return
-        step = self.step
-
-        def emit(arriving: list[Any], leaving: list[Any]) -> None:
-            if step == self.step and self.is_recording:
-                self.emit_backward(name, parent, arriving, leaving, kind)
-
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
+        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
 
     def elements(self, name: str) -> TorchElements:
