@@ -44,8 +44,8 @@ def main() -> None:
 
 def writing(line: str, path: Path) -> str:
     """Return the table of what an item costs, for the item of a journal's line."""
-    from pytest_msprobe.containment.journal import Header, JournalWriter
-    from pytest_msprobe.journaling import JournalReport
+    from pytest_msprobe.journal.file import Header, JournalWriter
+    from pytest_msprobe.run.journaling import JournalReport
 
     item = json.loads(line)
     blank: dict[str, Any] = {"nodeid": item["id"], "user_properties": [("msprobe.device", "cpu:0")]}

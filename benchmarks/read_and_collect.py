@@ -10,8 +10,8 @@ from bare_items import bare_items
 from dumps import large
 from measure import by_turns, middle, plugin_words, pytest_words, run, table
 
-READ = "import sys, pathlib; from msprobe_hooks.reader import read_dump; read_dump(pathlib.Path(sys.argv[1]))"
-IMPORT = "import pathlib; from msprobe_hooks.reader import read_dump"
+READ = "import sys, pathlib; from msprobe_hooks.dump.reader import read_dump; read_dump(pathlib.Path(sys.argv[1]))"
+IMPORT = "import pathlib; from msprobe_hooks.dump.reader import read_dump"
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.config import settings
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.session import Session
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512

@@ -6,11 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_msprobe.fixtures import precision_standard
-    from pytest_msprobe.replay.check import check_call
-    from pytest_msprobe.results import CallResult
+    from pytest_msprobe.engine.replay.check import check_call
+    from pytest_msprobe.fixtures.precision import precision_standard
+    from pytest_msprobe.results.result import CallResult
 
-_HOMES = {"CallResult": "results", "check_call": "replay.check", "precision_standard": "fixtures"}
+_HOMES = {
+    "CallResult": "results.result",
+    "check_call": "engine.replay.check",
+    "precision_standard": "fixtures.precision",
+}
 
 __all__ = ["CallResult", "check_call", "precision_standard"]
 

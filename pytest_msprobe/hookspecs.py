@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.registry import DeviceRegistry
-    from pytest_msprobe.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 
 
 def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:

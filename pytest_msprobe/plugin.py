@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe import collection, distribution, journaling, marks, options, reporting
-from pytest_msprobe.baselines import session as baselines
-from pytest_msprobe.collection import dumps_key, pairs_key
 from pytest_msprobe.containment.run_folder import open_run_folder
-from pytest_msprobe.fixtures import precision
-from pytest_msprobe.options import devices_key, options_key
-from pytest_msprobe.overflow import report as overflow
-from pytest_msprobe.recording import msprobe_dump, msprobe_dump_options, recorded
-from pytest_msprobe.worker import Worker, worker_key
+from pytest_msprobe.fixtures.precision import precision
+from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options, recorded
+from pytest_msprobe.modes.check.baselines import session as baselines
+from pytest_msprobe.modes.overflow import report as overflow
+from pytest_msprobe.run import collection, distribution, journaling, marks, options
+from pytest_msprobe.run import header as reporting
+from pytest_msprobe.run.collection import dumps_key, pairs_key
+from pytest_msprobe.run.options import devices_key, options_key
+from pytest_msprobe.run.setups import Worker, worker_key
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
-from msprobe_hooks.names import ApiName, parse_api_name
-from msprobe_hooks.schema import (
+from msprobe_hooks.dump.names import ApiName, parse_api_name
+from msprobe_hooks.dump.schema import (
     BackwardRecord,
     Element,
     ForwardRecord,
@@ -25,8 +25,8 @@ from msprobe_hooks.schema import (
     TensorElement,
     ValueElement,
 )
-from pytest_msprobe.frameworks.registry import PYTORCH
-from pytest_msprobe.replay.call import Call as ReplayedCall
+from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.replay.call import Call as ReplayedCall
 
 
 @dataclass(frozen=True, slots=True)

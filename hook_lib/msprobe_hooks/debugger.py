@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msprobe_hooks.config import Settings, read_config, settings
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.recording.config import Settings, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from msprobe_hooks.config import Settings, settings
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import Settings, settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.torch.session import Model, Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_msprobe.baselines.file import BaselineError
-from pytest_msprobe.cli import CommandError
+from pytest_msprobe.commands.main import CommandError
+from pytest_msprobe.modes.check.baselines.file import BaselineError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,21 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is wrong and a summary. Return 1 where something is, else 0."""
-    from pytest_msprobe.baselines.runs import read_run, require_comparable
+    from pytest_msprobe.modes.check.baselines.runs import read_run, require_comparable
 
     try:
         target, baseline = read_run(arguments.target), read_run(arguments.baseline)
         require_comparable(target, baseline)
 
         from msprobe_standards import Policy
-        from pytest_msprobe.baselines.comparison import compare_runs
-        from pytest_msprobe.baselines.comparison_report import report_lines
+        from pytest_msprobe.modes.check.baselines.comparison import compare_runs
+        from pytest_msprobe.modes.check.baselines.comparison_report import report_lines
 
         policy = Policy.load(arguments.policy, level=arguments.level)
         records = list(compare_runs(target, baseline, policy))
         lines = report_lines(target, baseline, records)
         if arguments.csv is not None:
-            from pytest_msprobe.baselines.comparison_tables import write_tables
+            from pytest_msprobe.modes.check.baselines.comparison_tables import write_tables
 
             result, details = write_tables(arguments.csv, records)
             lines.append(f"msprobe tables: {result} and {details.name}")

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.cli import CommandError
+from pytest_msprobe.commands.main import CommandError
 
 if TYPE_CHECKING:
-    from pytest_msprobe.cases.replaying import Bench
+    from pytest_msprobe.modes.check.cases.replaying import Bench
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
     try:
-        from pytest_msprobe.cases.case import CaseError, find_cases
-        from pytest_msprobe.cases.replaying import Bench
+        from pytest_msprobe.modes.check.cases.case import CaseError, find_cases
+        from pytest_msprobe.modes.check.cases.replaying import Bench
     except ImportError as error:
         raise CommandError(
             f"{error}; install what is missing, as in pip install 'pytest-msprobe[cases,torch]'"
@@ -67,7 +67,7 @@ _STATUS = {0: "right", 1: "wrong", 2: "not judged"}
 
 def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: set[str]) -> int:
     """Judge one case, tell what came of it, and where if not there before, and return its status."""
-    from pytest_msprobe.cases.case import CaseError
+    from pytest_msprobe.modes.check.cases.case import CaseError
 
     try:
         judged = bench.judge(folder)

@@ -19,11 +19,11 @@ import msgspec
 from pytest_msprobe.containment.process import die_with, fork, wait_for
 from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.devices.device import DeviceError
-from pytest_msprobe.results import to_plain
-from pytest_msprobe.worker import Worker, import_torch
+from pytest_msprobe.results.result import to_plain
+from pytest_msprobe.run.setups import Worker, import_torch
 
 if TYPE_CHECKING:
-    from pytest_msprobe.item import DumpItem
+    from pytest_msprobe.run.item import DumpItem
 
 # A process that has closed its socket is at its end.
 _DYING_SECONDS = 2.0
@@ -80,7 +80,7 @@ def run_template(control: socket.socket, worker: Worker, items: Mapping[str, Dum
     with contextlib.suppress(DeviceError, ImportError):
         # The child meets the same error and tells it.
         import_torch()
-        importlib.import_module("pytest_msprobe.replay.check")
+        importlib.import_module("pytest_msprobe.engine.replay.check")
     child = 0
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 16, 1)

@@ -22,10 +22,10 @@ from pytest_msprobe.containment.death import Death, KernelKills, explain
 from pytest_msprobe.containment.process import fork, wait_for
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.device import DeviceError
-from pytest_msprobe.item import DumpItem, settle_key
-from pytest_msprobe.journaling import release_in_child
-from pytest_msprobe.results import DirectionResult, Start, broken, from_plain
-from pytest_msprobe.worker import Worker, worker_key
+from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain
+from pytest_msprobe.run.item import DumpItem, settle_key
+from pytest_msprobe.run.journaling import release_in_child
+from pytest_msprobe.run.setups import Worker, worker_key
 
 _ENDING_SECONDS = 5.0
 

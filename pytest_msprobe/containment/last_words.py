@@ -17,7 +17,7 @@ _CHARACTERS = 2000
 # What a fatal error's report says besides the error and where in the record's call it was.
 _ASIDE = re.compile(r"^Extension modules: |^Thread 0x")
 _FRAME = '  File "'
-_RUNNER = re.compile(r"/pytest_msprobe/(containment/|item\.py|worker\.py|replay/check\.py|replay/judging\.py)")
+_RUNNER = re.compile(r"/pytest_msprobe/(containment/|run/|modes/|engine/replay/(check|judging)\.py)")
 _OTHER_THREAD = "/execnet/"
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.schema import record_path
 from pytest_msprobe.containment import last_words
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.options import options_key
-from pytest_msprobe.results import DirectionResult, broken
-from pytest_msprobe.worker import worker_key
+from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.setups import worker_key
 
 if TYPE_CHECKING:
-    from pytest_msprobe.item import DumpItem
+    from pytest_msprobe.run.item import DumpItem
 
 # How an item ends of which its backward record need not be tried.
 _DID_NOT_END = ("timeout", "oom")

@@ -20,7 +20,7 @@ def failed_probe(device: Device) -> str | None:
     """
     import torch
 
-    from pytest_msprobe.replay.failures import describe_error
+    from pytest_msprobe.engine.values.failures import describe_error
 
     try:
         one = device.put(torch.ones(2))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pytest_msprobe.containment.journal import JournalError, fingerprint, read_journal
+from pytest_msprobe.journal.file import JournalError, fingerprint, read_journal
 
 _FAILED = ("fail", "crash", "timeout", "oom")
 

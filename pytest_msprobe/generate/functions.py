@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.names import ApiName
+from msprobe_hooks.dump.names import ApiName
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.resolve import resolve
 from pytest_msprobe.generate.layout import string
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.replay.resolve import resolve
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 _HOMES = {
     "Torch": ("", "linalg.", "fft.", "special."),

@@ -6,12 +6,12 @@ from typing import Protocol
 
 import torch
 
-from msprobe_hooks.schema import ValueElement
-from pytest_msprobe.frameworks.registry import PYTORCH
+from msprobe_hooks.dump.schema import ValueElement
+from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.generate.functions import Function, function_of
 from pytest_msprobe.generate.layout import Code, call, literal
-from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
 
 
 class Language(Protocol):
@@ -74,7 +74,7 @@ def language_of(framework: str) -> Language:
     """Return how the calls of a framework are written. Raises DeviceError where it cannot be imported."""
     if framework == PYTORCH:
         return TorchLanguage()
-    from pytest_msprobe.frameworks.mindspore.runtime import start
+    from pytest_msprobe.engine.frameworks.mindspore.runtime import start
 
     start()
     from pytest_msprobe.generate.mindspore import MindSporeLanguage

@@ -7,17 +7,17 @@ import operator
 import mindspore
 import torch
 
-from msprobe_hooks.names import ApiName
-from msprobe_hooks.schema import ValueElement
-from pytest_msprobe.frameworks.mindspore.names import counterpart, function_named, functions_of
-from pytest_msprobe.frameworks.mindspore.tensors import mindspore_dtype
-from pytest_msprobe.frameworks.mindspore.translation import in_torch_terms
+from msprobe_hooks.dump.names import ApiName
+from msprobe_hooks.dump.schema import ValueElement
+from pytest_msprobe.engine.frameworks.mindspore.names import counterpart, function_named, functions_of
+from pytest_msprobe.engine.frameworks.mindspore.tensors import mindspore_dtype
+from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.generate.functions import Function, attribute_at, is_dotted_name
 from pytest_msprobe.generate.layout import Code, string
-from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.dtypes import dtype_named
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 # Where it is not installed, pytest shows this line.
 _IMPORT = "import mindspore  # pip install pytest-msprobe[mindspore]"

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.item import PrecisionError
+from pytest_msprobe.run.item import PrecisionError
 
 FILE_VARIABLE = "MSPROBE_GENERATE_OUTCOMES"
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
-from msprobe_hooks.names import parse_api_name
-from msprobe_hooks.reader import Dump
-from msprobe_hooks.schema import TensorElement
+from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.generate.functions import Function
 from pytest_msprobe.generate.language import Language, language_of
 from pytest_msprobe.generate.layout import Code, depth
 from pytest_msprobe.generate.spelling import spell_call
 from pytest_msprobe.generate.tensor_files import TensorFiles, with_digest
-from pytest_msprobe.replay.call import Call, read_call
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 # Python refuses source with more than 200 open brackets.
 _DEEPEST = 100

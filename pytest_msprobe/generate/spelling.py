@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.schema import Element, MappingElement, TensorElement, ValueElement, walk_tensors
-from pytest_msprobe.frameworks.registry import PYTORCH
+from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, walk_tensors
+from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.replay.arguments import lost_argument
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.generate.language import Language
 from pytest_msprobe.generate.layout import Code, call, dict_of, list_of, literal, string, tuple_of
-from pytest_msprobe.replay.arguments import lost_argument
-from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.dtypes import dtype_named
 
 #: Returns where a module finds the values of a tensor, None where they are drawn.
 FileOf = Callable[[TensorElement], "str | None"]

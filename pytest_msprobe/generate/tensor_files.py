@@ -6,8 +6,8 @@ import hashlib
 import re
 from pathlib import Path, PurePosixPath
 
-from msprobe_hooks.schema import TensorElement
-from pytest_msprobe.replay.tensor_files import load_tensor
+from msprobe_hooks.dump.schema import TensorElement
+from pytest_msprobe.engine.values.tensor_files import load_tensor
 
 FOLDER = "tensors"
 

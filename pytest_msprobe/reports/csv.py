@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from pytest_msprobe.results import DirectionResult, OutputResult, from_plain
+from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 
 _RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 

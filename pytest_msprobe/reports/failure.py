@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.containment.journal import BREAKDOWNS, outcome_of
-from pytest_msprobe.results import DirectionResult, OutputResult, SavedCase
+from pytest_msprobe.journal.file import BREAKDOWNS, outcome_of
+from pytest_msprobe.results.result import DirectionResult, OutputResult, SavedCase
 from pytest_msprobe.storage.sizes import format_size
 
 

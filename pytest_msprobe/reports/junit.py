@@ -7,7 +7,7 @@ from pathlib import Path
 from junitparser import Failure, Skipped
 from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
-from pytest_msprobe.containment.journal import Entry, Journal
+from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.text import printable
 

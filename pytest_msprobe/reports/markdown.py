@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable
 
-from pytest_msprobe.containment.journal import Entry, Journal
+from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.text import clipped, code_block, code_span
 

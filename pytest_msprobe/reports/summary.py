@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.containment.journal import BREAKDOWNS
-from pytest_msprobe.replay.skips import SkipReason
-from pytest_msprobe.results import Start
+from pytest_msprobe.journal.file import BREAKDOWNS
+from pytest_msprobe.results.result import Start
+from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.storage.sizes import format_size
 
 _WORST_SHOWN = 5

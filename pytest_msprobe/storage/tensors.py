@@ -13,9 +13,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from pytest_msprobe.replay.dtypes import dtype_named
-from pytest_msprobe.replay.memory import free_bytes
-from pytest_msprobe.replay.strides import lay_out, span
+from pytest_msprobe.engine.replay.memory import free_bytes
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.strides import lay_out, span
 from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
 
 _STORED_AS_THEY_ARE = frozenset(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.baselines.file import BaselineError, BaselineWriter, Header, read_baseline
-from pytest_msprobe.baselines.rows import OutputRow, RecordRow
-from pytest_msprobe.results import Start
+from pytest_msprobe.modes.check.baselines.file import BaselineError, BaselineWriter, Header, read_baseline
+from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.results.result import Start
 
 HEADER = Header(
     written_by="0.1.0",

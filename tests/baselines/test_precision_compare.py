@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.baselines.file import BaselineWriter, Header
-from pytest_msprobe.baselines.rows import OutputRow, RecordRow
-from pytest_msprobe.cli import main
-from pytest_msprobe.containment.journal import Entry, JournalWriter
-from pytest_msprobe.containment.journal import Header as JournalHeader
-from pytest_msprobe.results import DirectionResult, OutputResult, Start
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.journal.file import Entry, JournalWriter
+from pytest_msprobe.journal.file import Header as JournalHeader
+from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header
+from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.results.result import DirectionResult, OutputResult, Start
 
 TABLES = Path(__file__).parents[1] / "data" / "precision_compare"
 VERSIONS = [("1.2.2", "msprobe-1.2"), ("26.2.0", "msprobe-26")]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
-from pytest_msprobe.cases.saving import origin_of, save_case
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.replay.call import read_call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.tree import map_tensors
-from pytest_msprobe.replay.trial import Setup
-from pytest_msprobe.results import SavedCase
+from pytest_msprobe.engine.replay.call import read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.modes.check.cases.saving import origin_of, save_case
+from pytest_msprobe.results.result import SavedCase
 from pytest_msprobe.storage.sizes import SaveOptions
 
 Json = dict[str, Any]

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 import torch
 
-from pytest_msprobe.cases.case import Case, CaseError, read_case
-from pytest_msprobe.cases.replaying import Bench
-from pytest_msprobe.cli import main
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.modes.check.cases.case import Case, CaseError, read_case
+from pytest_msprobe.modes.check.cases.replaying import Bench
 from tests.cases.conftest import SOFTMAX
 
 RECORD = "Functional.softmax.0.forward"

@@ -15,12 +15,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.cases.case import read_case
-from pytest_msprobe.cases.replaying import replay_case
-from pytest_msprobe.cases.saving import case_name, save_case
-from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
-from pytest_msprobe.replay.strides import has_gaps
-from pytest_msprobe.replay.trial import Setup
+from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.values.strides import has_gaps
+from pytest_msprobe.modes.check.cases.case import read_case
+from pytest_msprobe.modes.check.cases.replaying import replay_case
+from pytest_msprobe.modes.check.cases.saving import case_name, save_case
 from pytest_msprobe.storage.sizes import SaveOptions
 from pytest_msprobe.storage.stored import TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
@@ -118,7 +118,7 @@ def test_arguments_of_every_kind_come_back(
     records = {f"{api}.0.forward": forward(*arguments, output=[element(1)], **keywords)}
     saved = save(records, f"{api}.0.forward")
     case = read_case(Path(saved.folder))
-    from pytest_msprobe.replay.check import Replay
+    from pytest_msprobe.engine.replay.check import Replay
 
     again = Replay(
         case.call(),

@@ -15,10 +15,10 @@ import pytest
 # loaded twice.
 import torch  # noqa: F401
 
-import pytest_msprobe.compare.files  # noqa: F401
-from msprobe_hooks.reader import Dump, read_dump
-from pytest_msprobe.compare.pairs import Pair
-from pytest_msprobe.compare.policy import load_policy
+import pytest_msprobe.modes.compare.files  # noqa: F401
+from msprobe_hooks.dump.reader import Dump, read_dump
+from pytest_msprobe.modes.compare.pairs import Pair
+from pytest_msprobe.modes.compare.policy import load_policy
 
 Json = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data"

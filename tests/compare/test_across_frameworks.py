@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 # An inner run in this process must find these loaded: torch cannot be loaded twice.
-import pytest_msprobe.compare.files  # noqa: F401
-from msprobe_hooks.reader import read_dump
-from pytest_msprobe.compare.across.options import AcrossOptions
-from pytest_msprobe.compare.across.translation import Translation, read_mappings, translation
-from pytest_msprobe.compare.pairs import Pair
-from pytest_msprobe.compare.policy import load_policy
+import pytest_msprobe.modes.compare.files  # noqa: F401
+from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.modes.compare.across.translation import Translation, read_mappings, translation
+from pytest_msprobe.modes.compare.pairs import Pair
+from pytest_msprobe.modes.compare.policy import load_policy
 
 Json = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data" / "across_frameworks"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.compare.alignment import align
+from pytest_msprobe.modes.compare.alignment import align
 
 KEYS = st.lists(st.integers(0, 6), max_size=30)
 

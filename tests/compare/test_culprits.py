@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.reader import read_dump
-from pytest_msprobe.compare.pairs import Pair
-from pytest_msprobe.compare.policy import load_policy
-from pytest_msprobe.compare.rows import ComparedCall, decode, encode
+from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.pairs import Pair
+from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.compare.rows import ComparedCall, decode, encode
 
 CHANGED = [
     "gpt2-26.2.0-mix-statistics/perturb",

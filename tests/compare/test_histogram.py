@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pytest_msprobe.compare.histogram import error_histogram
-from pytest_msprobe.compare.reports.html import BINS
+from pytest_msprobe.modes.compare.histogram import error_histogram
+from pytest_msprobe.modes.compare.reports.html import BINS
 
 VALUES = arrays.arrays(np.float32, arrays.array_shapes(max_dims=2, max_side=6), elements=st.floats(width=32))
 

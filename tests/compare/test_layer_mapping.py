@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.reader import Dump, read_dump
-from pytest_msprobe.compare.across.layers import LayerMapping, match_layers, read_layers
-from pytest_msprobe.compare.across.options import AcrossOptions
-from pytest_msprobe.compare.across.translation import Mappings, translation
+from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
+from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.modes.compare.across.translation import Mappings, translation
 
 Json = dict[str, Any]
 CALL: Json = {"input_args": [], "input_kwargs": {}, "output": []}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.reader import read_dump
-from pytest_msprobe.compare.matching import Rules, match_records
+from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.modes.compare.matching import Rules, match_records
 
 
 def partners(target: Any, golden: Any, rules: Rules = Rules()) -> dict[str | None, str | None]:  # noqa: B008

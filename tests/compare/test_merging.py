@@ -9,7 +9,7 @@ import openpyxl
 import pytest
 import xlsxwriter
 
-from pytest_msprobe.cli import main
+from pytest_msprobe.commands.main import main
 
 TITLES = ["NPU Name", "Max diff", "L2norm diff", "NPU max", "Bench max"]
 

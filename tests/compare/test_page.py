@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.compare.reports.html import write_html
-from pytest_msprobe.compare.rows import ComparedCall, Row, Value
+from pytest_msprobe.modes.compare.reports.html import write_html
+from pytest_msprobe.modes.compare.rows import ComparedCall, Row, Value
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(

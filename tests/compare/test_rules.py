@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.compare.policy import load_policy
+from pytest_msprobe.modes.compare.policy import load_policy
 
 NAME = "Torch.mm.0.forward"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.compare.rows import STATISTICS_METRICS, Value
-from pytest_msprobe.compare.statistics import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.rows import STATISTICS_METRICS, Value
+from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error
 
 INF, NAN = math.inf, math.nan
 NUMBERS = st.floats(-1e30, 1e30, allow_subnormal=False)

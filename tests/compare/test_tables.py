@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.compare.reports.csv import neutral, write_csv
-from pytest_msprobe.compare.reports.highlight import colours
-from pytest_msprobe.compare.reports.layout import columns
-from pytest_msprobe.compare.reports.xlsx import write_xlsx
-from pytest_msprobe.compare.rows import ComparedCall, DataMode, Row, Value
+from pytest_msprobe.modes.compare.reports.csv import neutral, write_csv
+from pytest_msprobe.modes.compare.reports.highlight import colours
+from pytest_msprobe.modes.compare.reports.layout import columns
+from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
+from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row, Value
 
 STATISTICS_1_2 = """
 NPU Name, Bench Name, NPU Dtype, Bench Dtype, NPU Tensor Shape, Bench Tensor Shape, Max diff, Min diff, Mean

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.compare.tensors import measure_tensors
+from pytest_msprobe.modes.compare.tensors import measure_tensors
 
 FLOATS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=50)
 

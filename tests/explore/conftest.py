@@ -12,15 +12,15 @@ import msgspec
 import pytest
 import torch
 
-from msprobe_hooks.reader import Dump, read_dump
+from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.explore.exploring import Exploration, explore
-from pytest_msprobe.explore.options import ExploreOptions
-from pytest_msprobe.replay.call import read_call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.tree import map_tensors
-from pytest_msprobe.replay.trial import Setup
+from pytest_msprobe.engine.replay.call import read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.modes.check.explore.exploring import Exploration, explore
+from pytest_msprobe.modes.check.explore.options import ExploreOptions
 
 POLICY = Policy.load("default")
 

@@ -12,15 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.explore.exploring import Finding
-from pytest_msprobe.explore.shortening import shorten
-from pytest_msprobe.explore.sizes import resized, smallest_sizes
-from pytest_msprobe.explore.snippet import _names, snippet
-from pytest_msprobe.explore.values import Drawing, special_values
-from pytest_msprobe.replay.judging import produced
-from pytest_msprobe.replay.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.modes.check.explore.exploring import Finding
+from pytest_msprobe.modes.check.explore.shortening import shorten
+from pytest_msprobe.modes.check.explore.sizes import resized, smallest_sizes
+from pytest_msprobe.modes.check.explore.snippet import _names, snippet
+from pytest_msprobe.modes.check.explore.values import Drawing, special_values
 from tests.cases.conftest import element, forward
 from tests.explore.conftest import Faulty, explored
 from tests.verdict_quality.trials import read_calls
@@ -266,7 +266,7 @@ def test_special_values_survive_the_dtype(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "gapped"])
 def test_a_drawing_does_not_depend_on_its_layout(layout: Any) -> None:
-    from msprobe_hooks.schema import TensorElement
+    from msprobe_hooks.dump.schema import TensorElement
 
     drawing: Callable[[Any], torch.Tensor] = Drawing((1.0, 2.0, 3.0), layout=layout).tensor
     found = drawing(TensorElement("torch.Tensor", "torch.float32", (2, 2)))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.journal import Entry, Header, JournalError, JournalWriter, fingerprint
 from pytest_msprobe.generate.failures import read_failures
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.journal.file import Entry, Header, JournalError, JournalWriter, fingerprint
+from pytest_msprobe.results.result import DirectionResult
 
 RECORD = "Functional.softmax.0.forward"
 

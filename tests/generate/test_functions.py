@@ -5,11 +5,11 @@ import operator
 import pytest
 import torch
 
-from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.resolve import resolve
 from pytest_msprobe.generate.functions import function_of
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.replay.resolve import resolve
-from pytest_msprobe.replay.skips import Skip
+from pytest_msprobe.results.skips import Skip
 
 REFERENCES = ReferenceRegistry()
 
@@ -42,12 +42,12 @@ def test_a_property_is_read_by_an_attrgetter() -> None:
 def test_an_npu_api_runs_the_devices_own_operation_and_names_its_golden_definition() -> None:
     function = function_of(parse_api_name("NPU.npu_rms_norm.0.forward"), REFERENCES)
     assert "torch.ops.npu.npu_rms_norm(*args, **kwargs)" in function.definition
-    assert function.golden == "pytest_msprobe.replay.references.normalization.npu_rms_norm"
+    assert function.golden == "pytest_msprobe.engine.replay.references.normalization.npu_rms_norm"
 
 
 def test_an_api_that_only_has_a_golden_definition_is_that_definition() -> None:
     function = function_of(parse_api_name("Aten.npu_swiglu_backward.0.forward"), REFERENCES)
-    assert function.imports == "from pytest_msprobe.replay.references.activation import npu_swiglu_backward"
+    assert function.imports == "from pytest_msprobe.engine.replay.references.activation import npu_swiglu_backward"
     assert function.spelling == "npu_swiglu_backward"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.cli import main
+from pytest_msprobe.commands.main import main
 
 REPOSITORY = Path(__file__).parents[2]
 GENERATED = REPOSITORY / "generated_tests"

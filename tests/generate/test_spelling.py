@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.names import parse_api_name
-from msprobe_hooks.schema import BackwardRecord, ForwardRecord, MappingElement, TensorElement, ValueElement
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, MappingElement, TensorElement, ValueElement
 from pytest_msprobe import recorded
+from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.generate.language import TorchLanguage
 from pytest_msprobe.generate.layout import flat
 from pytest_msprobe.generate.spelling import spell_call
-from pytest_msprobe.replay.call import Call
 
 RECORD = "Functional.softmax.0.forward"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from msprobe_hooks import record
-from msprobe_hooks.filters import NameFilter
+from msprobe_hooks.recording.filters import NameFilter
 
 
 def names_of(tmp_path, records, **options):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.names import ApiName, is_module_name, parse_api_name
+from msprobe_hooks.dump.names import ApiName, is_module_name, parse_api_name
 
 
 @pytest.mark.parametrize(

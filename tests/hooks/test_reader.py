@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks import reader
+from msprobe_hooks.dump import reader
+from msprobe_hooks.dump.reader import find_dumps, read_dump
+from msprobe_hooks.dump.schema import TensorElement, ValueElement, walk_tensors
 from msprobe_hooks.errors import DumpError, RecordError
-from msprobe_hooks.reader import find_dumps, read_dump
-from msprobe_hooks.schema import TensorElement, ValueElement, walk_tensors
 
 DUMPS = Path(__file__).parents[1] / "data" / "dumps"
 

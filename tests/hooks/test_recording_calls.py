@@ -10,7 +10,7 @@ from torch import nn
 from torch import relu as relu_by_name
 from torch.utils.checkpoint import checkpoint
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.record import record
 
 X = torch.arange(16.0).reshape(4, 4) / 10

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.torch.interposition import Interposition
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")

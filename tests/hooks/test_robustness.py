@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 
 
 def test_a_keyboard_interrupt_leaves_a_complete_dump(tmp_path, records):

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from msprobe_hooks import RecordingError, record
-from msprobe_hooks.reader import read_dump
-from msprobe_hooks.writer import JsonStream
+from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.writer import JsonStream
 
 
 def test_the_file_is_complete_after_every_append(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks.registry import framework_named
 from tests.mindspore.calls import X, record, tensor
 
 Write = Callable[..., Path]
@@ -76,7 +76,7 @@ def test_a_record_of_mindspore_in_a_torch_dump_is_a_skip(pytester: pytest.Pytest
 def test_a_dtype_that_an_old_mindspore_lacks_is_a_skip(
     pytester: pytest.Pytester, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_msprobe.frameworks.mindspore import tensors
+    from pytest_msprobe.engine.frameworks.mindspore import tensors
 
     monkeypatch.delattr(mindspore, "bfloat16")
     tensors._bfloat16.cache_clear()

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
-from pytest_msprobe.cli import main
-from pytest_msprobe.containment.journal import read_journal
+from pytest_msprobe.commands.main import main
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.replay.call import read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.generate.module import Origin, module_text
 from pytest_msprobe.generate.plan import Plan, make_plan
-from pytest_msprobe.replay.call import read_call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.trial import Setup
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.results.result import DirectionResult
 from tests.mindspore.calls import X, dtype_value, every_call, record, tensor
 
 DATA = Path(__file__).parents[1] / "data"

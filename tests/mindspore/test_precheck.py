@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.frameworks.registry import framework_named
-from pytest_msprobe.replay.call import read_call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.skips import SkipReason
-from pytest_msprobe.replay.trial import Setup
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.replay.call import read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
 from tests.mindspore.calls import every_call
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.containment.journal import read_journal
+from pytest_msprobe.journal.file import read_journal
 from tests.mindspore.calls import X, record, tensor
 
 DUMP = Path(__file__).parents[1] / "data" / "mindspore" / "statistics" / "dump.json"
@@ -84,7 +84,9 @@ def test_a_saved_case_of_mindspore_is_judged_again_by_mindspore(pytester: pytest
     pytester.makeconftest(FAULTY)
     write_dump(record("Mint.square", X, output=[X]))
     pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-save-failures=cases")
-    command = "import sys; from pytest_msprobe.cli import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    command = (
+        "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    )
     faulty = pytester.run(sys.executable, "-c", command, "--device", "faulty", "-p", "conftest")
     assert faulty.ret == 1
     healthy = pytester.run(sys.executable, "-c", command, "--device", "cpu")
@@ -113,7 +115,9 @@ def test_a_saved_case_of_mindspore_starts_no_device_of_torch(pytester: pytest.Py
             registry.add(Npu())
         """
     )
-    command = "import sys; from pytest_msprobe.cli import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    command = (
+        "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(['replay', 'cases', *sys.argv[1:]]))"
+    )
     on_npu = pytester.run(sys.executable, "-c", command, "--device", "npu", "-p", "torchless")
     assert on_npu.ret in (0, 2)
     assert "torch was" not in on_npu.stdout.str()

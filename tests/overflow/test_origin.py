@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.overflow.origin import Origins
+from pytest_msprobe.modes.overflow.origin import Origins
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.overflow.ranks import find_steps
+from pytest_msprobe.modes.overflow.ranks import find_steps
 
 from .conftest import dump
 

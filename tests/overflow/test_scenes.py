@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.overflow.scenes import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
+from pytest_msprobe.modes.overflow.scenes import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
 
 from .conftest import Json, call, dump, tensor, value
 

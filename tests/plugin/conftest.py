@@ -14,7 +14,7 @@ import pytest
 # Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice.
 import torch  # noqa: F401
 
-import pytest_msprobe.replay.user_check  # noqa: F401
+import pytest_msprobe.engine.replay.user_check  # noqa: F401
 
 Json = dict[str, Any]
 

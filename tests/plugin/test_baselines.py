@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.cli import main
+from pytest_msprobe.commands.main import main
 
 Json = dict[str, Any]
 

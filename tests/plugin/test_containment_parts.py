@@ -21,8 +21,8 @@ from pytest_msprobe.containment.death import explain
 from pytest_msprobe.containment.last_words import LastWords, read, tail
 from pytest_msprobe.containment.room import Room
 from pytest_msprobe.containment.run_folder import RunFolder
-from pytest_msprobe.replay.memory import free_bytes, total_bytes
-from pytest_msprobe.replay.skips import Skip
+from pytest_msprobe.engine.replay.memory import free_bytes, total_bytes
+from pytest_msprobe.results.skips import Skip
 
 
 @given(base=st.floats(0.1, 1e4), shape=st.lists(st.integers(0, 10**6), max_size=4))
@@ -76,7 +76,7 @@ def test_the_tail_is_short_and_ends_a_traceback_at_the_item() -> None:
 
 Current thread 0x00007f (most recent call first):
   File "/home/me/conftest.py", line 3 in call
-  File "/x/pytest_msprobe/item.py", line 57 in runtest
+  File "/x/pytest_msprobe/run/item.py", line 57 in runtest
   File "/x/pluggy/_execution.py", line 3 in call
 
 Extension modules: numpy (total: 1)
@@ -118,7 +118,7 @@ def other_worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A worker in another process that was promised all but one MiB of what is free."""
     code = (
         "import sys; from pathlib import Path; from pytest_msprobe.containment.admission import Admission\n"
-        "from pytest_msprobe.replay.memory import SHARE, free_bytes\n"
+        "from pytest_msprobe.engine.replay.memory import SHARE, free_bytes\n"
         "admission = Admission(Path(sys.argv[1]), 'other')\n"
         "admission.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
         "print('promised', flush=True); input()"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in conftest.py
 
-import pytest_msprobe.explore.exploring  # noqa: F401 - hypothesis cannot be loaded twice either
-from pytest_msprobe.cli import main
+import pytest_msprobe.modes.check.explore.exploring  # noqa: F401 - hypothesis cannot be loaded twice either
+from pytest_msprobe.commands.main import main
 from tests.plugin.conftest import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"

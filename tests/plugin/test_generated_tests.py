@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pytest_msprobe.recorded  # noqa: F401 - loaded once: inner runs drop what they load
-from pytest_msprobe.cli import main
+from pytest_msprobe.commands.main import main
 
 DATA = Path(__file__).parents[1] / "data"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "check_a_dump" / "dump.json"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.journal import (
+from pytest_msprobe.journal.file import (
     Entry,
     Header,
     JournalError,
@@ -18,8 +18,8 @@ from pytest_msprobe.containment.journal import (
     read_journal,
     read_outcomes,
 )
-from pytest_msprobe.replay.skips import SkipReason
-from pytest_msprobe.results import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.skips import SkipReason
 
 HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
 

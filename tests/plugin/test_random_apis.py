@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
 
 SIZES = [1, 2, 7, 99, 100, 10_000]
 SEEDS = range(8)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.replay.random_apis import distributions, surprise
+from pytest_msprobe.engine.replay.random_apis import distributions, surprise
 
 
 def exact_tail(n: int, count: int, p: float) -> float:

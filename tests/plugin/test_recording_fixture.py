@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.recording import folder_name
+from pytest_msprobe.fixtures.recording import folder_name
 
 STEP = """
 import torch
@@ -97,7 +97,7 @@ def test_modules_are_recorded_from_start_with_a_model(pytester: pytest.Pytester)
     pytester.makepyfile(
         """
 import pytest, torch
-from msprobe_hooks.reader import find_dumps, read_dump
+from msprobe_hooks.dump.reader import find_dumps, read_dump
 
 @pytest.mark.msprobe_record(level="mix")
 def test_model(msprobe_dump):

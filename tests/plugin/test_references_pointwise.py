@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.replay.references.activation import (
+from pytest_msprobe.engine.replay.references.activation import (
     npu_fast_gelu,
     npu_fast_gelu_backward,
     npu_geglu,
@@ -20,7 +20,7 @@ from pytest_msprobe.replay.references.activation import (
     npu_swiglu,
     npu_swiglu_backward,
 )
-from pytest_msprobe.replay.references.layout import (
+from pytest_msprobe.engine.replay.references.layout import (
     npu_broadcast,
     npu_confusion_transpose,
     npu_confusion_transpose_backward,
@@ -33,8 +33,8 @@ from pytest_msprobe.replay.references.layout import (
     npu_transpose,
     one_,
 )
-from pytest_msprobe.replay.references.loss import npu_cross_entropy_loss, npu_softmax_cross_entropy_with_logits
-from pytest_msprobe.replay.references.normalization import (
+from pytest_msprobe.engine.replay.references.loss import npu_cross_entropy_loss, npu_softmax_cross_entropy_with_logits
+from pytest_msprobe.engine.replay.references.normalization import (
     npu_add_rms_norm,
     npu_deep_norm,
     npu_group_norm_silu,
@@ -42,8 +42,8 @@ from pytest_msprobe.replay.references.normalization import (
     npu_rms_norm,
     npu_rms_norm_backward,
 )
-from pytest_msprobe.replay.references.rotary import npu_rotary_mul, npu_rotary_mul_backward
-from pytest_msprobe.replay.references.softmax import (
+from pytest_msprobe.engine.replay.references.rotary import npu_rotary_mul, npu_rotary_mul_backward
+from pytest_msprobe.engine.replay.references.softmax import (
     npu_scaled_masked_softmax,
     npu_scaled_masked_softmax_backward,
 )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 
 SECTION_OF_FUSED_APIS = """
 NPU.npu_fast_gelu NPU.fast_gelu NPU.npu_swiglu NPU.npu_rms_norm NPU.npu_rotary_mul NPU.npu_scaled_masked_softmax
@@ -63,7 +63,7 @@ def test_a_definition_that_cannot_be_called_is_refused() -> None:
 
 def test_the_registry_does_not_import_torch() -> None:
     code = (
-        "import sys; from pytest_msprobe.replay.references.registry import ReferenceRegistry as R; "
+        "import sys; from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry as R; "
         "R().names(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

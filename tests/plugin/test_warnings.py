@@ -27,13 +27,13 @@ def test_a_warning_verdict_passes_and_is_a_pytest_warning(check: Any, doubtful: 
 
 
 def test_a_warning_can_be_made_an_error_as_any_pytest_warning(check: Any, doubtful: list[str]) -> None:
-    checked = check(*doubtful, "-W", "error::pytest_msprobe.item.PrecisionWarning", apart=True)
+    checked = check(*doubtful, "-W", "error::pytest_msprobe.run.item.PrecisionWarning", apart=True)
     assert checked.wrong == {NAME}
     assert "worth a look" in checked.cases[NAME].text
     assert checked.exit_code == pytest.ExitCode.TESTS_FAILED
 
 
 def test_a_warning_can_be_ignored_as_any_pytest_warning(check: Any, doubtful: list[str]) -> None:
-    checked = check(*doubtful, "-W", "ignore::pytest_msprobe.item.PrecisionWarning", apart=True)
+    checked = check(*doubtful, "-W", "ignore::pytest_msprobe.run.item.PrecisionWarning", apart=True)
     checked.result.assert_outcomes(passed=1, warnings=0)
     assert checked.cases[NAME].properties["msprobe.verdict"] == "warn"

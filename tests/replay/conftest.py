@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from msprobe_hooks.names import parse_api_name
-from msprobe_hooks.schema import backward_record, forward_record
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.trial import Setup
-from pytest_msprobe.results import CallResult
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.result import CallResult
 
 HOMES = {
     "Functional": torch.nn.functional,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from msprobe_hooks.schema import ForwardRecord, TensorElement
-from pytest_msprobe.replay.autocast import recorded_autocast
+from msprobe_hooks.dump.schema import ForwardRecord, TensorElement
+from pytest_msprobe.engine.replay.autocast import recorded_autocast
 
 f16, bf16, f32, f64, i64 = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64
 

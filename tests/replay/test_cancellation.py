@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.replay.cancellation import cancelled, without_rounding
+from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 
 
 def softmax_gradient(dtype: torch.dtype, arriving: torch.Tensor) -> torch.Tensor:

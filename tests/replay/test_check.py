@@ -11,17 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.schema import TensorElement
+from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards import Policy
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.replay import trial
-from pytest_msprobe.replay.arguments import Arguments
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.replay.trial import Setup, Subject, TargetError, Trial
-from pytest_msprobe.results import CallResult
+from pytest_msprobe.engine.replay import trial
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.results.result import CallResult
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 
 def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it(
         dtypes.append(first.dtype)
         return original(first, *args, **kwargs)
 
-    monkeypatch.setattr("pytest_msprobe.frameworks.torch.resolve", lambda *_, **__: counting)
+    monkeypatch.setattr("pytest_msprobe.engine.frameworks.torch.resolve", lambda *_, **__: counting)
     replay = Replay(call, Setup(Noisy(), default_policy))
     replay.forward()
     assert dtypes.count(torch.float64) == 1

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.replay.constraints import constrain
+from pytest_msprobe.engine.replay.constraints import constrain
 
 
 def mended(api: str, *args: Any, seed: int = 0, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

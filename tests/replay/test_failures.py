@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.replay.failures import describe_error, is_out_of_memory, is_unsupported
+from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory, is_unsupported
 
 X = torch.ones(3, 4)
 

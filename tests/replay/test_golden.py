@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.replay.arguments import Arguments
-from pytest_msprobe.replay.golden import baseline_side, golden_side
-from pytest_msprobe.replay.side import run_backward, run_forward
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.side import run_backward, run_forward
 
 f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 FLOAT8 = [getattr(torch, name) for name in dir(torch) if name.startswith("float8")]

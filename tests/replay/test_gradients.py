@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from msprobe_hooks.schema import Element, TensorElement, backward_record
-from pytest_msprobe.replay.gradients import grad_outputs
-from pytest_msprobe.replay.random_inputs import random_tensor
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from msprobe_hooks.dump.schema import Element, TensorElement, backward_record
+from pytest_msprobe.engine.replay.gradients import grad_outputs
+from pytest_msprobe.engine.replay.random_inputs import random_tensor
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 
 def recorded(*shape: int, low: float = -1.0, high: float = 1.0, dtype: str = "torch.float32") -> dict[str, Any]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.names import parse_api_name
-from msprobe_hooks.schema import BackwardRecord, ForwardRecord, TensorElement
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, TensorElement
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.replay.call import Call
-from pytest_msprobe.replay.memory import (
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.memory import (
     admit_at_once,
     free_bytes,
     needed_bytes,
@@ -18,7 +18,7 @@ from pytest_msprobe.replay.memory import (
     require_memory,
     total_bytes,
 )
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 
 def call(*shape: int, dtype: str = "torch.float32", backward: bool = False) -> Call:

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.schema import TensorElement
-from pytest_msprobe.replay.random_inputs import random_tensor, stream_seed
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from msprobe_hooks.dump.schema import TensorElement
+from pytest_msprobe.engine.replay.random_inputs import random_tensor, stream_seed
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
 INTEGER_DTYPES = (

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.names import parse_api_name
-from pytest_msprobe.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.replay.resolve import resolve
-from pytest_msprobe.replay.skips import Skip, SkipReason
+from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 
 def resolved(api: str, *, on_npu: bool = False) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.replay.selections import accept_equal_selections, gradient_of_selection
+from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 
 TIED = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 5.0]])
 

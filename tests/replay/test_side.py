@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.replay.arguments import Arguments, DeviceArgument
-from pytest_msprobe.replay.golden import baseline_side, golden_side
-from pytest_msprobe.replay.side import Run, run_backward, run_forward
+from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.side import Run, run_backward, run_forward
 
 X = torch.linspace(-1, 2, 12).view(3, 4)
 

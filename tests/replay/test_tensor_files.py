@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.schema import TensorElement
-from pytest_msprobe.replay.skips import Skip, SkipReason
-from pytest_msprobe.replay.tensor_files import load_tensor
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 VALUES = torch.arange(6.0).view(2, 3)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.journal import Entry, Header, JournalWriter, Start, outcome_of
-from pytest_msprobe.replay.skips import SkipReason
-from pytest_msprobe.results import DirectionResult, OutputResult, broken
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start, outcome_of
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.skips import SkipReason
 
 HEADER = Header(
     dumps={"/data/run/dump.json": "abc"},

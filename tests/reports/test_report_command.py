@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.cli import main
-from pytest_msprobe.containment.journal import Header
-from pytest_msprobe.replay.skips import SkipReason
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.journal.file import Header
 from pytest_msprobe.reports.csv import Tables
+from pytest_msprobe.results.skips import SkipReason
 
 Write = Callable[..., Path]
 
@@ -211,7 +211,9 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(
 
 def test_a_report_is_made_without_loading_torch(journal: Path, tmp_path: Path) -> None:
     words = ["report", str(journal), "--junit", str(tmp_path / "report.xml"), "--markdown", "-"]
-    code = f"import sys; from pytest_msprobe.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    code = (
+        f"import sys; from pytest_msprobe.commands.main import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 

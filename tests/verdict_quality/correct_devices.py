@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_msprobe.replay.tree import map_tensors
+from pytest_msprobe.engine.values.tree import map_tensors
 from tests.verdict_quality.fault import Launch, Variant, arrived, exactly, overwrite, plain_name, variant
 from tests.verdict_quality.kernels import batch_norm, convolution, layer_norm, product, working
 

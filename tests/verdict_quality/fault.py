@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from msprobe_hooks.names import parse_api_name
+from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.replay.tree import map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 
 _OPERATORS = {"truediv": "div", "iadd": "add", "radd": "add", "imul": "mul", "rmul": "mul", "isub": "sub"}
 

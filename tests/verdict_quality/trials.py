@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msprobe_hooks.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
-from pytest_msprobe.replay.call import Call, read_call
-from pytest_msprobe.replay.check import Replay
-from pytest_msprobe.replay.trial import Setup
-from pytest_msprobe.results import DirectionResult
+from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.result import DirectionResult
 from tests.verdict_quality.fault import Variant, VariantDevice
 
 

@@ -12,11 +12,11 @@ from mindspore import nn
 from mindspore.common.api import _pynative_executor
 from mindspore.ops import Primitive
 
+from msprobe_hooks.dump.names import backward_of, is_module_name
 from msprobe_hooks.mindspore.apis import functions
 from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.mindspore.gradients import Inputs, tensors_in
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.names import backward_of, is_module_name
 
 
 class Calls:

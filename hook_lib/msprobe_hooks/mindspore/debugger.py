@@ -7,9 +7,9 @@ from typing import Any
 from mindspore.train import Callback
 
 from msprobe_hooks import debugger
-from msprobe_hooks.config import Settings
 from msprobe_hooks.mindspore.cells import Model
 from msprobe_hooks.mindspore.session import Session
+from msprobe_hooks.recording.config import Settings
 
 
 class PrecisionDebugger(debugger.PrecisionDebugger):

@@ -7,7 +7,7 @@ from typing import Any
 from mindspore import Tensor
 from mindspore._c_expression import typing as dtypes
 
-from msprobe_hooks.elements import NOT_OWN, Elements, TensorEntry
+from msprobe_hooks.recording.elements import NOT_OWN, Elements, TensorEntry
 
 
 class MindSporeElements(Elements):

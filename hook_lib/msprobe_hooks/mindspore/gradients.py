@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from mindspore import Tensor, mint
 from mindspore.common.api import _pynative_executor
 
-from msprobe_hooks.backward import Arriving, Backward, Emit, Leaving
 from msprobe_hooks.mindspore.elements import takes_gradient
+from msprobe_hooks.recording.backward import Arriving, Backward, Emit, Leaving
 
 Node: TypeAlias = Any
 Edge: TypeAlias = tuple[int, int]

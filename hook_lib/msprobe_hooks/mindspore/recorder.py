@@ -10,15 +10,15 @@ import mindspore
 from mindspore import Tensor
 from mindspore.common.api import _pynative_executor
 
-from msprobe_hooks.backward import Emit
-from msprobe_hooks.config import Settings
-from msprobe_hooks.elements import TensorEntry
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import MindSporeElements
 from msprobe_hooks.mindspore.tensor_files import TensorFiles
 from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
-from msprobe_hooks.recorder import Recorder
-from msprobe_hooks.statistics import Statistics
+from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.elements import TensorEntry
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.statistics import Statistics
 
 
 class MindSporeRecorder(Recorder):

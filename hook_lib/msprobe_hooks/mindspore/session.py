@@ -8,13 +8,13 @@ import mindspore
 from mindspore import nn
 from mindspore.communication import GlobalComm, get_rank
 
-from msprobe_hooks.config import Settings
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.mindspore.calls import Calls, Primitives
 from msprobe_hooks.mindspore.cells import CellHooks, Model, named_cells
 from msprobe_hooks.mindspore.jit import JitCalls
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.summary import Summary
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.summary import Summary
 
 
 class Session:

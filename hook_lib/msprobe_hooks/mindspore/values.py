@@ -14,7 +14,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
-from msprobe_hooks.statistics import Number, Statistics
+from msprobe_hooks.recording.statistics import Number, Statistics
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
-from msprobe_hooks.names import backward_of, is_module_name
+from msprobe_hooks.dump.names import backward_of, is_module_name
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.call_sites import as_written, call_site
 from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
-from msprobe_hooks.torch.operands import is_reflected
+from msprobe_hooks.torch.naming.call_sites import as_written, call_site
+from msprobe_hooks.torch.naming.operands import is_reflected
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.transparent import body_of

@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from msprobe_hooks.collectives import RECEIVED
+from msprobe_hooks.dump.collectives import RECEIVED
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.interposition import Interposition

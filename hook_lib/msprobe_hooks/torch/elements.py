@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.elements import NOT_OWN, Elements, TensorEntry
+from msprobe_hooks.recording.elements import NOT_OWN, Elements, TensorEntry
 
 _DTYPES: dict[torch.dtype, str] = {}
 

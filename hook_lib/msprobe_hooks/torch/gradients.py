@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from msprobe_hooks.backward import Arriving, Backward, Emit, Leaving
+from msprobe_hooks.recording.backward import Arriving, Backward, Emit, Leaving
 from msprobe_hooks.torch.quiet import Quiet
 
 Edge: TypeAlias = tuple[Node, int]

@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from msprobe_hooks.backward import Emit
-from msprobe_hooks.config import Settings
-from msprobe_hooks.elements import TensorEntry
-from msprobe_hooks.recorder import Recorder
-from msprobe_hooks.statistics import Statistics
+from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.elements import TensorEntry
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements

@@ -15,10 +15,10 @@ from torch._C import (
     _push_on_torch_function_stack,
 )
 
-from msprobe_hooks.config import Settings
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.processes import process_rank
-from msprobe_hooks.summary import Summary
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.processes import process_rank
+from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
 from msprobe_hooks.torch.calls import CallMode

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from msprobe_hooks.statistics import Number, Statistics
+from msprobe_hooks.recording.statistics import Number, Statistics
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})

@@ -1,0 +1,229 @@
+"""What a recording collects, from keyword arguments or from msprobe's ``config.json``.
+
+Every mistake is a ConfigError that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.filters import DataMode
+
+LEVELS = ("L0", "L1", "mix", "debug", "aten")
+TASKS = ("statistics", "tensor", "structure")
+SUMMARY_MODES = ("statistics", "md5", "xor")
+DATA_MODES = ("all", "input", "output", "forward", "backward")
+RISK_LEVELS = ("ALL", "FOCUS", "CORE")
+
+_MAX_NUMBER = 1_000_000
+
+_API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
+_MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A checked configuration. ``None`` for ``rank`` or ``step`` means all of them."""
+
+    dump_path: Path = Path("./dump_path")
+    task: str = "statistics"
+    level: str = "L1"
+    rank: frozenset[int] | None = None
+    step: frozenset[int] | None = None
+    scope: tuple[str, ...] = ()
+    list: tuple[str, ...] = ()
+    data_mode: tuple[str, ...] = ("all",)
+    summary_mode: str = "statistics"
+    tensor_list: tuple[str, ...] = ()
+    async_dump: bool = False
+    extra_info: bool = True
+    risk_level: str = "ALL"
+
+    @property
+    def records_apis(self) -> bool:
+        """Tell whether API calls are recorded."""
+        return self.level in ("L1", "mix")
+
+    @property
+    def records_modules(self) -> bool:
+        """Tell whether module calls are recorded."""
+        return self.level in ("L0", "mix")
+
+    @property
+    def keeps_tensors(self) -> bool:
+        """Tell whether any tensor is written to a file."""
+        return self.task == "tensor" or bool(self.tensor_list)
+
+    @property
+    def directions(self) -> DataMode:
+        """Which directions and sides of a call are recorded."""
+        return DataMode.of(self.data_mode)
+
+
+def settings(dump_path: str | Path, **options: Any) -> Settings:
+    """Check keyword options, named as the keys of ``config.json``. Raises ConfigError."""
+    known = {field.name for field in fields(Settings)} - {"dump_path"}
+    for key in options:
+        if key not in known:
+            raise ConfigError(key, options[key], f"one of the options {', '.join(sorted(known))}")
+    checked = {key: _CHECKS[key](key, value) for key, value in options.items()}
+    return _consistent(Settings(dump_path=_path("dump_path", dump_path), **checked))
+
+
+def read_config(path: str | Path, **overrides: Any) -> Settings:
+    """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
+    common = _read_json(path)
+    for key in common:
+        if key not in _COMMON_KEYS and key not in _SECTIONS:
+            raise ConfigError(key, common[key], f"the keys {', '.join(sorted(_COMMON_KEYS))} and one section per task")
+    given = {key: value for key, value in common.items() if key in _CHECKS} | {
+        key: value for key, value in overrides.items() if value is not None
+    }
+    task = _one_of(TASKS)("task", given.get("task") or "statistics")
+    section = common.get(task) or {}
+    if not isinstance(section, dict):
+        raise ConfigError(task, section, "an object with the keys " + ", ".join(_SECTION_KEYS))
+    for key, value in section.items():
+        if key not in _SECTION_KEYS and key not in _PEER_SECTION_KEYS:
+            raise ConfigError(f"{task}.{key}", value, "the keys " + ", ".join(_SECTION_KEYS))
+    given |= {key: value for key, value in section.items() if key in _SECTION_KEYS}
+    given["task"] = task
+    dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
+    return settings(dump_path, **{key: value for key, value in given.items() if value is not None})
+
+
+def _read_json(path: str | Path) -> dict[str, Any]:
+    if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
+        raise ConfigError("config_path", path, "the path of a .json file")
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("config_path", str(path), f"a file that can be read ({error.strerror})") from None
+    except ValueError as error:
+        raise ConfigError("config_path", str(path), f"a file with valid JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ConfigError("config_path", str(path), "a file that holds one JSON object")
+    return found
+
+
+def _consistent(given: Settings) -> Settings:
+    if given.task == "structure" and not given.records_modules:
+        return replace(given, level="mix")
+    if given.async_dump and given.summary_mode != "statistics":
+        raise ConfigError("summary_mode", given.summary_mode, "'statistics' while async_dump is true")
+    if given.level == "debug" and given.task == "structure":
+        raise ConfigError("task", given.task, "statistics or tensor at level debug")
+    _check_scope(given)
+    return given
+
+
+def _check_scope(given: Settings) -> None:
+    if not given.scope:
+        return
+    if len(given.scope) != 2:
+        raise ConfigError("scope", list(given.scope), "two record names, the first and the last of a range")
+    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, _API_NAME)}.get(given.level, (_API_NAME,))
+    wanted = {"L0": "Module.path.Class.forward.0", "mix": "Module.path.Class.forward.0 or Type.api.0.forward"}
+    for name in given.scope:
+        if not any(pattern.fullmatch(name) for pattern in patterns):
+            raise ConfigError("scope", name, f"a name such as {wanted.get(given.level, 'Type.api.0.forward')}")
+
+
+def _one_of(allowed: tuple[str, ...]) -> Any:
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise ConfigError(key, value, ", ".join(allowed))
+        return value
+
+    return check
+
+
+def _flag(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(key, value, "true or false")
+    return value
+
+
+def _path(key: str, value: object) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value).strip():
+        raise ConfigError(key, value, "the path of a folder")
+    return Path(value)
+
+
+def _names(key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+        raise ConfigError(key, value, "a list of names, or of parts of names")
+    return tuple(value)
+
+
+def _data_modes(key: str, value: object) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else _names(key, value)
+    for name in names:
+        if name not in DATA_MODES:
+            raise ConfigError(key, name, ", ".join(DATA_MODES))
+    if "all" in names and len(names) > 1:
+        raise ConfigError(key, list(names), '"all" alone, or some of ' + ", ".join(DATA_MODES[1:]))
+    return tuple(names)
+
+
+_RANGE_TEXT = 'a list of numbers from 0 to 1000000 and ranges such as "3-5"'
+
+
+def _numbers(key: str, value: object) -> frozenset[int] | None:
+    """Read ``[0, 2, "4-6"]``; an empty list means all."""
+    if isinstance(value, frozenset):
+        value = sorted(value)
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(key, value, _RANGE_TEXT)
+    return frozenset(number for item in value for number in _expand(key, item)) or None
+
+
+def _expand(key: str, item: object) -> Iterable[int]:
+    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _MAX_NUMBER:
+        return (item,)
+    ends = re.fullmatch(r"(\d+)(?:-(\d+))?", item) if isinstance(item, str) else None
+    if ends is not None:
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if first <= last <= _MAX_NUMBER:
+            return range(first, last + 1)
+    raise ConfigError(key, item, _RANGE_TEXT)
+
+
+_CHECKS: Mapping[str, Any] = {
+    "dump_path": _path,
+    "task": _one_of(TASKS),
+    "level": _one_of(LEVELS),
+    "rank": _numbers,
+    "step": _numbers,
+    "scope": _names,
+    "list": _names,
+    "data_mode": _data_modes,
+    "summary_mode": _one_of(SUMMARY_MODES),
+    "tensor_list": _names,
+    "async_dump": _flag,
+    "extra_info": _flag,
+    "risk_level": _one_of(RISK_LEVELS),
+}
+
+_SECTION_KEYS = ("scope", "list", "data_mode", "summary_mode", "tensor_list")
+
+# Keys of msprobe that mean nothing here, or that only its other tasks use, are read past, so that a
+# config.json moves over as it is.
+_PEER_SECTION_KEYS = frozenset(
+    {"file_format", "online_run_ut", "nfs_path", "tls_path", "host", "port", "online_run_ut_recompute", "device"}
+    | {"precision", "slice", "request_id", "bench_path", "diff_nums"}
+)
+_COMMON_KEYS = frozenset(
+    {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level"}
+    | {"enable_dataloader", "precision", "dump_enable", "custom_op_namespaces", "seed", "is_deterministic"}
+)
+_SECTIONS = frozenset(
+    {"statistics", "tensor", "structure", "overflow_check", "free_benchmark", "run_ut", "acc_check", "grad_probe"}
+    | {"exception_dump", "diff_check", "nan_check"}
+)

@@ -1,0 +1,1 @@
+"""The name that a call has in the source that made it."""

@@ -1,0 +1,41 @@
+"""``pytest-msprobe``: what is not a test run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+# Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
+_COMMANDS: dict[str, str] = {
+    "generate": "write stand-alone tests for records of a dump, and run them",
+    "merge-results": "merge the comparison tables of many ranks into one workbook",
+    "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
+    "replay": "judge saved failing cases again, on any device",
+    "report": "make reports from the journal of a run, also of one that died",
+}
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked; the text names the file, the problem and the remedy."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 1 where something was found wrong, 2 where it could not run."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="pytest-msprobe", description="Work on what pytest --msprobe-... left.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in words:
+            module = import_module(f"pytest_msprobe.commands.{name.replace('-', '_')}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    arguments = parser.parse_args(words)
+    try:
+        status: int = arguments.run(arguments)
+    except CommandError as error:
+        print(f"pytest-msprobe: {error}", file=sys.stderr)
+        return 2
+    return status

@@ -1,0 +1,238 @@
+"""Many ranks' comparison tables merged into one workbook: a sheet per metric, a column per rank.
+
+The configuration and the output are those of msprobe's ``merge_result``; tables may be workbooks or CSV files, of
+msprobe or of ours.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_msprobe.commands.main import CommandError
+
+TENSOR_METRICS = (
+    "Cosine",
+    "EucDist",
+    "MaxAbsErr",
+    "MaxRelativeErr",
+    "One Thousandth Err Ratio",
+    "Five Thousandths Err Ratio",
+    "Requires_grad Consistent",
+)
+STATISTICS_METRICS = (
+    "Max diff",
+    "Min diff",
+    "Mean diff",
+    "L2norm diff",
+    "MaxRelativeErr",
+    "MinRelativeErr",
+    "MeanRelativeErr",
+    "NormRelativeErr",
+    "Requires_grad Consistent",
+)
+
+_NAME = re.compile(r"compare_result_rank(?P<target>\d*)(-rank(?P<golden>\d*))?_\d{14}\.(xlsx|csv)")
+# Where a metric could not be taken, the values themselves tell what was compared.
+_NO_NUMBER = frozenset({"N/A", "unsupported", "Nan"})
+_SHOWN_INSTEAD = ("NPU max", "Bench max")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What is merged: prefixes of names (``Distributed.all_reduce``) and titles of metrics, none of them for all."""
+
+    apis: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One rank's table. ``rank`` is its column's title; ``order`` sorts ranks by number."""
+
+    path: Path
+    rank: str
+    order: tuple[int, int]
+
+
+def read_configuration(path: Path) -> Configuration:
+    """Read a configuration. Raises CommandError that names the key and what is allowed."""
+    import yaml
+
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise CommandError(f"{path}: wants the key api, and may have compare_index")
+    apis, metrics = content.get("api"), content.get("compare_index") or []
+    if not _are_words(apis) or not apis:
+        raise CommandError(f"{path}: api: {apis!r} is not a list of names such as Distributed.all_reduce")
+    if not _are_words(metrics):
+        raise CommandError(f"{path}: compare_index: {metrics!r} is not a list of titles")
+    known = dict.fromkeys((*TENSOR_METRICS, *STATISTICS_METRICS))
+    for metric in metrics:
+        if metric not in known:
+            raise CommandError(f"{path}: compare_index: {metric!r} is none of {', '.join(known)}")
+    return Configuration(tuple(apis), tuple(metrics))
+
+
+def _are_words(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) and value for value in values)
+
+
+def find_tables(folder: Path) -> list[Table]:
+    """Return the tables of a folder, by rank. Raises CommandError where there are fewer than two, or two of a rank."""
+    if not folder.is_dir():
+        raise CommandError(f"{folder}: is no folder of comparison tables")
+    tables: dict[str, Table] = {}
+    for path in sorted(folder.iterdir()):
+        found = _NAME.fullmatch(path.name)
+        if found is None or not found["target"]:
+            continue
+        target, golden = int(found["target"]), int(found["golden"] or found["target"])
+        rank = f"rank{target}" if target == golden else f"rank{target}-rank{golden}"
+        if rank in tables:
+            raise CommandError(f"{path}: {tables[rank].path.name} is about {rank} too; keep one of them")
+        tables[rank] = Table(path, rank, (target, golden))
+    if len(tables) < 2:
+        wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
+        raise CommandError(f"{folder}: {len(tables)} tables of ranks; two or more are wanted, named as {wanted}")
+    return sorted(tables.values(), key=lambda table: table.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Metric to name to rank to cell; ``unused`` are the prefixes that no table has."""
+
+    ranks: tuple[str, ...]
+    sheets: dict[str, dict[str, dict[str, Any]]]
+    unused: tuple[str, ...]
+
+
+def merge(tables: Sequence[Table], configuration: Configuration) -> Merged:
+    """Merge tables. Raises CommandError where they are of different kinds, or hold nothing that was asked for."""
+    metrics: tuple[str, ...] = ()
+    sheets: dict[str, dict[str, dict[str, Any]]] = {}
+    used: set[str] = set()
+    for table in tables:
+        rows = read_table(table.path)
+        titles = [str(title) for title in next(rows, [])]
+        offered = _metrics_of(table.path, titles, configuration)
+        if metrics and offered != metrics:
+            raise CommandError(f"{table.path}: has not the metrics of {tables[0].path.name}; merge tables of one kind")
+        metrics = offered
+        for metric in metrics:
+            sheets.setdefault(metric, {})
+        _take_rows(rows, titles, table.rank, configuration.apis, sheets, used)
+    unused = tuple(api for api in configuration.apis if api not in used)
+    if not used:
+        raise CommandError(f"no table holds {', '.join(unused)}")
+    return Merged(tuple(table.rank for table in tables), sheets, unused)
+
+
+def _take_rows(
+    rows: Iterable[Sequence[Any]],
+    titles: list[str],
+    rank: str,
+    apis: Iterable[str],
+    sheets: dict[str, dict[str, dict[str, Any]]],
+    used: set[str],
+) -> None:
+    places = {title: place for place, title in enumerate(titles)}
+    for row in rows:
+        name = str(row[places["NPU Name"]])
+        found = [api for api in apis if name.startswith(f"{api}.")]
+        if not found:
+            continue
+        used.update(found)
+        for metric, sheet in sheets.items():
+            cell = row[places[metric]]
+            if cell in _NO_NUMBER:
+                ours, theirs = (row[places[title]] for title in _SHOWN_INSTEAD)
+                cell = f"NPU:{ours}  Bench:{theirs}"
+            sheet.setdefault(name, {})[rank] = cell
+
+
+def _metrics_of(path: Path, titles: list[str], configuration: Configuration) -> tuple[str, ...]:
+    if "NPU Name" not in titles or not set(_SHOWN_INSTEAD) <= set(titles):
+        kind = "a table of checksums" if "NPU MD5" in titles else "no table of a comparison"
+        raise CommandError(f"{path}: is {kind}; merged are those of statistics and of tensors")
+    every = TENSOR_METRICS if "Cosine" in titles else STATISTICS_METRICS
+    for metric in configuration.metrics:
+        if metric not in titles or metric not in every:
+            offered = ", ".join(title for title in titles if title in every)
+            raise CommandError(f"{path}: has no {metric!r}; it has {offered}")
+    return configuration.metrics or tuple(metric for metric in every if metric in titles)
+
+
+def read_table(path: Path) -> Iterator[Sequence[Any]]:
+    """Yield a table's rows, its titles first. Raises CommandError where the file is none."""
+    if path.suffix == ".csv":
+        yield from _read_csv(path)
+    else:
+        yield from _read_workbook(path)
+
+
+def _read_csv(path: Path) -> Iterator[list[str]]:
+    csv.field_size_limit(2**31 - 1)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from csv.reader(file, strict=True)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CommandError(f"{path}: cannot be read as a table: {error}") from None
+
+
+def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
+    try:
+        import openpyxl
+    except ImportError:
+        raise CommandError(
+            f"{path}: reading workbooks wants openpyxl: pip install 'pytest-msprobe[xlsx]', or merge CSV files"
+        ) from None
+    try:
+        workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # openpyxl raises whatever the zip or the XML inside of it raises
+        raise CommandError(f"{path}: is no workbook: {error}") from None
+    try:
+        for number, sheet in enumerate(workbook.worksheets):
+            yield from sheet.iter_rows(min_row=1 if number == 0 else 2, values_only=True)
+    finally:
+        workbook.close()
+
+
+def write_merged(path: Path, merged: Merged) -> None:
+    """Write a workbook with a sheet per metric. Raises OSError where the disk refuses."""
+    import xlsxwriter
+    from xlsxwriter.exceptions import FileCreateError
+
+    workbook = xlsxwriter.Workbook(str(path), {"constant_memory": True, "strings_to_numbers": True})
+    for metric, rows in merged.sheets.items():
+        sheet = workbook.add_worksheet(metric)
+        sheet.set_column(0, 0, 60)
+        for place, title in enumerate(("NPU Name", *merged.ranks)):
+            sheet.write_string(0, place, title)
+        for line, (name, cells) in enumerate(rows.items(), start=1):
+            sheet.write_string(line, 0, name)
+            for place, rank in enumerate(merged.ranks, start=1):
+                _write_cell(sheet, line, place, cells.get(rank))
+    try:
+        workbook.close()
+    except FileCreateError as error:
+        raise OSError(str(error)) from None
+
+
+def _write_cell(sheet: Any, line: int, place: int, cell: Any) -> None:
+    if cell is None:
+        return
+    try:
+        sheet.write_number(line, place, float(cell))
+    except (TypeError, ValueError):
+        # Never as a formula, whatever it begins with; also inf and nan, which a spreadsheet has no number for.
+        sheet.write_string(line, place, str(cell))

@@ -1,0 +1,63 @@
+"""MindSpore behind the engine's seam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mindspore
+
+from pytest_msprobe.devices.device import Device, DeviceError
+from pytest_msprobe.devices.math_modes import environment_modes
+from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
+from pytest_msprobe.engine.frameworks.framework import Functions
+from pytest_msprobe.engine.frameworks.mindspore.names import counterpart, functions_of
+from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
+from pytest_msprobe.engine.frameworks.mindspore.runtime import use
+from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+
+
+class MindSporeFramework:
+    """MindSpore in PyNative mode, on the CPU, on NPUs, and on simulated devices."""
+
+    name = "mindspore"
+    autocasts = False
+
+    def device(self, devices: DeviceRegistry, name: str) -> Device:
+        """Return the device of that name; ``auto`` is the NPU where there is one, else the CPU.
+
+        Raises DeviceError where MindSpore does not compute there.
+        """
+        if name == "cuda":
+            raise DeviceError("device 'cuda': MindSpore's calls run on npu, cpu, sim or a registered simulated device")
+        if name == "npu" or (name == AUTO and mindspore.hal.is_available("Ascend")):
+            return MindSporeNpu()
+        device = devices.get("cpu" if name == AUTO else name)
+        if device.location().type != "cpu":
+            raise DeviceError(
+                f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them"
+            )
+        use("CPU", 0)
+        return device
+
+    def describe(self, device: Device) -> str:
+        """Return the versions of MindSpore and what computes."""
+        return f"mindspore {mindspore.__version__} on {device.describe()}"
+
+    def math_modes(self, device: Device) -> dict[str, str]:
+        """Return MindSpore's switches."""
+        import mindspore
+
+        return {"deterministic": str(mindspore.get_context("deterministic")).lower(), **environment_modes()}
+
+    def in_torch_terms(self, call: Call) -> Call:
+        """Return the call with torch's dtypes, every float tensor wanting a gradient, and its counterpart."""
+        return in_torch_terms(call, counterpart(call.name))
+
+    def functions(
+        self, call: Call, references: ReferenceRegistry, device: Device, function: Callable[..., Any] | None
+    ) -> Functions:
+        """Return MindSpore's function as target and torch's function of the same meaning as golden."""
+        return functions_of(call, references, function)

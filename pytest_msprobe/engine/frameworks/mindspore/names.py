@@ -1,0 +1,241 @@
+"""From the name of a MindSpore record to the function that it names and to torch's of the same meaning.
+
+Only what torch counts among its operations on tensors is run, as for PyTorch's own dumps: a dump is data from others.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import mindspore
+import torch
+from mindspore import mint, ops
+
+from msprobe_hooks.dump.names import ApiName
+from msprobe_hooks.dump.schema import walk_tensors
+from pytest_msprobe.engine.frameworks.framework import Functions
+from pytest_msprobe.engine.frameworks.mindspore.bridge import bridged
+from pytest_msprobe.engine.frameworks.mindspore.definitions import DEFINITIONS
+from pytest_msprobe.engine.frameworks.mindspore.translation import foreign_type
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+# Where torch keeps what a type of MindSpore record names, the likeliest place first.
+_TORCH_TYPES = {
+    "Mint": ("Torch",),
+    "MintFunctional": ("Functional",),
+    "Tensor": ("Tensor", "Torch"),
+    "Functional": ("Functional", "Torch", "Tensor"),
+    "MintDistributed": ("MintDistributed",),
+    "Distributed": ("Distributed",),
+}
+
+# Other names of the same function.
+_RENAMED = {
+    "Functional.bidense": "Functional.bilinear",
+    "Functional.broadcast_to": "Tensor.expand",
+    "Functional.cast": "Tensor.to",
+    "Functional.clip_by_value": "Torch.clamp",
+    "Functional.concat": "Torch.cat",
+    "Functional.dense": "Functional.linear",
+    "Functional.equal": "Torch.eq",
+    "Functional.expand_dims": "Torch.unsqueeze",
+    "Functional.floor_div": "Torch.floor_divide",
+    "Functional.floor_mod": "Torch.remainder",
+    "Functional.gather_d": "Torch.gather",
+    "Functional.gather_elements": "Torch.gather",
+    "Functional.invert": "Torch.bitwise_not",
+    "Functional.norm": "Torch.linalg.norm",
+    "Functional.select": "Torch.where",
+    "Functional.swapaxes": "Torch.transpose",
+    "Functional.transpose": "Torch.permute",
+    "Tensor.astype": "Tensor.to",
+    "Tensor.broadcast_to": "Tensor.expand",
+    "Tensor.copy": "Tensor.clone",
+    "Tensor.equal": "Tensor.eq",
+    "Tensor.expand_dims": "Tensor.unsqueeze",
+    "Tensor.fill_diagonal": "Tensor.fill_diagonal_",
+}
+
+# Primitives without settings of their own: a record does not hold what a primitive was made with.
+_PRIMITIVES = {
+    "Abs": "Torch.abs",
+    "Add": "Torch.add",
+    "Cos": "Torch.cos",
+    "Dense": "Functional.linear",
+    "Div": "Torch.div",
+    "Erf": "Torch.erf",
+    "Exp": "Torch.exp",
+    "Floor": "Torch.floor",
+    "Greater": "Torch.gt",
+    "GreaterEqual": "Torch.ge",
+    "Less": "Torch.lt",
+    "LessEqual": "Torch.le",
+    "Log": "Torch.log",
+    "LogicalAnd": "Torch.logical_and",
+    "LogicalNot": "Torch.logical_not",
+    "LogicalOr": "Torch.logical_or",
+    "Maximum": "Torch.maximum",
+    "Minimum": "Torch.minimum",
+    "Mul": "Torch.mul",
+    "Neg": "Torch.neg",
+    "Pow": "Torch.pow",
+    "ReLU": "Functional.relu",
+    "Reciprocal": "Torch.reciprocal",
+    "Reshape": "Torch.reshape",
+    "Rsqrt": "Torch.rsqrt",
+    "Select": "Torch.where",
+    "SiLU": "Functional.silu",
+    "Sigmoid": "Torch.sigmoid",
+    "Sin": "Torch.sin",
+    "Sqrt": "Torch.sqrt",
+    "Square": "Torch.square",
+    "Sub": "Torch.sub",
+    "Tanh": "Torch.tanh",
+    "Tile": "Torch.tile",
+    "Transpose": "Torch.permute",
+}
+
+# torch's names of MindSpore's keyword arguments.
+_KEYWORDS = {
+    "axis": "dim",
+    "keep_dims": "keepdim",
+    "keepdims": "keepdim",
+    "input_x": "input",
+    "x": "input",
+    "input_y": "other",
+    "y": "other",
+    "input_perm": "dims",
+}
+
+
+def counterpart(name: ApiName) -> ApiName | None:
+    """Return torch's name of an API that has another one there; None where it is called the same."""
+    renamed = _RENAMED.get(name.qualified_api)
+    if name.type == "Primitive":
+        renamed = _PRIMITIVES.get(name.api.rpartition(".")[2])
+    if renamed is None:
+        return None
+    kind, _, api = renamed.partition(".")
+    return replace(name, type=kind, api=api)
+
+
+def functions_of(call: Call, references: ReferenceRegistry, function: Callable[..., Any] | None) -> Functions:
+    """Return MindSpore's function, on torch tensors, and its golden definition. Raises Skip where one is missing.
+
+    ``function`` is MindSpore's where it is known already.
+    """
+    name, foreign = call.name, foreign_type(call)
+    if foreign or name.type not in (*_TORCH_TYPES, "Primitive", "Jit"):
+        raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or name.qualified_api} in a dump of mindspore")
+    golden = _golden(call, references)
+    target = function or function_named(name)
+    if target is None:
+        raise Skip(SkipReason.MISSING_API, name.qualified_api)
+    if golden is None:
+        raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
+    if name.api == "__setitem__":
+        target = _without_result(target)
+    return Functions(bridged(target, in_place=_works_in_place(name.api)), _with_recorded_widths(golden, call))
+
+
+def function_named(name: ApiName) -> Callable[..., Any] | None:
+    """Return MindSpore's function of that name, on its own tensors; None where it has none."""
+    return _FINDERS[name.type](name.api) if name.type in _FINDERS else None
+
+
+def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | None:
+    name = call.name
+    defined = references.get(name.qualified_api) or DEFINITIONS.get(name.qualified_api)
+    if defined is not None:
+        return defined
+    if call.counterpart is not None:
+        return _with_torch_keywords(resolve(call.counterpart, references))
+    for kind in _TORCH_TYPES.get(name.type, ()):
+        try:
+            found = resolve(replace(name, type=kind), references)
+        except Skip as skip:
+            if skip.reason is not SkipReason.UNKNOWN_API:
+                raise
+        else:
+            return found if name.type.startswith("Mint") else _with_torch_keywords(found)
+    return None
+
+
+def _with_recorded_widths(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Return the golden function with 32-bit indices where those were recorded; torch's have 64 bits."""
+    recorded = [element.dtype for element in walk_tensors(call.forward.output)]
+    if "torch.int32" not in recorded:
+        return function
+
+    def narrowed(*args: Any, **kwargs: Any) -> Any:
+        dtypes = iter(recorded)
+
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            wanted = next(dtypes, "")
+            return tensor.int() if tensor.dtype is torch.int64 and wanted == "torch.int32" else tensor
+
+        return map_tensors(narrow, function(*args, **kwargs))
+
+    return narrowed
+
+
+def _with_torch_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **_renamed(kwargs))
+
+    return call
+
+
+def _renamed(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {_KEYWORDS.get(key, key): value for key, value in kwargs.items()}
+
+
+def _without_result(function: Callable[..., Any]) -> Callable[..., None]:
+    def call(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+
+    return call
+
+
+def _works_in_place(api: str) -> bool:
+    return api == "__setitem__" or (api.endswith("_") and not api.endswith("__"))
+
+
+def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
+    found: Any = module
+    for part in dotted.split("."):
+        if not isinstance(found, ModuleType) or part.startswith("__"):
+            return None
+        found = getattr(found, part, None)
+    return found if callable(found) and not inspect.isclass(found) else None
+
+
+def _tensor_method(api: str) -> Callable[..., Any] | None:
+    method = getattr(mindspore.Tensor, api, None)
+    if method is None or callable(method):
+        return method
+    return operator.attrgetter(api)
+
+
+def _primitive(api: str) -> Callable[..., Any] | None:
+    name = api.rpartition(".")[2]
+    found: Any = getattr(ops, name, None) if name in _PRIMITIVES else None
+    return None if found is None else found()
+
+
+_FINDERS: dict[str, Callable[[str], Callable[..., Any] | None]] = {
+    "Mint": lambda api: _attribute(mint, api),
+    "MintFunctional": lambda api: _attribute(mint.nn.functional, api),
+    "Tensor": _tensor_method,
+    "Functional": lambda api: _attribute(ops, api),
+    "Primitive": _primitive,
+}

@@ -1,0 +1,97 @@
+"""A call that MindSpore recorded, in torch's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import repeat
+
+import msgspec
+
+from msprobe_hooks.dump.names import ApiName
+from msprobe_hooks.dump.schema import (
+    BackwardRecord,
+    Element,
+    ForwardRecord,
+    MappingElement,
+    TensorElement,
+    ValueElement,
+    walk_tensors,
+)
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+
+# Where the running statistics are, through which nothing is differentiated.
+_STATISTICS = {"batch_norm": (1, 2)}
+_NEVER: Iterator[bool] = repeat(False)
+_FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
+
+
+def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
+    """Return the call with torch's dtype names, and gradients for the float tensors where a backward was recorded.
+
+    msprobe's elements of MindSpore do not say which tensors want a gradient: all do but those that have a null in the
+    backward record. This project's recorder says it.
+    """
+    return replace(
+        call,
+        forward=_forward(call.forward, call.backward, call.name.api),
+        backward=None if call.backward is None else _backward(call.backward),
+        counterpart=counterpart,
+    )
+
+
+def foreign_type(call: Call) -> str | None:
+    """Return the type of the first tensor that another framework recorded; None where there is none."""
+    recorded = [*call.forward.args, *call.forward.kwargs.values()]
+    return next((element.type for element in walk_tensors(recorded) if element.type.startswith("torch.")), None)
+
+
+def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> ForwardRecord:
+    wanted = iter(_wanted(record, backward, api))
+    return msgspec.structs.replace(
+        record,
+        args=[_element(element, wanted) for element in record.args],
+        kwargs={key: _element(element, wanted) for key, element in record.kwargs.items()},
+        output=[_element(element) for element in record.output],
+    )
+
+
+def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> list[bool]:
+    """Tell for each tensor among the arguments whether its gradient is judged."""
+    tensors = list(walk_tensors([*record.args, *record.kwargs.values()]))
+    if backward is None:
+        return [False] * len(tensors)
+    if any(element.requires_grad for element in tensors):
+        return [element.requires_grad for element in tensors]
+    found = backward.grad_inputs
+    if any(found) and len(found) == len(tensors) and all(map(_fits, found, tensors)):
+        return [element is not None for element in found]
+    return [i not in _STATISTICS.get(api, ()) for i in range(len(tensors))]
+
+
+def _fits(gradient: Element, tensor: TensorElement) -> bool:
+    return gradient is None or (isinstance(gradient, TensorElement) and gradient.shape == tensor.shape)
+
+
+def _backward(record: BackwardRecord) -> BackwardRecord:
+    return msgspec.structs.replace(
+        record,
+        grad_outputs=[_element(element) for element in record.grad_outputs],
+        grad_inputs=[_element(element) for element in record.grad_inputs],
+    )
+
+
+def _element(element: Element, wanted: Iterator[bool] = _NEVER) -> Element:
+    if isinstance(element, TensorElement):
+        dtype = torch_dtype_name(element.dtype)
+        return msgspec.structs.replace(element, dtype=dtype, requires_grad=next(wanted) and dtype.startswith(_FLOATS))
+    if isinstance(element, ValueElement):
+        if element.type != "mindspore.dtype":
+            return element
+        return ValueElement("torch.dtype", torch_dtype_name(str(element.value)))
+    if isinstance(element, MappingElement):
+        return MappingElement({key: _element(item, wanted) for key, item in element.items.items()})
+    if isinstance(element, list):
+        return [_element(item, wanted) for item in element]
+    return element

@@ -1,0 +1,43 @@
+"""The frameworks by the name that dumps give them; nothing of a framework is imported before it is asked for."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.devices.device import DeviceError
+
+if TYPE_CHECKING:
+    from pytest_msprobe.engine.frameworks.framework import Framework
+
+PYTORCH = "pytorch"
+MINDSPORE = "mindspore"
+
+
+def missing_piece(framework: str) -> str | None:
+    """Return what keeps this installation from running a framework's calls and what to do; None for nothing."""
+    if framework == MINDSPORE and find_spec("mindspore") is None:
+        return "MindSpore is not installed; pip install pytest-msprobe[mindspore]"
+    if framework == "mindtorch":
+        installed = find_spec("mindtorch") is not None
+        return "this version does not run MindTorch's calls" if installed else "the package mindtorch is not installed"
+    return None
+
+
+def framework_named(name: str) -> Framework:
+    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
+    if name == PYTORCH:
+        from pytest_msprobe.engine.frameworks.torch import TorchFramework
+
+        return TorchFramework()
+    missing = missing_piece(name)
+    if missing is not None:
+        raise DeviceError(missing)
+    if name != MINDSPORE:
+        raise DeviceError(f"unknown framework {name!r}; known are {PYTORCH}, {MINDSPORE}")
+    from pytest_msprobe.engine.frameworks.mindspore.runtime import start
+
+    start()
+    from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
+
+    return MindSporeFramework()

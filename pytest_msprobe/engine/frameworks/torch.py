@@ -1,0 +1,55 @@
+"""PyTorch: a record names the function itself, and a device runs it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msprobe_hooks.dump.schema import walk_tensors
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.math_modes import math_modes
+from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.engine.frameworks.framework import Functions
+from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+_MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
+
+
+class TorchFramework:
+    """PyTorch, and what extends it: torch_npu."""
+
+    name = PYTORCH
+    autocasts = True
+
+    def device(self, devices: DeviceRegistry, name: str) -> Device:
+        """Return the registered device of that name. Raises DeviceError where there is none."""
+        return devices.get(name)
+
+    def describe(self, device: Device) -> str:
+        """Return the active card in words."""
+        return device.describe()
+
+    def math_modes(self, device: Device) -> dict[str, str]:
+        """Return the device's switches and torch's."""
+        return math_modes(device)
+
+    def in_torch_terms(self, call: Call) -> Call:
+        """Return the call itself."""
+        return call
+
+    def functions(
+        self, call: Call, references: ReferenceRegistry, device: Device, function: Callable[..., Any] | None
+    ) -> Functions:
+        """Return the function that the record names; on an NPU, its own implementation is the target."""
+        recorded = [*call.forward.args, *call.forward.kwargs.values()]
+        foreign = next((element.type for element in walk_tensors(recorded) if element.type == "mindspore.Tensor"), None)
+        if foreign or call.name.type in _MINDSPORE_TYPES:
+            raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
+        golden = resolve(call.name, references, function=function)
+        if device.name != "npu":
+            return Functions(golden, golden)
+        return Functions(resolve(call.name, references, on_npu=True, function=function), golden)

@@ -1,0 +1,219 @@
+"""Recorded elements become Python arguments."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.constraints import constrain
+from pytest_msprobe.engine.replay.random_inputs import random_tensor, stream_seed
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.engine.values.tree import map_leaves, tensors_with_paths
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
+
+_INDEXING = ("__getitem__", "__setitem__")
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+
+# Devices take class numbers of any width, torch's CPU of 64 bits only.
+_CLASS_TARGETS = ("cross_entropy", "nll_loss")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArgument:
+    """Stands for a recorded device; each side of the check puts its own device there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A call's arguments as CPU values in the recorded dtypes.
+
+    ``differentiable`` holds the paths of the tensors whose gradients were wanted: ``args.0``, ``kwargs.weight``.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiable: frozenset[str]
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, and the numpy arrays as tensors, with their paths: ``args.0``, ``kwargs.weight``."""
+        for name, tree in (("args", self.args), ("kwargs", self.kwargs)):
+            yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
+
+    @property
+    def tensor_dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of all tensors among the arguments, nested ones included."""
+        return frozenset(tensor.dtype for _, tensor in tensors_with_paths([self.args, self.kwargs]))
+
+    @property
+    def has_rounded_scalars(self) -> bool:
+        """Whether a number is passed that a device may round before it computes: any but a power of two."""
+        return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
+
+
+def _as_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _is_rounded(value: Any) -> bool:
+    if isinstance(value, float):
+        return abs(math.frexp(value)[0]) not in (0.0, 0.5)
+    return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
+
+
+def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSource | None = None) -> Arguments:
+    """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
+
+    Tensors that a ``source`` gives are taken as they are.
+
+    Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
+    """
+    record = call.forward
+    if not (record.args or record.kwargs) and record.output == []:
+        raise Skip(SkipReason.NO_ARGUMENTS)
+    given = source is not None
+    source = source or tensor_source(call, seed=seed, real_data=real_data)
+    args = tuple(_positional(call, source))
+    kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
+    if call.api in _CLASS_TARGETS:
+        args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
+    recorded = [*record.args, *record.kwargs.values()]
+    real = real_data and any(tensor.data_name for tensor in walk_tensors(recorded))
+    if not (given or real):
+        args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    return Arguments(args, kwargs, _differentiable(record))
+
+
+def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
+    """Return the function that makes the tensor for an element at a path of this call."""
+
+    def make(element: TensorElement, path: str) -> torch.Tensor:
+        if real_data and element.data_name:
+            return load_tensor(element, call.tensor_folder)
+        return random_tensor(element, stream_seed(seed, call.name.key, path))
+
+    return make
+
+
+def _positional(call: Call, source: TensorSource) -> list[Any]:
+    recorded = call.forward.args
+    args = [
+        lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        for i, element in enumerate(recorded)
+    ]
+    if call.api == "to":
+        args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
+    if call.api in _INDEXING and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
+        # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
+        args[1] = tuple(args[1])
+    return args
+
+
+def _named(element: Element, key: str, source: TensorSource) -> Any:
+    if key == "device" and element is not None:
+        return DeviceArgument()
+    return _argument(element, f"kwargs.{key}", source)
+
+
+def _widened(value: Any) -> Any:
+    return value.long() if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int16) else value
+
+
+def _names_device(value: Any) -> bool:
+    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+
+
+def _is_position_list(call: Call) -> bool:
+    """Tell whether an index of whole numbers was a list, ``x[[0, 2]]``, and not a tuple, ``x[0, 2]``."""
+    source, index = call.forward.args[:2]
+    if not (isinstance(source, TensorElement) and isinstance(index, list)):
+        return False
+    if not all(isinstance(part, ValueElement) and part.type == "int" for part in index):
+        return False
+    output = next(walk_tensors(call.forward.output), None)
+    as_list = (len(index), *source.shape[1:])
+    return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
+
+
+def lost_argument(call: Call, position: int) -> Any:
+    """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
+    record = call.forward
+    outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))
+    if not outputs:
+        raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
+    is_followed = record.args[position + 1 : position + 2] == [MappingElement({})]
+    if call.api == "to" and (is_followed or (inputs and outputs[0].dtype == inputs[0].dtype)):
+        return DeviceArgument()
+    return dtype_named(outputs[0].dtype)
+
+
+def _argument(element: Element, path: str, source: TensorSource) -> Any:
+    if element is None:
+        return None
+    if isinstance(element, TensorElement):
+        tensor = source(element, path)
+        return tensor.numpy() if element.type == "numpy.ndarray" else tensor
+    if isinstance(element, list):
+        return [_argument(item, f"{path}.{i}", source) for i, item in enumerate(element)]
+    if isinstance(element, MappingElement):
+        return {key: _argument(item, f"{path}.{key}", source) for key, item in element.items.items()}
+    return _value(element, path)
+
+
+def _value(element: ValueElement, path: str) -> Any:
+    value = element.value
+    if element.type == "slice" and isinstance(value, list) and len(value) == 3:
+        return slice(*value)
+    if element.type == "ellipsis":
+        return ...
+    if element.type == "torch.Size" and isinstance(value, list):
+        return torch.Size(value)
+    if element.type == "torch.dtype":
+        return dtype_named(str(value))
+    if element.type == "torch.device":
+        return DeviceArgument()
+    if element.type == "torch.memory_format":
+        return _torch_constant(value, torch.memory_format, path)
+    if element.type == "torch.layout":
+        return _torch_constant(value, torch.layout, path)
+    if element.type == "complex" and isinstance(value, list) and len(value) == 2:
+        return complex(*value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}")
+
+
+def _torch_constant(name: object, kind: type, path: str) -> Any:
+    constant = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(constant, kind):
+        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is no {kind.__name__}")
+    return constant
+
+
+def _differentiable(record: ForwardRecord) -> frozenset[str]:
+    if "out" in record.kwargs:
+        # torch refuses to differentiate through out=.
+        return frozenset()
+    places: dict[str, Element] = {f"args.{i}": element for i, element in enumerate(record.args)}
+    places |= {f"kwargs.{key}": element for key, element in record.kwargs.items()}
+    return frozenset(path for place, element in places.items() for path in _wanted_gradients(element, place))
+
+
+def _wanted_gradients(element: Element, path: str) -> list[str]:
+    if isinstance(element, TensorElement):
+        return [path] if element.requires_grad else []
+    if isinstance(element, list):
+        return [found for i, item in enumerate(element) for found in _wanted_gradients(item, f"{path}.{i}")]
+    if isinstance(element, MappingElement):
+        return [found for key, item in element.items.items() for found in _wanted_gradients(item, f"{path}.{key}")]
+    return []

@@ -1,0 +1,53 @@
+"""One recorded API call: its forward record and, where there is one, its backward record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from msprobe_hooks.dump.names import ApiName, parse_api_name
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as recorded; ``tensor_folder`` is where its real data would be.
+
+    ``counterpart`` is the torch API of the same meaning, for a call of another framework.
+    """
+
+    name: ApiName
+    forward: ForwardRecord
+    backward: BackwardRecord | None
+    tensor_folder: Path
+    counterpart: ApiName | None = None
+
+    @property
+    def api(self) -> str:
+        """The name of the API in torch's terms, without its type: ``linalg.norm``."""
+        return (self.counterpart or self.name).api
+
+
+_NAMESPACES = frozenset({"fft", "linalg", "special"})
+
+
+def operation(api: str) -> str:
+    """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor."""
+    head, _, rest = api.partition(".")
+    return rest if head in _NAMESPACES else head
+
+
+def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> Call:
+    """Decode a call from a dump by the name of its forward record, with its backward record if that is wanted.
+
+    Raises RecordError where a record is malformed, ValueError where the name is.
+    """
+    name = parse_api_name(forward_name)
+    backward_name = f"{name.key}.backward"
+    return Call(
+        name=name,
+        forward=dump.forward(forward_name),
+        backward=dump.backward(backward_name) if with_backward and backward_name in dump.records else None,
+        tensor_folder=dump.tensor_folder,
+    )

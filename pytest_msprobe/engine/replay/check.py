@@ -1,0 +1,172 @@
+"""The whole check of one recorded call, without pytest."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.schema import walk_tensors
+from msprobe_standards import Policy, Standard, Verdict
+from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, tensor_source
+from pytest_msprobe.engine.replay.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.gradients import grad_outputs
+from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
+from pytest_msprobe.engine.replay.memory import require_memory
+from pytest_msprobe.engine.replay.random_inputs import stream_seed
+from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory
+from pytest_msprobe.results.result import CallResult, DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.check.baselines.result import RecordedResult
+
+JudgeForward = Callable[[Trial], list[OutputResult]]
+
+
+def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
+    """Check both directions of a call on an active device.
+
+    ``options`` are the other fields of Setup. Raises DumpError where a tensor file of the dump is unusable.
+    """
+    chosen = Policy.load(policy) if isinstance(policy, str) else policy
+    replay = Replay(call, Setup(device, chosen, **options))
+    return CallResult(replay.forward(), replay.backward() if call.backward else None)
+
+
+class Replay:
+    """One call being checked. What both directions need is computed once and kept until the replay is dropped.
+
+    ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
+    what the call's name stands for, None finds it by the name. ``recorded`` gives what a recorded baseline
+    has of a record, by its name; None where there is no recorded baseline.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        setup: Setup,
+        source: TensorSource | None = None,
+        function: Callable[..., Any] | None = None,
+        recorded: Callable[[str], RecordedResult] | None = None,
+    ) -> None:
+        self.call = setup.framework.in_torch_terms(call)
+        self.setup = setup
+        self._source = source
+        self._function = function
+        self._recorded = recorded
+
+    def judge(self, direction: Direction) -> DirectionResult:
+        """Check the record of one direction."""
+        return self.forward() if direction == "forward" else self.backward()
+
+    def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
+        """Check the forward record, by the policy or by another judge of its trial."""
+        if judge is None:
+            return self._settle("forward", judge_forward)
+        return self._settle("forward", lambda trial, *_, **__: judge(trial))
+
+    def backward(self) -> DirectionResult:
+        """Check the backward record, running the forward call first where that has not been done."""
+        return self._settle("backward", judge_backward)
+
+    def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.
+
+        Raises Skip and TargetError where the gradients that arrive cannot be made.
+        """
+        tensors = dict(self.trial.subject.arguments.tensors())
+        if direction == "backward":
+            tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
+        return tensors
+
+    def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
+        with warnings.catch_warnings():
+            # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+            warnings.simplefilter("ignore")
+            record = f"{self.call.name.key}.{direction}"
+            recorded = self._recorded(record) if self._recorded else None
+            measure_all = self.setup.measure_all
+            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded))
+            if recorded is not None and recorded.problem:
+                result = replace(result, tensors_unused=recorded.problem)
+            return self._with_inputs(result) if measure_all and result.outputs else result
+
+    def _with_inputs(self, result: DirectionResult) -> DirectionResult:
+        dtypes = tuple(sorted(map(str, self._input_dtypes)))
+        return replace(result, input_dtypes=dtypes, scalars=self.trial.subject.arguments.has_rounded_scalars)
+
+    def _select(self, direction: Direction, leaf: Any) -> Standard:
+        try:
+            return self.setup.policy.select(
+                self.call.api,
+                output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
+                input_dtypes=self._input_dtypes,
+                framework=self.setup.framework.name,
+                device=hardware(self.setup.device),
+                backward=direction == "backward",
+                scalars=self.trial.subject.arguments.has_rounded_scalars,
+                recorded_baseline=self._recorded is not None,
+            )
+        except ValueError as error:
+            raise _NoRuleError(str(error)) from None
+
+    @functools.cached_property
+    def _input_dtypes(self) -> frozenset[torch.dtype]:
+        return self.trial.subject.arguments.tensor_dtypes
+
+    @functools.cached_property
+    def trial(self) -> Trial:
+        """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        call, setup = self.call, self.setup
+        if call.forward.exception is not None:
+            raise Skip(SkipReason.RAISED, call.forward.exception)
+        functions = setup.framework.functions(call, setup.references, setup.device, self._function)
+        require_memory(call, setup.device, setup.admit)
+        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
+        source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        backward = call.backward
+        subject = Subject(
+            key=call.name.key,
+            api=call.api,
+            target=functions.target,
+            golden=functions.golden,
+            arguments=arguments,
+            grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
+            autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
+            output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
+            seed=stream_seed(setup.seed, call.name.key, "generator"),
+        )
+        return Trial(subject, setup.device)
+
+
+class _NoRuleError(Exception):
+    """The policy has no rule for an output."""
+
+
+def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
+    """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
+    started = time.perf_counter()
+    try:
+        outputs = judged()
+    except Skip as skip:
+        return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+    except _NoRuleError as error:
+        return broken(record, "policy", str(error))
+    except TargetError as error:
+        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        return broken(record, "run", reason)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return broken(record, "oom", f"memory ran out: {describe_error(error)}")
+    return decided(record, outputs, time.perf_counter() - started)

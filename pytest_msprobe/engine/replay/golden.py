@@ -1,0 +1,60 @@
+"""The golden side: the same call on the CPU with every float raised, arguments and ``dtype=`` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.side import Side
+from pytest_msprobe.engine.values.dtypes import golden_float, raised
+
+_CPU = torch.device("cpu")
+
+# Their results are about the dtype itself: the next float16 after x, the largest float16, the bytes of a float16.
+_ABOUT_THE_DTYPE = frozenset({"nextafter", "nan_to_num", "nan_to_num_"})
+
+
+def plain_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+    """Call a function on the CPU."""
+    return func(*args, **kwargs)
+
+
+def golden_side(operation: str, arguments: Arguments) -> Side:
+    """Return the side that computes the golden result of a call with these arguments."""
+    if operation in _ABOUT_THE_DTYPE or _reinterprets_bytes(operation, arguments):
+        return baseline_side(None)
+    precision = golden_float(_dtypes(arguments.args, arguments.kwargs))
+
+    def raise_dtype(dtype: torch.dtype) -> torch.dtype:
+        return raised(dtype, precision)
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(raise_dtype(tensor.dtype), copy=True)
+
+    return Side(place, raise_dtype, _CPU, plain_call, default_dtype=precision, full_precision=True)
+
+
+def baseline_side(autocast: torch.dtype | None) -> Side:
+    """Return the side that computes in the recorded dtypes on the CPU."""
+    return Side(lambda tensor: tensor.detach().clone(), lambda dtype: dtype, _CPU, plain_call, autocast)
+
+
+def _reinterprets_bytes(operation: str, arguments: Arguments) -> bool:
+    return operation == "view" and any(
+        isinstance(value, torch.dtype) for value in (*arguments.args, *arguments.kwargs.values())
+    )
+
+
+def _dtypes(*trees: Any) -> Iterator[torch.dtype]:
+    for tree in trees:
+        if isinstance(tree, torch.Tensor):
+            yield tree.dtype
+        elif isinstance(tree, torch.dtype):
+            yield tree
+        elif isinstance(tree, dict):
+            yield from _dtypes(*tree.values())
+        elif isinstance(tree, (list, tuple)):
+            yield from _dtypes(*tree)

@@ -1,0 +1,250 @@
+"""From the runs of a trial to the verdicts on what came out of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_standards import Standard, Verdict, judge_tree, measure, msprobe_bounds
+from msprobe_standards.dtypes import family
+from msprobe_standards.judging import fitting
+from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
+from pytest_msprobe.engine.replay.difference import describe_difference
+from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
+from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
+from pytest_msprobe.modes.check.baselines.lookup import RecordedBaseline
+from pytest_msprobe.results.result import OutputResult
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.check.baselines.result import RecordedResult
+
+SelectStandard = Callable[[Direction, Any], Standard]
+
+
+def judge_forward(
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
+) -> list[OutputResult]:
+    """Judge what a call returned and what it changed, by what a ``recorded`` baseline has where there is one.
+
+    Raises Skip and TargetError as the trial's runs do.
+    """
+    randomness = _randomness(trial)
+    if randomness is not None:
+        output = map_tensors(trial.device.get, _drawn(trial).output)
+        return [_output_result("output", randomness.check_forward(output), output, None)]
+    # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
+    api = trial.subject.api
+    if trial.golden.output is None and not trial.golden.changed:
+        raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
+    golden = _all_of(api, trial.golden, _detached)
+    target = _all_of(api, trial.target, trial.device.get)
+    if trial.golden.changed or trial.target.changed:
+        # With both there, an argument that only one side changed is reported by its own path.
+        golden.setdefault("changed", {})
+        target.setdefault("changed", {})
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
+
+    def baseline() -> Any:
+        return trial.baseline and _all_of(api, trial.baseline, _detached)
+
+    results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded)
+    return [*results, *_wrong_dtypes(trial, target["output"])]
+
+
+def judge_backward(
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
+) -> list[OutputResult]:
+    """Judge the gradients of a call's inputs, as `judge_forward` its results."""
+    randomness = _randomness(trial)
+    if randomness is not None:
+        return [_judge_random_gradients(trial, randomness)]
+    golden = {"grad": _golden_gradients(trial)}
+    noise = cancelled(golden["grad"], trial.grad_outputs.values())
+    golden["grad"] = without_rounding(golden["grad"], noise)
+    gradients = without_rounding(_present(trial.target_gradients, trial.device.get), noise)
+    # Where torch has no gradient because nothing depends on the input, others say so with zeros.
+    target = {
+        "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
+    }
+
+    def baseline() -> Any:
+        found = trial.baseline_gradients
+        return found and {"grad": without_rounding(_present(found, _detached), noise)}
+
+    def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        inner = path.removeprefix("grad.")
+        return without_rounding({inner: tensor}, noise)[inner]
+
+    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded, prepare)
+
+
+def _judge(
+    target: Any,
+    golden: Any,
+    baseline: Callable[[], Any],
+    select: Callable[[Any], Standard],
+    measure_all: bool,
+    result: RecordedResult | None,
+    prepare: Callable[[str, torch.Tensor], torch.Tensor] = lambda path, tensor: tensor,
+) -> list[OutputResult]:
+    targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
+    recorded = None if result is None else RecordedBaseline(result, targets, goldens, prepare)
+    verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
+    results = [
+        _output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
+        for path, verdict in verdicts
+    ]
+    return results if recorded is None else list(map(recorded.without_missing, results))
+
+
+def produced(
+    trial: Trial, direction: Direction, wanted: Collection[str] = ("target", "golden", "baseline")
+) -> dict[str, Any]:
+    """Return what the wanted sides of a judged trial gave, as trees of CPU tensors.
+
+    A side that did not run, or could not, is missing; the baseline is made where golden was.
+    """
+    ran = vars(trial)
+    forward = {"target": ran.get("target"), "golden": ran.get("golden")}
+    backward = {"target": ran.get("target_gradients"), "golden": ran.get("golden_gradients")}
+    sides: dict[str, Any] = forward if direction == "forward" else backward
+    if sides["golden"] is not None and "baseline" in wanted:
+        sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
+
+    def tree(side: str, found: Any) -> Any:
+        get = trial.device.get if side == "target" else _detached
+        return _all_of(trial.subject.api, found, get) if direction == "forward" else {"grad": _present(found, get)}
+
+    return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
+
+
+# The states of the generator that torch_npu returns after these are not set where nothing is dropped out.
+_SPECIFIED_OUTPUTS = {"npu_fusion_attention": 3}
+
+
+def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    """Return all that a forward run produced, as CPU tensors: what it returned and what it changed."""
+    several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
+    produced: dict[str, Any] = {"output": run.output if several else [run.output]}
+    if api in _SPECIFIED_OUTPUTS:
+        produced["output"] = produced["output"][: _SPECIFIED_OUTPUTS[api]]
+    if run.changed:
+        produced["changed"] = run.changed
+    return map_tensors(get, produced)  # type: ignore[no-any-return]
+
+
+def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
+    """Yield a failure for each output whose dtype is neither the recorded one nor the CPU's."""
+    recorded = trial.subject.output_dtypes
+    found = list(tensors_with_paths(output, "output"))
+    if len(recorded) != len(found) or recorded == tuple(str(tensor.dtype) for _, tensor in found):
+        return
+    baseline = dict(tensors_with_paths(trial.baseline and _all_of(trial.subject.api, trial.baseline, _detached)))
+    for (path, tensor), name in zip(found, recorded, strict=True):
+        normal = baseline[path].dtype if path in baseline else tensor.dtype
+        if tensor.dtype != normal and str(tensor.dtype) != name:
+            reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"
+            yield _output_result(path, Verdict("fail", "dtype", reason, margin=math.inf), tensor, None)
+
+
+def _randomness(trial: Trial) -> RandomProperty | None:
+    arguments = trial.subject.arguments
+    try:
+        return random_property(trial.subject.api, arguments.args, arguments.kwargs)
+    except TypeError:
+        # Arguments that do not fit the API are refused by its golden run, with torch's own words.
+        return None
+
+
+def _drawn(trial: Trial) -> Run:
+    """Return the target's run of a random API, with the generators seeded for it and the CPU's put back."""
+    state = torch.get_rng_state()
+    torch.manual_seed(trial.subject.seed)
+    try:
+        return trial.target
+    finally:
+        torch.set_rng_state(state)
+
+
+def _judge_random_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
+    output = map_tensors(trial.device.get, _drawn(trial).output)
+    gradients = _present(trial.target_gradients, trial.device.get)
+    verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
+    if verdict is None:
+        raise Skip(SkipReason.UNSPECIFIED, "no property of this random gradient is known")
+    return _output_result("grad", verdict, gradients, None)
+
+
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach()
+
+
+def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
+    gradients = _present(trial.golden_gradients, _detached)
+    if len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+        return gradients
+    # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(_detached, trial.golden.output))
+    arriving = trial.grad_outputs["0"]
+    return {
+        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, arriving, gradient)
+        for path, gradient in gradients.items()
+    }
+
+
+def _present(
+    gradients: Mapping[str, torch.Tensor | None], get: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    return {path: get(gradient) for path, gradient in gradients.items() if gradient is not None}
+
+
+def _output_result(
+    path: str,
+    verdict: Verdict,
+    target: Any,
+    golden: torch.Tensor | None,
+    measure_for: Callable[[Any], Standard] | None = None,
+) -> OutputResult:
+    tensor = next((tensor for _, tensor in tensors_with_paths(target)), None)
+    result = OutputResult(
+        path,
+        verdict,
+        target_dtype="" if tensor is None else str(tensor.dtype),
+        golden_dtype="" if golden is None else str(golden.dtype),
+        shape=() if tensor is None else tuple(tensor.shape),
+        difference=_difference(tensor, golden) if verdict.outcome in ("fail", "warn") else "",
+    )
+    return result if measure_for is None else _measured(result, tensor, golden, measure_for)
+
+
+def _difference(target: torch.Tensor | None, golden: torch.Tensor | None) -> str:
+    return "" if target is None or golden is None else describe_difference(target, golden)
+
+
+def _measured(
+    result: OutputResult,
+    target: torch.Tensor | None,
+    golden: torch.Tensor | None,
+    select: Callable[[Any], Standard],
+) -> OutputResult:
+    """Add every number by msprobe's bounds, and what the standard of this output reads by its own, if it has any."""
+    if target is None or golden is None or target.shape != golden.shape or family(target.dtype) != family(golden.dtype):
+        return result
+    result = replace(result, measured=dict(measure(target, golden)))
+    standard = fitting(select(target), target.dtype)
+    bounds = standard.bounds(target.dtype)
+    if bounds == msprobe_bounds(target.dtype):
+        return result
+    own = measure(target, golden, only=standard.wanted, bounds=bounds)
+    return replace(result, own_bounds=asdict(bounds), own_measured=dict(own))

@@ -1,0 +1,117 @@
+"""How much memory a call needs, and how much there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from msprobe_hooks.dump.schema import TensorElement, walk_tensors
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.health import free_on_card
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+_GOLDEN_BYTES = 8
+
+#: The share of the free memory that calls may take.
+SHARE = 0.9
+
+# Asking the system costs more than a small call.
+_ALWAYS_FREE = 64 * 2**20
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_USAGE = Path("/sys/fs/cgroup/memory.current")
+_MEMINFO = Path("/proc/meminfo")
+
+
+#: Lets so many bytes be taken of what a function says is free; raises Skip, with the sizes, where they do not fit.
+Admit = Callable[[int, Callable[[], float]], None]
+
+
+def require_memory(call: Call, device: Device, admit: Admit) -> None:
+    """Ask for the memory that a check of this call takes, of the machine and of a card with memory of its own."""
+    needed = needed_bytes(call)
+    if needed >= _ALWAYS_FREE:
+        admit(needed, free_bytes)
+    on_card = needed_on_card(call)
+    if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
+        admit(on_card, lambda: free_on_card(device))
+
+
+def admit_at_once(needed: int, free: Callable[[], float]) -> None:
+    """Let a call in that fits into nine tenths of the free memory, now. Raises Skip for any other."""
+    available = free()
+    if needed > available * SHARE:
+        raise refusal(needed, available)
+
+
+def refusal(needed: int, available: float) -> Skip:
+    """Return the skip of a call that does not fit."""
+    sizes = f"needs about {needed / 2**30:.1f} GiB, {max(0.0, available) / 2**30:.1f} GiB are free"
+    return Skip(SkipReason.MEMORY, sizes)
+
+
+def needed_bytes(call: Call) -> int:
+    """Return about how many bytes of CPU memory a check of this call takes.
+
+    Each recorded tensor exists as drawn, on the target and raised to golden precision; gradients likewise.
+    """
+    return sum(_numel(element) * (2 * _itemsize(element) + _GOLDEN_BYTES) for element in _tensors(call))
+
+
+def needed_on_card(call: Call) -> int:
+    """Return about how many bytes of a card's memory a check takes: each recorded tensor, and as much to work with."""
+    return sum(_numel(element) * 2 * _itemsize(element) for element in _tensors(call))
+
+
+def _tensors(call: Call) -> list[TensorElement]:
+    elements = [*call.forward.args, *call.forward.kwargs.values(), *call.forward.output]
+    if call.backward:
+        elements += [*call.backward.grad_outputs, *call.backward.grad_inputs]
+    return list(walk_tensors(elements))
+
+
+def _numel(element: TensorElement) -> int:
+    return math.prod(element.shape)
+
+
+def _itemsize(element: TensorElement) -> int:
+    return dtype_named(element.dtype).itemsize
+
+
+def total_bytes() -> float:
+    """Return how much memory this process could take if it were alone; inf where the system does not tell."""
+    return min(_meminfo("MemTotal:"), _cgroup_limit())
+
+
+def free_bytes() -> float:
+    """Return how many bytes this process may still take: of the machine, and of its control group if that is less.
+
+    Returns inf where the system tells neither.
+    """
+    return min(_meminfo("MemAvailable:"), _free_of_cgroup())
+
+
+def _meminfo(field: str) -> float:
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return math.inf
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), math.inf)
+
+
+def _free_of_cgroup() -> float:
+    try:
+        return _cgroup_limit() - int(_CGROUP_USAGE.read_text())
+    except OSError:
+        return math.inf
+
+
+def _cgroup_limit() -> float:
+    try:
+        limit = _CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return math.inf
+    return math.inf if limit == "max" else int(limit)

@@ -1,0 +1,58 @@
+"""What every property of a random result has in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis.arguments import tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards.verdict import Verdict
+
+
+class RandomProperty(Protocol):
+    """What the results of one random call must be like; every verdict's standard is ``random``.
+
+    All tensors are on the CPU. ``output`` is what the call returned, for an in-place API the changed tensor.
+    """
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge the result."""
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge the gradients of the call that returned ``output``; None where nothing can be said of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shape and the dtype of a result; None is anything."""
+
+    shape: tuple[int, ...] | None = None
+    dtype: torch.dtype | None = None
+
+    def check(self, output: Any) -> Verdict | None:
+        """Return the verdict on a result that is not one tensor of this form, None for one that is."""
+        found = tensors(output)
+        if not found:
+            return surprise.broken("the result is not a tensor")
+        result = found[0]
+        if self.shape is not None and tuple(result.shape) != self.shape:
+            return surprise.broken(f"the shape is {tuple(result.shape)}, but {self.shape} was asked for")
+        if self.dtype is not None and result.dtype != self.dtype:
+            return surprise.broken(f"the dtype is {result.dtype}, but {self.dtype} was asked for")
+        return None
+
+
+def no_gradient(grad_inputs: Any) -> Verdict | None:
+    """Judge gradients that must be zero, because the result does not depend on the input's values."""
+    found = tensors(grad_inputs)
+    if not found:
+        return None
+    wrong = sum(int((gradient != 0).sum()) for gradient in found)
+    if wrong:
+        return surprise.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
+    return surprise.held("the gradient is zero")

@@ -1,0 +1,270 @@
+"""Fused attention, forward and gradient."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+_UNLIMITED = 2147483647
+# the device repeats each row's maximum and sum to fill a 32-byte block of float32
+_STATISTIC_COPIES = 8
+_BATCHED_LAYOUTS = ("BSH", "SBH", "BSND", "BNSD")
+
+
+def npu_fusion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED,
+    next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    """Attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
+
+    ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
+    ``actual_seq_qlen`` and ``actual_seq_kvlen`` are their *cumulative* lengths (trailing zeros: sequences
+    that take no part, whose rows are 0). ``atten_mask`` is true where a key is hidden, of shape (B, N, Sq,
+    Skv), (B, 1, Sq, Skv), (1, 1, Sq, Skv) or (Sq, Skv). Without it everything is visible and ``sparse_mode``
+    counts for nothing, as torch_npu documents. With it:
+
+    ====  ==========================================================================================
+    mode  hidden
+    ====  ==========================================================================================
+    0     the mask, and what is outside of the band [-pre_tockens, next_tockens] from the top left
+    1, 5  the mask
+    2     above the diagonal from the top left
+    3     above the diagonal that ends at the bottom right
+    4     outside of the band [-pre_tockens, next_tockens] from the bottom right
+    6     as 3, but the first ``prefix[b]`` keys stay visible
+    7     (TND) the last sequence as 4, the others as 3
+    8     (TND) the first sequence as 4, the others as 2
+    ====  ==========================================================================================
+
+    In modes 2 to 4 and 6 to 8 the device gets a compressed triangle; a mask of the scores' own shape
+    (Sq, Skv) is taken as it is instead. A row with everything hidden gives 0 and has no gradient.
+
+    Returns (attention_out in ``input_layout``; softmax_max and softmax_sum, the maximum of each row's scores
+    and the sum of exp(score - maximum), eight times each: (B, N, Sq, 8), for TND (T, N, 8), -inf and 0 for a
+    row with everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
+    below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not.
+
+    Raises ValueError for another layout or mode, for one that lacks its lengths or prefix, and for
+    ``padding_mask``, ``sink``, ``softmax_layout``, ``pse`` with TND or compressed to 1024 rows, which have no
+    golden definition.
+    """
+    unsupported = {"padding_mask": padding_mask, "sink": sink, "softmax_layout": softmax_layout or None}
+    for name, given in unsupported.items():
+        if given is not None:
+            raise ValueError(f"npu_fusion_attention has no golden definition with {name}; leave it out")
+    layout = input_layout.upper()
+    hidden = AttentionMask(atten_mask, sparse_mode, pre_tockens, next_tockens, prefix, layout == "TND")
+    if layout == "TND":
+        if pse is not None:
+            raise ValueError("npu_fusion_attention has no golden definition of pse with input_layout TND")
+        out, maximum, total, count = _packed(
+            query, key, value, _lengths(actual_seq_qlen), _lengths(actual_seq_kvlen), hidden, scale, keep_prob
+        )
+    elif layout in _BATCHED_LAYOUTS:
+        q = _heads_first(query, layout, head_num)
+        # as many dimensions per head in key as in query; value may have fewer, but has key's heads
+        kv_heads = _kv_head_count(key, layout, q.shape[-1])
+        k, v = _heads_first(key, layout, kv_heads), _heads_first(value, layout, kv_heads)
+        mask = hidden.of_batch(q.shape[0], q.shape[2], k.shape[2])
+        heads, maximum, total = _attend(q, k, v, pse, mask, scale, keep_prob)
+        out = _in_layout(heads, layout)
+        count = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    else:
+        known = ", ".join((*_BATCHED_LAYOUTS, "TND"))
+        raise ValueError(f"input_layout {input_layout!r} of npu_fusion_attention is not one of {known}")
+    statistics = [row.unsqueeze(-1).expand(*row.shape, _STATISTIC_COPIES) for row in (maximum, total)]
+    return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
+
+
+def npu_fusion_attention_grad(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED,
+    next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0,
+    seed: int = 0,
+    offset: int = 0,
+    numels: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of :func:`npu_fusion_attention` for query, key, value and pse (None without pse).
+
+    The forward's saved statistics and output are not read: everything follows from the inputs. Raises
+    ValueError where the forward does, and for ``keep_prob`` below 1, whose mask only the device can rebuild.
+    """
+    if keep_prob < 1:
+        raise ValueError("npu_fusion_attention_grad has no golden definition with keep_prob below 1")
+    with torch.enable_grad():
+        q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
+        bias = None if pse is None else pse.detach().requires_grad_()
+        out = npu_fusion_attention(
+            q,
+            k,
+            v,
+            head_num,
+            input_layout,
+            pse=bias,
+            padding_mask=padding_mask,
+            atten_mask=atten_mask,
+            scale=scale_value,
+            pre_tockens=pre_tockens,
+            next_tockens=next_tockens,
+            prefix=prefix,
+            actual_seq_qlen=actual_seq_qlen,
+            actual_seq_kvlen=actual_seq_kvlen,
+            sparse_mode=sparse_mode,
+        )[0]
+        grad_q, grad_k, grad_v, *rest = torch.autograd.grad(out, (q, k, v) if bias is None else (q, k, v, bias), dy)
+    return grad_q, grad_k, grad_v, rest[0] if rest else None
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pse: Tensor | None,
+    hidden: Tensor | None,
+    scale: float,
+    keep_prob: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of (B, N, S, D) tensors; returns the output and each row's maximum and sum (B, N, Sq)."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    scores = q @ k.mT
+    if pse is not None:
+        if pse.dim() == 4 and pse.shape[2] not in (1, q.shape[2]):
+            raise ValueError(
+                f"pse of npu_fusion_attention has {pse.shape[2]} rows for {q.shape[2]} queries; "
+                "the compressed form has no golden definition, give every row"
+            )
+        scores = scores + pse
+    scores = scores * scale
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if k.shape[2]:
+        maximum = scores.detach().amax(-1, keepdim=True)
+    else:
+        maximum = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    # a row with everything hidden has no maximum to subtract, and nothing to divide by
+    weights = torch.exp(scores - maximum.masked_fill(maximum == -torch.inf, 0.0))
+    total = weights.sum(-1, keepdim=True)
+    weights = weights / total.masked_fill(total == 0, 1.0)
+    if keep_prob < 1:
+        weights = F.dropout(weights, 1 - keep_prob)
+    return weights @ v, maximum.squeeze(-1), total.detach().squeeze(-1)
+
+
+def _packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    q_lengths: list[int],
+    kv_lengths: list[int],
+    hidden: AttentionMask,
+    scale: float,
+    keep_prob: float,
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
+    if len(q_lengths) != len(kv_lengths):
+        raise ValueError(
+            "actual_seq_qlen and actual_seq_kvlen of npu_fusion_attention differ in length: "
+            f"{len(q_lengths)} and {len(kv_lengths)}"
+        )
+    last = max((i for i, lengths in enumerate(zip(q_lengths, kv_lengths, strict=True)) if all(lengths)), default=0)
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    q_start = kv_start = count = 0
+    for index, (rows, columns) in enumerate(zip(q_lengths, kv_lengths, strict=True)):
+        q = query[q_start : q_start + rows].transpose(0, 1).unsqueeze(0)
+        k = key[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
+        v = value[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
+        mask = hidden.of_sequence(index, last, rows, columns)
+        out, maximum, total = _attend(q, k, v, None, mask, scale, keep_prob)
+        parts.append((out[0].transpose(0, 1), maximum[0].T, total[0].T))
+        q_start, kv_start = q_start + rows, kv_start + columns
+        count += query.shape[1] * rows * columns
+    rest = query.shape[0] - q_start
+    nothing = query.new_zeros(rest, query.shape[1])
+    parts.append((query.new_zeros(rest, query.shape[1], value.shape[2]), nothing - torch.inf, nothing))
+    outs, maxima, totals = zip(*parts, strict=True)
+    return torch.cat(outs), torch.cat(maxima), torch.cat(totals), count
+
+
+def _lengths(cumulative: Sequence[int] | None) -> list[int]:
+    """Return the single lengths of cumulative ones; zeros at the end are sequences that take no part."""
+    if not cumulative:
+        raise ValueError("input_layout TND of npu_fusion_attention needs actual_seq_qlen and actual_seq_kvlen")
+    ends = [0, *(int(end) for end in cumulative)]
+    return [max(0, end - start) for start, end in pairwise(ends)]
+
+
+def _kv_head_count(key: Tensor, layout: str, head_dim: int) -> int:
+    if layout == "BNSD":
+        return key.shape[1]
+    return key.shape[2] if layout == "BSND" else key.shape[2] // head_dim
+
+
+def _heads_first(tensor: Tensor, layout: str, heads: int) -> Tensor:
+    """Bring a tensor of ``layout`` into (B, N, S, D)."""
+    if layout == "BNSD":
+        return tensor
+    batch_first = tensor.transpose(0, 1) if layout == "SBH" else tensor
+    return batch_first.reshape(*batch_first.shape[:2], heads, -1).transpose(1, 2)
+
+
+def _in_layout(tensor: Tensor, layout: str) -> Tensor:
+    """Bring a (B, N, S, D) tensor into ``layout``."""
+    if layout == "BNSD":
+        return tensor
+    by_token = tensor.transpose(1, 2)
+    if layout == "BSND":
+        return by_token
+    flat = by_token.flatten(-2)
+    return flat.transpose(0, 1) if layout == "SBH" else flat

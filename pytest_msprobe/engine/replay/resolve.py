@@ -1,0 +1,170 @@
+"""From a record's name to the function that it names.
+
+Only operations on tensors are resolved: a dump is data from others and must not reach ``torch.load`` and its like.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._ops import OpOverloadPacket
+from torch.overrides import get_overridable_functions
+
+from msprobe_hooks.dump.names import ApiName
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+_FACTORIES = frozenset(
+    """arange as_tensor asarray bartlett_window blackman_window complex empty empty_permuted empty_strided eye full
+    hamming_window hann_window kaiser_window linspace logspace normal ones polar rand randint randn randperm range
+    scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
+)
+
+# Operations that torch does not count among the overridable ones.
+_MORE_FUNCTIONAL = frozenset(
+    """elu_ grouped_mm hardsigmoid hardswish hardtanh_ leaky_relu_ scaled_grouped_mm scaled_mm sigmoid tanh upsample
+    upsample_bilinear upsample_nearest""".split()
+)
+_MORE_METHODS = frozenset(
+    "_conj new new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
+)
+_PROPERTIES = frozenset("H T imag mH mT real shape".split())
+
+_NOT_OPERATIONS = frozenset(
+    """__deepcopy__ __reduce_ex__ __setstate__ __dlpack__ __repr__ __format__ __dir__ __array__ backward data_ptr
+    numpy pin_memory register_hook register_post_accumulate_grad_hook requires_grad_ share_memory_ storage
+    storage_type untyped_storage module_load to_dlpack""".split()
+)
+
+# They reach files, memory, the terminal or settings of the whole process.
+_UNSAFE = frozenset(
+    """_cufft_clear_plan_cache _cufft_set_plan_cache_max_size _from_blob _print from_file frombuffer manual_seed save
+    seed set_grad_enabled warn""".split()
+)
+
+_COLLECTIVE_TYPES = frozenset({"Distributed", "NPUDistributed", "MintDistributed"})
+
+_SUBMODULES: dict[str, tuple[str, ...]] = {
+    # msprobe 26.x writes only the last part of a dotted name: Torch.norm for torch.linalg.norm.
+    "Torch": ("", "linalg", "fft", "special"),
+}
+
+
+def resolve(
+    name: ApiName,
+    references: ReferenceRegistry,
+    *,
+    on_npu: bool = False,
+    function: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """Return the function to run for a record.
+
+    ``on_npu`` asks for the device's own implementation of an NPU API instead of its reference. ``function`` is what
+    the name stands for where the caller knows it already. Raises Skip, with the reason, where there is nothing to run.
+    """
+    if name.type in _COLLECTIVE_TYPES:
+        raise Skip(SkipReason.COLLECTIVE, name.qualified_api)
+    if name.type == "NPU" and on_npu:
+        return function or _npu_function(name)
+    reference = references.get(name.qualified_api)
+    if reference is not None:
+        return reference
+    if name.type == "NPU":
+        raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
+    if function is not None:
+        return function
+    if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:
+        raise Skip(SkipReason.NOT_AN_OPERATION, name.qualified_api)
+    found = _FINDERS.get(name.type, _nothing)(name)
+    if found is None:
+        raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
+    return found
+
+
+def _nothing(name: ApiName) -> None:
+    return None
+
+
+def _torch_function(name: ApiName) -> Callable[..., Any] | None:
+    for submodule in _SUBMODULES["Torch"]:
+        function = _attribute(torch, f"{submodule}.{name.api}" if submodule else name.api)
+        if function is not None and (_is_operation(function) or name.api.rsplit(".", 1)[-1] in _FACTORIES):
+            return function
+    return None
+
+
+def _functional(name: ApiName) -> Callable[..., Any] | None:
+    function = _attribute(torch.nn.functional, name.api)
+    return function if function is not None and (_is_operation(function) or name.api in _MORE_FUNCTIONAL) else None
+
+
+def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
+    if name.api in _PROPERTIES:
+        return operator.attrgetter(name.api)
+    method = getattr(torch.Tensor, name.api, None)
+    return method if callable(method) and (_is_operation(method) or name.api in _MORE_METHODS) else None
+
+
+def _aten(name: ApiName) -> Callable[..., Any] | None:
+    operation, _, overload = name.api.partition(".")
+    packet = getattr(torch.ops.aten, operation, None)
+    if operation in _UNSAFE or not isinstance(packet, OpOverloadPacket):
+        return None
+    if not overload:
+        return packet
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    return getattr(packet, overload) if overload in overloads else None
+
+
+def _vf(name: ApiName) -> Callable[..., Any] | None:
+    function = getattr(torch._C._VariableFunctions, name.api, None)
+    return function if function is not None and _is_operation(function) else None
+
+
+_FINDERS: dict[str, Callable[[ApiName], Callable[..., Any] | None]] = {
+    "Torch": _torch_function,
+    "Functional": _functional,
+    "Tensor": _tensor_method,
+    "Aten": _aten,
+    "VF": _vf,
+}
+
+
+def _npu_function(name: ApiName) -> Callable[..., Any]:
+    function = getattr(torch.ops.npu, name.api, None)
+    if function is None:
+        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.npu.{name.api}")
+    return function  # type: ignore[no-any-return]
+
+
+def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
+    found: Any = module
+    for part in dotted.split("."):
+        if not isinstance(found, ModuleType) or part.startswith("__"):
+            return None
+        found = getattr(found, part, None)
+    return found if callable(found) and not isinstance(found, type) else None
+
+
+def _is_operation(function: object) -> bool:
+    try:
+        return function in _operations()
+    except TypeError:
+        return False
+
+
+@cache
+def _operations() -> frozenset[Any]:
+    """Return every function of torch that works on tensors: those that a tensor-like class could override."""
+    from_variable_functions = (
+        getattr(torch._C._VariableFunctions, name)
+        for name in dir(torch._C._VariableFunctions)
+        if name not in _UNSAFE and not name.startswith("__")
+    )
+    overridable = (function for group in get_overridable_functions().values() for function in group)
+    return frozenset(from_variable_functions) | frozenset(overridable)

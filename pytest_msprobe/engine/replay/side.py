@@ -1,0 +1,182 @@
+"""Running one side of a check: arguments put in place, the call, its gradients, and what the call changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from pytest_msprobe.devices.math_modes import full_precision
+from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.values.strides import as_laid_out
+from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
+
+
+class Invoke(Protocol):
+    """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
+
+    def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call ``func`` for the record of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where and how one side computes.
+
+    ``place`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
+    used here. ``autocast`` is the dtype of an autocast region around the call, None for none. ``full_precision`` turns
+    reduced-precision matmuls off, whatever the process allows.
+    """
+
+    place: Callable[[torch.Tensor], torch.Tensor]
+    dtype: Callable[[torch.dtype], torch.dtype]
+    location: torch.device
+    invoke: Invoke
+    autocast: torch.dtype | None = None
+    default_dtype: torch.dtype = torch.float32
+    full_precision: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """A call that has been run on one side.
+
+    ``output`` is what the function returned, ``changed`` holds the argument tensors that it modified, by path, and
+    ``leaves`` those that gradients are taken of.
+    """
+
+    output: Any
+    changed: dict[str, torch.Tensor]
+    leaves: dict[str, torch.Tensor]
+
+
+@dataclass(slots=True)
+class _Placed:
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+_WITH_RUNNING_STATISTICS = frozenset(
+    """_batch_norm_impl_index _native_batch_norm_legit batch_norm cudnn_batch_norm instance_norm miopen_batch_norm
+    native_batch_norm""".split()
+)
+
+
+def run_forward(
+    function: Callable[..., Any], arguments: Arguments, side: Side, *, operation: str, record: str, differentiate: bool
+) -> Run:
+    """Run a call on one side. Whatever the function raises passes through."""
+    wanted = arguments.differentiable if differentiate else frozenset()
+    placed = _place(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
+    versions = {path: tensor._version for path, tensor in placed.tensors.items()}
+    with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
+        output = side.invoke(function, placed.args, placed.kwargs, record=record)
+    if output is NotImplemented:
+        raise TypeError(f"{operation} does not take these operands")
+    returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
+    unmarked = _running_statistics(operation, arguments) if operation in _WITH_RUNNING_STATISTICS else ()
+    changed = {
+        path: tensor
+        for path, tensor in placed.tensors.items()
+        if (tensor._version != versions[path] or path in unmarked) and id(tensor) not in returned
+    }
+    return Run(output, changed, placed.leaves)
+
+
+def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
+    """Return where running statistics are: torch does not count them as changed, so their version stays."""
+    # Functional.batch_norm has them before weight and bias; all others after, torch.batch_norm with a ninth argument.
+    functional = operation in ("batch_norm", "instance_norm") and len(arguments.args) + len(arguments.kwargs) < 9
+    first = 1 if functional else 3
+    return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
+
+
+def run_backward(
+    run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str
+) -> dict[str, torch.Tensor | None]:
+    """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
+
+    A leaf that no output depends on has None. The run's graph is used up.
+    """
+    outputs = dict(tensors_with_paths(run.output))
+    gradients = [side.place(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
+    arriving = _Arriving.apply(gradients, *(outputs[path] for path in grad_outputs))  # type: ignore[no-untyped-call]
+    with _numeric_context(side):
+        found = side.invoke(
+            torch.autograd.grad, (arriving, list(run.leaves.values())), {"allow_unused": True}, record=record
+        )
+    return dict(zip(run.leaves, found, strict=True))
+
+
+class _Arriving(torch.autograd.Function):
+    """A scalar whose gradients with respect to the outputs are the ones that arrive for them.
+
+    Given to ``torch.autograd.grad`` themselves they would cost its import of sympy, 0.2 s in each worker.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros((), device=outputs[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        return (None, *ctx.gradients)
+
+
+def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Placed:
+    placed = _Placed((), {})
+
+    def place(path: str, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return _place_tensor(path, leaf)
+        if isinstance(leaf, torch.dtype):
+            return side.dtype(leaf)
+        return side.location if isinstance(leaf, DeviceArgument) else leaf
+
+    def _place_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
+        tensor = as_laid_out(side.place, leaf)
+        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+            placed.leaves[path] = tensor.requires_grad_()
+            # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
+            tensor = tensor.clone() if copy_leaves else tensor
+        placed.tensors[path] = tensor
+        return tensor
+
+    placed.args = map_with_paths(place, arguments.args, "args")
+    placed.kwargs = map_with_paths(place, arguments.kwargs, "kwargs")
+    return placed
+
+
+_INPLACE_OPERATORS = frozenset(
+    """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
+    __ilshift__ __irshift__ __setitem__""".split()
+)
+
+
+def may_work_in_place(operation: str, arguments: Arguments) -> bool:
+    """Tell whether a call may write to its arguments."""
+    # inplace=True has another position in each API that takes it.
+    switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    named_so = operation.endswith("_") and not operation.endswith("__")
+    return switched_on or named_so or operation in _INPLACE_OPERATORS
+
+
+@contextlib.contextmanager
+def _numeric_context(side: Side) -> Iterator[None]:
+    former = torch.get_default_dtype()
+    torch.set_default_dtype(side.default_dtype)
+    try:
+        with contextlib.ExitStack() as stack:
+            if side.full_precision:
+                stack.enter_context(full_precision())
+            if side.autocast is not None:
+                stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
+            yield
+    finally:
+        torch.set_default_dtype(former)

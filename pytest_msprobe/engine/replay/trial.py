@@ -1,0 +1,191 @@
+"""One function run three times on the same inputs: as target on the device, as golden and as baseline on the CPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from msprobe_standards import Policy
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.engine.frameworks.framework import Framework
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.call import operation
+from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
+from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory, is_unsupported
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+Gradients = dict[str, "torch.Tensor | None"]
+_Result = TypeVar("_Result")
+
+# What torch raises for arguments that an operation does not take.
+REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What checks have in common: the active device, the policy and where inputs come from.
+
+    ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
+    for tables, and not only for those that decide. ``framework`` recorded the calls.
+    """
+
+    device: Device
+    policy: Policy
+    references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
+    seed: int = 0
+    real_data: bool = True
+    admit: Admit = admit_at_once
+    measure_all: bool = False
+    framework: Framework = field(default_factory=TorchFramework)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
+
+    ``grad_outputs`` makes the gradients that arrive for an output tree, by path, as CPU tensors; None where there is
+    no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
+    the API itself draws.
+    """
+
+    key: str
+    api: str
+    target: Callable[..., Any]
+    golden: Callable[..., Any]
+    arguments: Arguments
+    grad_outputs: Callable[[Any], Mapping[str, torch.Tensor]] | None = None
+    autocast: torch.dtype | None = None
+    output_dtypes: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def operation(self) -> str:
+        """The API's name without namespace and overload."""
+        return operation(self.api)
+
+
+class TargetError(Exception):
+    """The function raised on the device, though the CPU computes it."""
+
+
+class Trial:
+    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
+
+    def __init__(self, subject: Subject, device: Device) -> None:
+        self.subject = subject
+        self.device = device
+        self._golden_side = golden_side(subject.operation, subject.arguments)
+        self._target_side = Side(device.put, _same_dtype, device.location(), device.call, subject.autocast)
+        self._baseline_side = baseline_side(subject.autocast)
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether there are gradients to compare."""
+        return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
+
+    @functools.cached_property
+    def golden(self) -> Run:
+        """The run in raised precision. Raises Skip where the CPU cannot make it."""
+        try:
+            return self._forward(self.subject.golden, self._golden_side)
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
+            raise Skip(self._blame(error), describe_error(error)) from error
+
+    def _blame(self, error: Exception) -> SkipReason:
+        """Tell whether the CPU cannot do this, or nobody could with these inputs."""
+        return SkipReason.NO_GOLDEN if is_unsupported(error) or self.baseline else SkipReason.REJECTED_INPUTS
+
+    @functools.cached_property
+    def target(self) -> Run:
+        """The run on the device. Raises Skip where the device has no kernel, TargetError where it fails."""
+        return _on_target(lambda: self._forward(self.subject.target, self._target_side))
+
+    @functools.cached_property
+    def baseline(self) -> Run | None:
+        """The run in the target's own dtypes on the CPU; None where the CPU cannot make it."""
+        try:
+            return self._forward(self.subject.golden, self._baseline_side)
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
+            return None
+
+    @functools.cached_property
+    def grad_outputs(self) -> Mapping[str, torch.Tensor]:
+        """The gradients that arrive for the outputs. Raises Skip where there is nothing to differentiate."""
+        if self.subject.grad_outputs is None or not self.differentiates:
+            raise Skip(SkipReason.NO_GRADIENT, "no recorded input wants a gradient")
+        try:
+            output = self.target.output
+        except TargetError as error:
+            # The forward record fails for it; one fault is one failure.
+            raise Skip(SkipReason.FORWARD_FAILED, str(error)) from error
+        return self.subject.grad_outputs(output)
+
+    @functools.cached_property
+    def golden_gradients(self) -> Gradients:
+        """The gradients of the golden run. Raises Skip where the CPU cannot compute them."""
+        try:
+            return self._backward(self.golden, self._golden_side)
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
+            raise Skip(SkipReason.NO_GOLDEN, describe_error(error)) from error
+
+    @functools.cached_property
+    def target_gradients(self) -> Gradients:
+        """The gradients of the target's run. Raises as ``target`` does."""
+        return _on_target(lambda: self._backward(self.target, self._target_side))
+
+    @functools.cached_property
+    def baseline_gradients(self) -> Gradients | None:
+        """The gradients of the baseline's run; None where the CPU cannot compute them."""
+        try:
+            return None if self.baseline is None else self._backward(self.baseline, self._baseline_side)
+        except REFUSALS as error:
+            _pass_on_out_of_memory(error)
+            return None
+
+    def _forward(self, function: Callable[..., Any], side: Side) -> Run:
+        subject = self.subject
+        return run_forward(
+            function,
+            subject.arguments,
+            side,
+            operation=subject.operation,
+            record=f"{subject.key}.forward",
+            differentiate=self.differentiates,
+        )
+
+    def _backward(self, run: Run, side: Side) -> Gradients:
+        return run_backward(run, self.grad_outputs, side, record=f"{self.subject.key}.backward")
+
+
+def _same_dtype(dtype: torch.dtype) -> torch.dtype:
+    return dtype
+
+
+def _on_target(run: Callable[[], _Result]) -> _Result:
+    try:
+        return run()
+    except Skip:
+        raise
+    except Exception as error:
+        # A device may raise anything; whatever it is, it is this record's result.
+        _pass_on_out_of_memory(error)
+        if is_unsupported(error):
+            raise Skip(SkipReason.UNSUPPORTED, describe_error(error)) from error
+        raise TargetError(describe_error(error)) from error
+
+
+def _pass_on_out_of_memory(error: Exception) -> None:
+    # Of memory that ran out nothing follows for the API.
+    if is_out_of_memory(error):
+        raise error

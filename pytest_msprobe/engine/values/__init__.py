@@ -1,0 +1,1 @@
+"""The values of calls: dtypes, strides, nesting, files, and what exceptions mean."""

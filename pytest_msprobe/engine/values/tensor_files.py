@@ -1,0 +1,65 @@
+"""Real data: the tensors that a recording stored beside ``dump.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zipfile import is_zipfile
+
+import numpy as np
+import torch
+
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+
+def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -> torch.Tensor:
+    """Load the recorded values of a tensor as a CPU tensor.
+
+    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. With
+    ``mapped`` the values stay in the file, which must not change while the tensor lives; writing to it leaves the file
+    as it is. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no plain
+    tensor, or shape and dtype are not the recorded ones.
+    """
+    path = _inside(folder, element.data_name or "")
+    tensor = _read(path, mapped)
+    if element.dtype == "torch.bfloat16" and path.suffix == ".npy" and tensor.dtype is torch.float32:
+        # numpy has no bfloat16; recorders of MindSpore widen it, without loss.
+        tensor = tensor.bfloat16()
+    if tuple(tensor.shape) != element.shape or tensor.dtype != dtype_named(element.dtype):
+        raise DumpError(
+            f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
+            "the file belongs to another dump"
+        )
+    return tensor.contiguous()
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
+    if path.suffix not in (".pt", ".npy"):
+        raise DumpError(f"{name!r}: tensor files end in .pt or .npy")
+    if not path.is_file():
+        raise Skip(SkipReason.MISSING_TENSOR_FILE, str(path))
+    return path
+
+
+def _read(path: Path, mapped: bool) -> torch.Tensor:
+    try:
+        if path.suffix == ".npy":
+            if mapped:
+                return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
+            with path.open("rb") as file:
+                return torch.from_numpy(np.load(file, allow_pickle=False))
+        # What torch wrote before 1.6 cannot be mapped.
+        loaded = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped and is_zipfile(path))
+    except Exception as error:
+        # Bytes that are no tensor make torch's and numpy's readers raise almost anything.
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DumpError(f"{path}: not a readable tensor file, copy or record it again: {first_line}") from None
+    if not isinstance(loaded, torch.Tensor) or loaded.layout is not torch.strided:
+        found = loaded.layout if isinstance(loaded, torch.Tensor) else type(loaded).__name__
+        raise DumpError(f"{path}: holds a {found}, not a plain tensor")
+    return loaded.detach()

@@ -1,0 +1,245 @@
+"""The journal: one JSON line per settled item, written when it settles, read again to resume or to report.
+
+The first line is a header that says what was checked and how. The others are settled items and, before the first item
+of each process that ran any, what that process ran them on. A line is written with one system call and a run holds
+the lock of the file, so a journal has whole lines but for a last one that a dying process cut short; it is dropped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from pytest_msprobe.results.result import DirectionResult, Start, as_json
+
+VERSION = 1
+
+
+class JournalError(Exception):
+    """A journal cannot be used; the text names the file, the problem and the remedy."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal is about.
+
+    ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged; a run that resumes must have
+    the same. ``root`` is the folder that the ids' paths start from, ``rerun`` the words of the command that runs one
+    item again, with ``<dump>`` and ``<record>`` in place of the item's.
+    """
+
+    msprobe_journal: int = VERSION
+    dumps: dict[str, str]
+    settings: dict[str, str]
+    root: str = ""
+    rerun: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
+    """One settled item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it."""
+
+    id: str
+    outcome: str
+    result: DirectionResult
+    device: str = ""
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """A journal that was read: the latest entry of each item, in the order in which they first settled."""
+
+    header: Header
+    entries: dict[str, Entry]
+    starts: list[Start] = []
+
+    def rerun_command(self, entry: Entry) -> str:
+        """Return the command that runs an entry's item again."""
+        dump = Path(self.header.root) / entry.id.partition("::")[0]
+        chosen = f"{dump}::{entry.result.record}"
+        return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
+
+
+class _Settled(msgspec.Struct, tag_field="line", tag="item"):
+    """What resuming needs of an entry; the rest of the line is checked for JSON syntax, not decoded."""
+
+    id: str
+    outcome: str
+
+
+#: The ways in which an item can fail to reach a verdict.
+BREAKDOWNS = ("crash", "timeout", "oom")
+
+#: What may come of an item: a verdict's outcomes, and a breakdown.
+OUTCOMES = ("pass", "warn", "fail", "skip", *BREAKDOWNS)
+
+
+def outcome_of(result: DirectionResult) -> str:
+    """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
+    verdict = result.verdict
+    return verdict.standard if verdict.outcome == "fail" and verdict.standard in BREAKDOWNS else verdict.outcome
+
+
+def fingerprint(path: Path) -> str:
+    """Return a short digest of a file's content."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def read_journal(path: Path) -> Journal:
+    """Read a journal.
+
+    Raises JournalError where the file is missing, damaged, no journal, or one of another version.
+    """
+    header, lines = _lines(path)
+    entries: dict[str, Entry] = {}
+    starts = []
+    for line in _decoded(path, lines, Entry | Start):
+        if isinstance(line, Start):
+            starts.append(line)
+        else:
+            entries[line.id] = line
+    return Journal(header, entries, starts)
+
+
+def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
+    """Read the latest outcome of each item and the starts, from the whole journal or its first ``size`` bytes.
+
+    Raises JournalError as ``read_journal`` does.
+    """
+    outcomes: dict[str, str] = {}
+    starts = []
+    for line in _decoded(path, _lines(path, size)[1], _Settled | Start):
+        if isinstance(line, Start):
+            starts.append(line)
+        else:
+            outcomes[line.id] = line.outcome
+    return outcomes, starts
+
+
+def read_header(path: Path) -> Header:
+    """Read the first line of a journal. Raises JournalError as ``read_journal`` does."""
+    return _lines(path, 0)[0]
+
+
+def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
+    """Return the header and the whole lines after it, of the journal's first ``size`` bytes."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            rest = file.read(-1 if size is None else max(0, size - len(first)))
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+    return _decode_header(path, first), rest.split(b"\n")[:-1]
+
+
+def _decode_header(path: Path, line: bytes) -> Header:
+    try:
+        version = msgspec.json.decode(line, type=dict).get("msprobe_journal")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        version = None
+    if not isinstance(version, int):
+        raise JournalError(f"{path}: not a journal; give a file that --msprobe-journal wrote")
+    if version != VERSION:
+        age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
+        raise JournalError(f"{path}: written by {age} version (format {version}, not {VERSION}); {remedy}")
+    try:
+        return msgspec.json.decode(line, type=Header)
+    except msgspec.ValidationError as error:
+        raise JournalError(f"{path}: line 1 is no header of format {version}: {error}") from None
+
+
+def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
+    # Lax, because JSON has no infinity: those numbers are strings.
+    decode = msgspec.json.Decoder(kind, strict=False).decode
+    for number, line in enumerate(lines, start=2):
+        try:
+            yield decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise JournalError(
+                f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
+            ) from None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(line: Header | Entry | Start) -> bytes:
+    try:
+        encoded = _encoder.encode(line)
+    except UnicodeEncodeError:
+        return _encoder.encode(as_json(msgspec.to_builtins(line))) + b"\n"
+    # The encoder writes null for infinity and NaN. No field but an item's skip reason is null of itself.
+    if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None):
+        encoded = _encoder.encode(as_json(msgspec.to_builtins(line)))
+    return encoded + b"\n"
+
+
+class JournalWriter:
+    """Appends to one journal, alone.
+
+    Raises JournalError where the file cannot be written, is in use, is no journal, or is about something else than
+    ``header`` says.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+        try:
+            _lock(self._file, path)
+            self._begin(header)
+        except JournalError:
+            self.close()
+            raise
+
+    def _begin(self, header: Header) -> None:
+        if self.path.stat().st_size == 0:
+            self._append(_encode(header))
+        else:
+            require_same(self.path, read_header(self.path), header)
+            _drop_cut_line(self._file)
+
+    def write(self, line: Entry | Start) -> None:
+        """Append one line. Raises JournalError where the disk does not take it."""
+        self._append(_encode(line))
+
+    def close(self) -> None:
+        """Close the file and give up its lock."""
+        self._file.close()
+
+    def _append(self, line: bytes) -> None:
+        try:
+            complete = self._file.write(line) == len(line)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be written: {error.strerror}") from None
+        if not complete:
+            raise JournalError(f"{self.path}: the disk is full")
+
+
+def require_same(path: Path, found: Header, wanted: Header) -> None:
+    """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
+    for name in {**found.settings, **wanted.settings}:
+        before, now = found.settings.get(name, "nothing"), wanted.settings.get(name, "nothing")
+        if before != now:
+            raise JournalError(f"{path}: was made with {name} {before}, this run has {now}; use another journal")
+    if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
+        raise JournalError(f"{path}: was made from other dumps, or they have changed since; use another journal")
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise JournalError(f"{path}: another run is writing this journal; give each run its own") from None
+
+
+def _drop_cut_line(file: IO[bytes]) -> None:
+    file.seek(0)
+    whole = file.read().rfind(b"\n") + 1
+    file.truncate(whole)

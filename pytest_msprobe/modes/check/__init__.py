@@ -1,0 +1,1 @@
+"""Each record is replayed on the device and judged."""

@@ -1,0 +1,74 @@
+"""The options of recorded baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.modes.check.baselines.folder import tensors_folder
+from pytest_msprobe.storage.sizes import SaveOptions, save_options
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options."""
+    group.addoption(
+        "--msprobe-baseline",
+        metavar="FILE",
+        help="judge by the errors that another device had on the same inputs: a file of --msprobe-save-baseline, or "
+        "msprobe's accuracy_checking_details table (default: by the CPU's in the same dtypes)",
+    )
+    group.addoption(
+        "--msprobe-save-baseline",
+        metavar="FILE",
+        help="write what was measured to this file, for --msprobe-baseline",
+    )
+    group.addoption(
+        "--msprobe-save-baseline-tensors",
+        action="store_true",
+        help="with --msprobe-save-baseline FILE, also write the device's results to the folder FILE.tensors, by which "
+        "--msprobe-baseline then judges element by element, under any policy",
+    )
+
+
+def baseline(config: pytest.Config) -> Path | None:
+    """Return the baseline to judge by."""
+    return _path(config, "msprobe_baseline")
+
+
+def save_baseline(config: pytest.Config) -> Path | None:
+    """Return the baseline to write. Raises pytest.UsageError where the run cannot write a whole one."""
+    path = _path(config, "msprobe_save_baseline")
+    if path is None:
+        return None
+    if config.getoption("msprobe_resume"):
+        raise pytest.UsageError(
+            "--msprobe-save-baseline wants the numbers of every record, which a resumed run does not measure again: "
+            "leave out --msprobe-resume"
+        )
+    if config.getoption("msprobe_explore"):
+        raise pytest.UsageError(
+            "--msprobe-save-baseline wants the numbers of the recorded inputs, and --msprobe-explore tells of others: "
+            "leave one of them out"
+        )
+    if path.is_dir():
+        raise pytest.UsageError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
+    return path
+
+
+def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
+    """Return where and how much of the tensors to write. Raises pytest.UsageError where they cannot be."""
+    if not config.getoption("msprobe_save_baseline_tensors"):
+        return None
+    path = _path(config, "msprobe_save_baseline")
+    if path is None:
+        raise pytest.UsageError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
+    folder = tensors_folder(path)
+    if folder.exists() and not folder.is_dir():
+        raise pytest.UsageError(f"--msprobe-save-baseline-tensors: {folder} is a file; wants a folder")
+    return save_options(config, folder, "--msprobe-save-baseline-tensors")
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    text: str | None = config.getoption(name)
+    return None if text is None else Path(config.invocation_params.dir / text)

@@ -1,0 +1,73 @@
+"""What a baseline has of one record, read when a verdict depends on it."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import msgspec
+import torch
+
+from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
+from pytest_msprobe.modes.check.baselines.rows import RecordRow
+from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
+
+
+class RecordedResult:
+    """What a baseline has of one record: its row, and its tensors where it has them.
+
+    ``problem`` says why tensors that the row tells of were not used; the row's numbers then stand in for them.
+    """
+
+    def __init__(self, row: RecordRow, folder: Path) -> None:
+        self.row = row
+        self.problem = ""
+        self._path = folder / file_name(row.record, row.tensors)
+
+    def tensor(self, path: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
+        """Return the output or gradient at a path; None where there is none of this dtype and shape to be had."""
+        if not self.row.tensors:
+            return None
+        stored = self._stored.get(path)
+        if stored is None:
+            self.problem = self.problem or f"{self._path}: holds no {path}"
+            return None
+        if (stored.dtype, stored.shape) != (str(dtype), shape):
+            self.problem = f"{self._path}: {path} is {stored.dtype} {stored.shape}, here {dtype} {shape}"
+            return None
+        from pytest_msprobe.storage.tensors import read_tensor
+
+        try:
+            return read_tensor(self._path, path, stored)
+        except (TensorFileError, Skip) as error:
+            self.problem = str(error)
+            return None
+
+    @functools.cached_property
+    def _stored(self) -> dict[str, StoredTensor]:
+        try:
+            return self._read()
+        except OSError as error:
+            why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        except ImportError:
+            why = "reading it needs safetensors: install it with pip install 'pytest-msprobe[cases]'"
+        except (TensorFileError, msgspec.MsgspecError, RecursionError) as error:
+            why = str(error)
+        self.problem = f"{self._path}: {why}"
+        return {}
+
+    def _read(self) -> dict[str, StoredTensor]:
+        if self._path.resolve().parent != self._path.parent.resolve():
+            raise TensorFileError("leads out of its folder")
+        if digest_of(self._path) != self.row.tensors:
+            raise TensorFileError("is not what the baseline's run wrote: damaged, or changed since")
+        from pytest_msprobe.storage.tensors import read_metadata
+
+        metadata = read_metadata(self._path)
+        if METADATA not in metadata:
+            raise TensorFileError("holds no tensors of a baseline")
+        content = msgspec.json.decode(metadata[METADATA], type=Content)
+        if content.record != self.row.record:
+            raise TensorFileError(f"is about {content.record!r}")
+        return content.tensors

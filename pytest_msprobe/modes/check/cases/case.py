@@ -1,0 +1,126 @@
+"""A saved case as data: a folder with ``case.json`` and ``tensors.safetensors``.
+
+The records stand there as in the dump, so that one reader serves both; the tensors are named by their place in the
+call: ``args.0``, ``kwargs.weight``, ``grad.0`` (a gradient that arrives), and ``target.output.0``, ``golden...``,
+``baseline...`` for what came out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+
+from msprobe_hooks.dump.names import Direction, parse_api_name
+from msprobe_hooks.dump.schema import backward_record, forward_record
+from msprobe_hooks.errors import RecordError
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.results.result import DirectionResult, as_json
+from pytest_msprobe.storage.stored import StoredTensor
+
+VERSION = 1
+JSON_NAME = "case.json"
+TENSORS_NAME = "tensors.safetensors"
+
+
+NO_RECORD = msgspec.Raw(b"null")
+
+
+class CaseError(Exception):
+    """A case cannot be used; the text names the file, the problem and the remedy."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One failing record, of a dump of ``framework``, and all that its verdict came from.
+
+    ``inputs`` says whether they were those of the dump or found by exploring. ``forward`` and ``backward`` are the
+    bodies of the records, a missing one is null; ``settings`` says in words what it failed on: device, math modes,
+    version of torch. ``left_out`` names the results that the limits had no room for.
+    """
+
+    msprobe_case: int = VERSION
+    record: str
+    inputs: Literal["recorded", "explored"] = "recorded"
+    framework: str = "pytorch"
+    dump: str
+    fingerprint: str
+    seed: int
+    policy: str
+    level: str | None = None
+    settings: dict[str, str] = {}
+    forward: msgspec.Raw
+    backward: msgspec.Raw = NO_RECORD
+    tensors: dict[str, StoredTensor]
+    left_out: tuple[str, ...] = ()
+    result: DirectionResult
+
+    @property
+    def direction(self) -> Direction:
+        """Which of the call's two records failed."""
+        return cast("Direction", self.record.rpartition(".")[2])
+
+    def call(self) -> Call:
+        """Return the call that the records describe. Raises RecordError or ValueError where they are malformed."""
+        name = parse_api_name(self.record)
+        body = msgspec.json.decode(self.backward)
+        backward = None if body is None else backward_record(f"{name.key}.backward", body)
+        forward = forward_record(f"{name.key}.forward", msgspec.json.decode(self.forward))
+        return Call(parse_api_name(forward.name), forward, backward, Path())
+
+
+def encode_case(case: Case) -> bytes:
+    """Return a case as JSON."""
+    plain: dict[str, Any] = {name: getattr(case, name) for name in case.__struct_fields__}
+    plain["result"] = as_json(msgspec.to_builtins(case.result))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
+
+
+def read_case(folder: Path) -> Case:
+    """Read the case in a folder; its tensors are read when they are needed.
+
+    Raises CaseError where the folder holds no case, a damaged one, or one of a newer version.
+    """
+    path = folder / JSON_NAME
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise CaseError(
+            f"{path}: cannot be read: {error.strerror}; give a folder that --msprobe-save-failures wrote"
+        ) from None
+    _check_version(path, text)
+    try:
+        case = msgspec.json.decode(text, type=Case, strict=False)
+        case.call()
+    except msgspec.ValidationError as error:
+        raise CaseError(f"{path}: no case of format {VERSION}: {error}; copy or save it again") from None
+    except (RecordError, ValueError) as error:
+        raise CaseError(f"{path}: its record is malformed: {error}") from None
+    return case
+
+
+def _check_version(path: Path, text: bytes) -> None:
+    try:
+        fields = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CaseError(f"{path}: not valid JSON: {error}; copy or save the case again") from None
+    version = fields.get("msprobe_case") if isinstance(fields, dict) else None
+    if type(version) is not int or version < 1:
+        raise CaseError(f"{path}: not a saved case; give a folder that --msprobe-save-failures wrote")
+    if version > VERSION:
+        raise CaseError(f"{path}: written by a newer version (format {version}); update pytest-msprobe to read it")
+
+
+def find_cases(path: Path) -> list[Path]:
+    """Return the folder of a case, or of every case below a folder, in the order of their names.
+
+    Raises CaseError where there is none.
+    """
+    if path.name == JSON_NAME:
+        return [path.parent]
+    if (path / JSON_NAME).is_file():
+        return [path]
+    found = sorted(file.parent for file in path.glob(f"**/{JSON_NAME}") if not file.parent.name.startswith("."))
+    if not found:
+        raise CaseError(f"{path}: no saved case there; give a folder that --msprobe-save-failures wrote")
+    return found

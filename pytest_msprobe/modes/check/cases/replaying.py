@@ -1,0 +1,133 @@
+"""Saved cases judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import torch
+
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_standards import Policy, register_standard
+from pytest_msprobe.devices.device import Device, DeviceError
+from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
+from pytest_msprobe.engine.frameworks.framework import Framework
+from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.storage.tensors import read_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A case and what came of judging it again, on ``place``: the device in words."""
+
+    case: Case
+    result: DirectionResult
+    place: str
+
+    def text(self, command: str, verbosity: int = 0) -> str:
+        """Return the verdict as a failing item shows it; ``command`` judges this case alone."""
+        verdict, before = self.result.verdict, self.case.result.verdict
+        if verdict.outcome == "fail":
+            return failure_text(self.result, command, verbosity)
+        by = f" by {verdict.standard}" if verdict.standard else ""
+        reason = f": {verdict.reason}" if verdict.reason else ""
+        settings = self.case.settings.get("device", "another device")
+        then = f"it was {before.outcome} by {before.standard} on {settings}"
+        return f"{self.result.record}: {verdict.outcome}{by}{reason}\n  {then}"
+
+
+class Bench:
+    """A device and the policy by which cases are judged on it.
+
+    ``device`` is a name with or without an index, which each case's framework understands in its own way; ``policy``
+    and ``level`` None are those of each case. ``plugins`` are modules with ``pytest_msprobe_register_...`` hooks.
+    Raises CaseError where there is no such device or the policy cannot be used.
+    """
+
+    def __init__(
+        self, device: str, policy: str | None = None, level: str | None = None, plugins: Sequence[ModuleType] = ()
+    ) -> None:
+        self._devices = devices = DeviceRegistry()
+        self._references = ReferenceRegistry()
+        _register(plugins, "devices", devices)
+        _register(plugins, "references", self._references)
+        _register(plugins, "standards", SimpleNamespace(add=register_standard))
+        try:
+            self._choice = parse_device(device)
+            devices.get(self._choice.name)
+        except DeviceError as error:
+            raise CaseError(f"--device: {error}") from None
+        self._places: dict[str, tuple[Framework, Device]] = {}
+        self._policy = policy
+        self._level = level
+        if policy is not None:
+            _load_policy(policy, level, "--policy")
+
+    def judge(self, folder: Path) -> Judged:
+        """Judge the case in a folder. Raises CaseError where it cannot be used."""
+        case = read_case(folder)
+        if self._policy is None:
+            policy = _load_policy(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
+        else:
+            policy = _load_policy(self._policy, self._level, "--policy")
+        framework, device = self._on(case.framework)
+        setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
+        return Judged(case, replay_case(case, folder, setup), framework.describe(device))
+
+    def _on(self, name: str) -> tuple[Framework, Device]:
+        """Return a framework and its active device. Raises CaseError where one of them cannot be used."""
+        if name not in self._places:
+            self._places[name] = self._activated(name)
+        return self._places[name]
+
+    def _activated(self, name: str) -> tuple[Framework, Device]:
+        missing = missing_piece(name)
+        if missing is not None:
+            raise CaseError(f"the case was recorded with {name}, but {missing}")
+        try:
+            framework = framework_named(name)
+            device = framework.device(self._devices, self._choice.name)
+            activate(device, self._choice, slot=0)
+        except DeviceError as error:
+            raise CaseError(f"--device: {error}") from None
+        return framework, device
+
+
+def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
+    """Judge the case in a folder on the setup's device, by its policy; the setup's seed is to be the case's.
+
+    Raises CaseError where the tensors are missing, damaged or those of another case.
+    """
+
+    def saved(element: TensorElement, path: str) -> torch.Tensor:
+        if path not in case.tensors:
+            raise CaseError(f"{folder}: lacks the tensor {path!r} of its record; copy or save the case again")
+        try:
+            return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
+        except TensorFileError as error:
+            raise CaseError(f"{error}; copy or save the case again") from None
+
+    return Replay(case.call(), setup, saved).judge(case.direction)
+
+
+def _register(plugins: Sequence[ModuleType], kind: str, registry: object) -> None:
+    for plugin in plugins:
+        hook = getattr(plugin, f"pytest_msprobe_register_{kind}", None)
+        if hook is not None:
+            hook(registry)
+
+
+def _load_policy(policy: str, level: str | None, where: str) -> Policy:
+    try:
+        return Policy.load(policy, level=level)
+    except (ValueError, OSError) as error:
+        raise CaseError(f"{where}: {error}; --policy names another") from None

@@ -1,0 +1,185 @@
+"""Saving a failing case: whole or not at all, within the limits, under a name of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.reader import Dump
+from pytest_msprobe.devices.math_modes import math_modes
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.values.failures import describe_error
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.journal.file import fingerprint
+from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, CaseError, encode_case
+from pytest_msprobe.results.result import DirectionResult, SavedCase
+from pytest_msprobe.storage.names import TEMPORARY, locked, slug
+from pytest_msprobe.storage.sizes import SaveOptions, format_size
+from pytest_msprobe.storage.tensors import describe, write_tensors
+
+# What is left out first where the limits are tight; without its inputs a case is of no use.
+_DISPENSABLE = ("baseline", "golden", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named."""
+
+    dump: Path
+    forward: msgspec.Raw
+    backward: msgspec.Raw
+    policy: str
+    level: str | None = None
+    explored: bool = False
+
+
+def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> Origin:
+    """Return the origin of a record's own inputs, or of explored ones with the body of their forward record."""
+    key = record.rpartition(".")[0]
+    forward = dump.records[f"{key}.forward"] if explored is None else msgspec.Raw(explored)
+    backward = dump.records.get(f"{key}.backward", NO_RECORD)
+    return Origin(dump.path, forward, backward, policy, level, explored is not None)
+
+
+def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
+    """Save a failing record's inputs and what came out, and say what became of it.
+
+    Nothing is raised: a run goes on whatever the disk does, and the failure that was to be saved is told with why it
+    was not.
+    """
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        with _alone(options.folder), warnings.catch_warnings():
+            # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
+            warnings.simplefilter("ignore")
+            return _save(replay, result, origin, options)
+    except OSError as error:
+        return SavedCase(problem=f"{options.folder}: {error.strerror or error}")
+    except (CaseError, SafetensorError) as error:
+        return SavedCase(problem=str(error))
+    except Exception as error:
+        # A device may raise anything when its results are copied, and the verdict must not be lost for it.
+        return SavedCase(problem=describe_error(error))
+
+
+def _save(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
+    direction: Direction = "backward" if result.record.endswith(".backward") else "forward"
+    folder = options.folder / case_name(result.record, origin, replay.setup.seed)
+    room = min(options.case_limit, options.folder_limit - _used(options.folder, besides=folder))
+    inputs, results = replay.input_tensors(direction), _results(replay, direction)
+    case = Case(
+        record=result.record,
+        inputs="explored" if origin.explored else "recorded",
+        framework=replay.setup.framework.name,
+        dump=str(origin.dump),
+        fingerprint=_fingerprint(origin.dump),
+        seed=replay.setup.seed,
+        policy=origin.policy,
+        level=origin.level,
+        settings=_settings(replay),
+        forward=origin.forward,
+        backward=origin.backward,
+        tensors={name: describe(tensor) for tree in (inputs, *results.values()) for name, tensor in tree.items()},
+        result=replace(result, saved=()),
+    )
+    # The header of the tensors' file says less of each than case.json does.
+    room -= 2 * len(encode_case(case))
+    tensors, left_out = _within(room, inputs, results)
+    case = msgspec.structs.replace(case, left_out=left_out, tensors={name: case.tensors[name] for name in tensors})
+    with _replacing(folder) as temporary:
+        write_tensors(temporary / TENSORS_NAME, tensors)
+        (temporary / JSON_NAME).write_bytes(encode_case(case))
+        size = sum(file.stat().st_size for file in temporary.iterdir())
+    return SavedCase(str(folder), size, left_out)
+
+
+def case_name(record: str, origin: Origin, seed: int) -> str:
+    """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's."""
+    text = "\0".join([os.fspath(origin.dump), record, str(seed), str(origin.explored)])
+    return f"{slug(record)}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
+
+
+def _results(replay: Replay, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:
+    trees = produced(replay.trial, direction)
+    return {side: dict(tensors_with_paths(tree, side)) for side, tree in trees.items()}
+
+
+def _within(
+    room: int, inputs: Mapping[str, torch.Tensor], results: dict[str, dict[str, torch.Tensor]]
+) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """Return the tensors for which there is room, and which results were left out."""
+    sizes = {side: sum(tensor.nbytes for tensor in tensors.values()) for side, tensors in results.items()}
+    needed = sum(tensor.nbytes for tensor in inputs.values())
+    if needed > room:
+        raise CaseError(
+            f"its inputs take {format_size(needed)} where {format_size(max(room, 0))} may be taken; "
+            "raise --msprobe-save-limit"
+        )
+    left_out = []
+    for side in _DISPENSABLE:
+        if needed + sum(sizes.values()) > room and sizes.pop(side, None) is not None:
+            left_out.append(side)
+    kept = {name: tensor for side in sizes for name, tensor in results[side].items()}
+    return {**inputs, **kept}, tuple(left_out)
+
+
+def _settings(replay: Replay) -> dict[str, str]:
+    return {
+        "device": replay.setup.framework.describe(replay.setup.device),
+        "math modes": ", ".join(math_modes()),
+        "torch": str(torch.__version__),
+    }
+
+
+@functools.lru_cache(maxsize=16)
+def _fingerprint(dump: Path) -> str:
+    return fingerprint(dump)
+
+
+def _used(folder: Path, *, besides: Path) -> int:
+    return sum(
+        file.stat().st_size for case in folder.iterdir() if case != besides and case.is_dir() for file in case.iterdir()
+    )
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time save into a folder, and clear away what a dying one left."""
+    with locked(folder):
+        for left in folder.glob(f"{TEMPORARY}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+@contextlib.contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that takes the place of ``folder`` once it is complete.
+
+    Raises CaseError where something else than a case has that name.
+    """
+    if folder.exists() and not (folder / JSON_NAME).is_file():
+        raise CaseError(f"{folder}: exists and is no saved case; move it away")
+    temporary = folder.with_name(f"{TEMPORARY}{folder.name}")
+    former = folder.with_name(f"{TEMPORARY}former-{folder.name}")
+    try:
+        temporary.mkdir()
+        yield temporary
+        if folder.exists():
+            folder.rename(former)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)

@@ -1,0 +1,272 @@
+"""Inputs within and around a record's own, judged as it is; one that fails is shrunk to the smallest that does."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import hypothesis
+import msgspec
+import torch
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
+from hypothesis.errors import HypothesisException
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.schema import TensorElement, forward_record, walk_tensors
+from msprobe_hooks.errors import RecordError
+from msprobe_standards import Verdict
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.random_apis import random_property
+from pytest_msprobe.engine.replay.random_inputs import stream_seed
+from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
+from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
+from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
+from pytest_msprobe.modes.check.explore.values import Drawing
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+# More elements than this are not drawn.
+_MOST_ELEMENTS = 2**16
+
+# The standards of what is computed element by element. All else sums.
+_OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The smallest input found that fails: the body of its forward record, its replay and its result."""
+
+    body: bytes
+    replay: Replay
+    result: DirectionResult
+
+
+@dataclass
+class Exploration:
+    """What came of exploring: how many inputs were judged, and the finding if there is one."""
+
+    judged: int = 0
+    finding: Finding | None = None
+
+
+class _WrongError(Exception):
+    """An explored input fails."""
+
+
+class _TimeUpError(BaseException):
+    """The time for exploring is over; no Exception, so that Hypothesis does not take it for a failure."""
+
+
+def explore(
+    replay: Replay,
+    body: Mapping[str, Any],
+    recorded: DirectionResult,
+    options: ExploreOptions,
+) -> Exploration:
+    """Try inputs around those of a replayed call, whose forward record has this body and came out as ``recorded``.
+
+    Where the recorded input failed, an input must fail as that one does; any failure will do otherwise. The inputs
+    depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
+    """
+    direction: Direction = "backward" if recorded.record.endswith(".backward") else "forward"
+    wanted = _kind(recorded.verdict) if recorded.verdict.outcome == "fail" else None
+    search = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
+    if search.is_random:
+        return search.found
+    key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
+            plans = plans_around(replay.call, search.smallest_sizes(), direction, rounds_once=rounds_once)
+            _run(search, plans, key, options.examples)
+        except (_WrongError, _TimeUpError, HypothesisException):
+            # The search has kept the smallest input; that none could be drawn is told by the number of judged ones.
+            pass
+        search.shorten()
+    return search.found
+
+
+def _run(search: _Search, plans: st.SearchStrategy[Plan], key: int, examples: int) -> None:
+    database = hypothesis.settings.default.database  # type: ignore[union-attr]
+    settings = hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=False,
+        database=None if database is None else _DatabaseOfRecord(database, key),
+        phases=(Phase.reuse, Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+
+    @hypothesis.seed(key)
+    @settings
+    @hypothesis.given(plans)
+    def attempt(plan: Plan) -> None:
+        hypothesis.assume(search.judge(plan))
+
+    attempt()
+
+
+class _DatabaseOfRecord(ExampleDatabase):
+    """Hypothesis's own database with keys for one record: to Hypothesis all records are one and the same test."""
+
+    def __init__(self, database: ExampleDatabase, key: int) -> None:
+        super().__init__()
+        self._database = database
+        self._prefix = key.to_bytes(8, "big")
+
+    def save(self, key: bytes, value: bytes) -> None:
+        self._database.save(self._prefix + key, value)
+
+    def fetch(self, key: bytes) -> Any:
+        return self._database.fetch(self._prefix + key)
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        self._database.delete(self._prefix + key, value)
+
+
+def _kind(verdict: Verdict) -> tuple[str, bool]:
+    """Return what two failures must share to be shrunk into each other: the standard, and whether it is about NaN."""
+    return verdict.standard, "nonfinite_mismatch" in verdict.metrics
+
+
+def _elements(call: Call) -> int:
+    tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
+    return sum(math.prod(tensor.shape) for tensor in tensors)
+
+
+def _only_drifts(verdict: Verdict) -> bool:
+    """Tell whether nothing but a drift is wrong: it is certain for independent errors only, not for repeated values."""
+    broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
+    return broken == {"gain_error"}
+
+
+def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
+    """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
+    verdict = result.verdict
+    return (
+        verdict.outcome == "skip"
+        or verdict.standard == "oom"
+        or (verdict.standard == "run" and candidate.trial.baseline is None)
+    )
+
+
+@dataclass
+class _Search:
+    """Judges plans and keeps the smallest that fails."""
+
+    replay: Replay
+    body: Mapping[str, Any]
+    direction: Direction
+    end: float
+    wanted: tuple[str, bool] | None
+    found: Exploration = field(default_factory=Exploration)
+    smallest: tuple[int, int] = (0, 0)
+    fewest: int = 0
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the API draws its result: then inputs are not what it is judged by."""
+        arguments = self.replay.trial.subject.arguments
+        try:
+            return random_property(self.replay.call.name.api, arguments.args, arguments.kwargs) is not None
+        except TypeError:
+            return False
+
+    def smallest_sizes(self) -> dict[int, int]:
+        """Return what each recorded size can be shrunk to."""
+        smallest = smallest_sizes(recorded_sizes(self.replay.call), self._accepts)
+        self.fewest = _elements(self._candidate(Plan(smallest, {}, ()))[0].call)
+        return smallest
+
+    def _accepts(self, sizes: Sizes) -> bool:
+        self._watch_time()
+        try:
+            self._candidate(Plan(sizes, {}, ()))[0].trial.golden  # noqa: B018 - runs it
+        except (Skip, RecordError):
+            return False
+        return True
+
+    def judge(self, plan: Plan) -> bool:
+        """Judge a plan; False where its input is none that the API takes. Raises _WrongError where it fails."""
+        self._watch_time()
+        try:
+            candidate, body = self._candidate(plan)
+        except (Skip, RecordError):
+            return False
+        try:
+            result = candidate.judge(self.direction)
+        except Exception:
+            # What nobody recorded may make a function raise anything, on the CPU as well.
+            return False
+        if _is_refused(candidate, result):
+            return False
+        self.found.judged += 1
+        if self._is_wanted(result):
+            self.wanted = _kind(result.verdict)
+            self._keep(Finding(msgspec.json.encode(body), candidate, result))
+            raise _WrongError
+        return True
+
+    def _is_wanted(self, result: DirectionResult) -> bool:
+        # Of one kind, so that shrinking does not slip from one fault to another.
+        verdict = result.verdict
+        return verdict.outcome == "fail" and not _only_drifts(verdict) and self.wanted in (None, _kind(verdict))
+
+    def shorten(self) -> None:
+        """Make the values of the finding short, if there is one, in what is left of the time."""
+        finding = self.found.finding
+        if finding is None:
+            return
+
+        def fails(tensors: Tensors) -> bool:
+            self._watch_time()
+            candidate = Replay(finding.replay.call, self.replay.setup, lambda _, path: tensors[path])
+            result = candidate.judge(self.direction)
+            if _is_refused(candidate, result) or not self._is_wanted(result):
+                return False
+            self.found.finding = Finding(finding.body, candidate, result)
+            return True
+
+        with contextlib.suppress(_TimeUpError):
+            shorten(finding.replay.input_tensors(self.direction), fails)
+
+    def _keep(self, finding: Finding) -> None:
+        tensors = [tensor for _, tensor in finding.replay.trial.subject.arguments.tensors()]
+        size = (sum(tensor.numel() for tensor in tensors), sum(len(str(tensor.tolist())) for tensor in tensors))
+        if self.found.finding is None or size <= self.smallest:
+            self.found.finding, self.smallest = finding, size
+
+    def _candidate(self, plan: Plan) -> tuple[Replay, dict[str, Any]]:
+        """Return the replay of a plan's input and the body of its record. Raises Skip where it cannot be built."""
+        call, setup = self.replay.call, self.replay.setup
+        body = resized(self.body, call.name.api, plan.sizes) if plan.sizes else dict(self.body)
+        call = replace(call, forward=forward_record(call.forward.name, body))
+        if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):
+            raise Skip(SkipReason.MEMORY)
+        tensors = drawn_tensors(call, plan)
+        gradients: dict[str, Drawing] = {}
+
+        def source(element: TensorElement, path: str) -> torch.Tensor:
+            if path in tensors:
+                return tensors[path]
+            drawing = plan.gradients[len(gradients) % len(plan.gradients)] if plan.gradients else Drawing()
+            return gradients.setdefault(path, drawing).tensor(element)
+
+        return Replay(call, setup, source), body
+
+    def _watch_time(self) -> None:
+        if time.monotonic() > self.end:
+            raise _TimeUpError

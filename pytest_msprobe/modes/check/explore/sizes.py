@@ -1,0 +1,71 @@
+"""Smaller shapes for a recorded call: sizes that are equal in the record stay equal, so that shapes fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msprobe_hooks.dump.schema import TENSOR_TYPES, TensorElement, walk_tensors
+from pytest_msprobe.engine.replay.call import Call, operation
+
+Sizes = Mapping[int, int]
+
+# Where lists of whole numbers are positions, or a shape decides how a record is read.
+_FIXED = frozenset({"__getitem__", "__setitem__"})
+
+# Where whole numbers among the arguments themselves are sizes.
+_WITH_BARE_SIZES = frozenset("expand new_empty new_full new_ones new_zeros reshape view view_copy".split())
+
+_TRIED = (1, 2, 3, 4, 8)
+
+
+def recorded_sizes(call: Call) -> list[int]:
+    """Return the sizes over 1 that the tensors of a call have, the largest first; none where shapes must stay."""
+    if operation(call.name.api) in _FIXED:
+        return []
+    tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
+    return sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
+
+
+def smallest_sizes(sizes: list[int], accepts: Callable[[Sizes], bool]) -> dict[int, int]:
+    """Return, for each size that can be smaller, the smallest that a call accepts with the others as small as found."""
+    for small in _TRIED:
+        together = {size: min(small, size) for size in sizes}
+        if accepts(together):
+            return {size: to for size, to in together.items() if to < size}
+    found: dict[int, int] = {}
+    for size in sizes:
+        tried = (small for small in _TRIED if small < size)
+        smallest = next((small for small in tried if accepts({**found, size: small})), None)
+        if smallest is not None:
+            found[size] = smallest
+    return found
+
+
+def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:
+    """Return the body of a forward record with other sizes; statistics that belong to the former shapes are dropped."""
+    bare = operation(api) in _WITH_BARE_SIZES
+
+    def element(value: Any, *, nested: bool) -> Any:
+        if isinstance(value, list):
+            return [element(item, nested=True) for item in value]
+        if not isinstance(value, dict):
+            return value
+        kind = value.get("type")
+        if kind in TENSOR_TYPES:
+            return {**value, "shape": _mapped(value["shape"], sizes), "Mean": None, "Norm": None}
+        if kind == "torch.Size":
+            return {**value, "value": _mapped(value["value"], sizes)}
+        if kind == "int" and (nested or bare):
+            return {**value, "value": sizes.get(value["value"], value["value"])}
+        if isinstance(kind, str):
+            return value
+        return {key: element(item, nested=True) for key, item in value.items()}
+
+    args = [element(item, nested=False) for item in body.get("input_args") or []]
+    kwargs = {key: element(item, nested=False) for key, item in (body.get("input_kwargs") or {}).items()}
+    return {**body, "input_args": args, "input_kwargs": kwargs}
+
+
+def _mapped(shape: list[int], sizes: Sizes) -> list[int]:
+    return [sizes.get(size, size) for size in shape]

@@ -1,0 +1,193 @@
+"""A failing input as a program of its own: what it prints is right on the CPU and wrong on the device.
+
+Names and values of a dump are somebody else's: what is written is numbers, quoted texts and the names of functions that
+the record resolves to, nothing as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from msprobe_hooks.dump.names import ApiName, Direction
+from pytest_msprobe.engine.replay.arguments import DeviceArgument
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.side import may_work_in_place
+from pytest_msprobe.engine.values.strides import span
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.results.result import DirectionResult
+
+# More numbers than this are not printed.
+_MOST_NUMBERS = 64
+
+_MODULES = {"Functional": "torch.nn.functional", "Tensor": "torch.Tensor", "VF": "torch._VF", "Aten": "torch.ops.aten"}
+
+
+def explored_text(replay: Replay, result: DirectionResult, judged: int, *, recorded_failed: bool) -> str:
+    """Return what a failure text says of the explored input that fails."""
+    how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
+    recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
+    return f"{recorded}; of {judged} explored around it, this one {how}:\n\n{_indented(snippet(replay, result))}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
+def snippet(replay: Replay, result: DirectionResult) -> str:
+    """Return the input of a judged replay as Python code, with the right and the wrong results as comments."""
+    direction: Direction = "backward" if result.record.endswith(".backward") else "forward"
+    subject = replay.trial.subject
+    tensors = replay.input_tensors(direction)
+    names = _names(tensors)
+    lines = ["import torch", ""]
+    wanted = list(replay.trial.golden.leaves) if direction == "backward" else []
+    for path, tensor in tensors.items():
+        marked = ".requires_grad_()" if path in wanted else ""
+        lines.append(f"{names[path]} = {_tensor(tensor)}{marked}")
+    # An in-place API may not write to what gradients are taken of.
+    copied = wanted if may_work_in_place(subject.operation, subject.arguments) else []
+    call = _call(replay, {path: f"{name}.clone()" if path in copied else name for path, name in names.items()})
+    if subject.autocast is not None:
+        lines.append(f"with torch.autocast('cpu', {subject.autocast}):")
+    lines.append(f"{'    ' if subject.autocast is not None else ''}result = {call}")
+    if direction == "backward":
+        arriving = replay.trial.grad_outputs
+        outputs = ["result" + "".join(f"[{_index(part)}]" for part in path.split(".") if part) for path in arriving]
+        lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in arriving])
+        shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
+        lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
+    return "\n".join([*lines, "print(result)", *_comments(replay, direction, result)])
+
+
+def _comments(replay: Replay, direction: Direction, result: DirectionResult) -> Iterator[str]:
+    """Yield what came out and what should have, of the outputs that are wrong."""
+    sides = {side: dict(tensors_with_paths(tree)) for side, tree in produced(replay.trial, direction).items()}
+    for output in result.outputs:
+        if output.verdict.outcome == "fail":
+            for side, word in (("target", "wrong"), ("golden", "right")):
+                tensor = sides.get(side, {}).get(output.path)
+                if tensor is not None:
+                    yield f"# {word}: {output.path} is {_shown(tensor)}"
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    if tensor.numel() > _MOST_NUMBERS:
+        return f"{tensor.dtype} {tuple(tensor.shape)}"
+    values = [_element(value, tensor.dtype) for value in tensor.reshape(-1).tolist()]
+    return _nested(values, tuple(tensor.shape)).replace("float('", "").replace("')", "")
+
+
+def _names(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Return a variable for each path: a keyword's own name where it is one, x, y, z ... for the others."""
+    names: dict[str, str] = {}
+    for path in tensors:
+        kind, _, rest = path.partition(".")
+        name = rest if kind == "kwargs" and rest.isidentifier() and rest.isascii() else ""
+        if kind == "grad":
+            name = f"grad{''.join(f'_{part}' for part in rest.split('.') if part.isdigit())}"
+        names[path] = name if name and name not in names.values() and name not in _TAKEN else f"x{len(names)}"
+    return {path: "x" if name == "x0" else name for path, name in names.items()}
+
+
+_TAKEN = frozenset("torch result print x False None True lambda is in not and or if else del def as".split())
+
+
+def _call(replay: Replay, names: Mapping[str, str]) -> str:
+    arguments = replay.trial.subject.arguments
+    parts = [_value(value, f"args.{i}", names) for i, value in enumerate(arguments.args)]
+    plain = {key: value for key, value in arguments.kwargs.items() if key.isidentifier() and key.isascii()}
+    parts += [f"{key}={_value(value, f'kwargs.{key}', names)}" for key, value in plain.items()]
+    others = {key: value for key, value in arguments.kwargs.items() if key not in plain}
+    if others:
+        items = (f"{key!r}: {_value(value, f'kwargs.{key}', names)}" for key, value in others.items())
+        parts.append(f"**{{{', '.join(items)}}}")
+    name = replay.call.name
+    if name.type == "Tensor" and not callable(getattr(torch.Tensor, name.api, None)):
+        return f"{parts[0]}.{name.api}"
+    return f"{_function(name)}({', '.join(parts)})"
+
+
+def _function(name: ApiName) -> str:
+    """Return the function's name as Python finds it: msprobe writes Torch.norm for torch.linalg.norm."""
+    if name.type == "NPU":
+        return f"torch.ops.npu.{name.api}"
+    if name.type != "Torch":
+        return f"{_MODULES[name.type]}.{name.api}"
+    homes = ("", "linalg.", "fft.", "special.")
+    return f"torch.{next((home for home in homes if _exists(f'{home}{name.api}')), '')}{name.api}"
+
+
+def _exists(dotted: str) -> bool:
+    try:
+        return callable(operator.attrgetter(dotted)(torch))
+    except AttributeError:
+        return False
+
+
+def _index(part: str) -> str:
+    return part if part.isdigit() else repr(part)
+
+
+def _value(value: Any, path: str, names: Mapping[str, str]) -> str:
+    if path in names:
+        return f"{names[path]}.numpy()" if not isinstance(value, torch.Tensor) else names[path]
+    if isinstance(value, torch.Size):
+        return f"torch.Size({list(value)})"
+    if isinstance(value, (list, tuple)):
+        parts = [_value(item, f"{path}.{i}", names) for i, item in enumerate(value)]
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+    if isinstance(value, dict):
+        items = (f"{key!r}: {_value(item, f'{path}.{key}', names)}" for key, item in value.items())
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, DeviceArgument):
+        return "'cpu'"
+    if isinstance(value, complex):
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
+    return _number(value)
+
+
+def _tensor(tensor: torch.Tensor) -> str:
+    dtype, shape = str(tensor.dtype), tuple(tensor.shape)
+    if not tensor.numel():
+        return f"torch.empty({shape}, dtype={dtype})"
+    values = [_element(value, tensor.dtype) for value in tensor.reshape(-1).tolist()]
+    if tensor.is_contiguous() and len(values) > 4 and len(set(values)) == 1:
+        return f"torch.full({shape}, {values[0]}, dtype={dtype})"
+    if len(values) > _MOST_NUMBERS:
+        return f"...  # {dtype} {shape}, too many numbers to print"
+    if tensor.is_contiguous():
+        return f"torch.tensor({_nested(values, shape)}, dtype={dtype})"
+    memory = tensor.as_strided((span(shape, tensor.stride()),), (1,))
+    flat = ", ".join(_element(value, tensor.dtype) for value in memory.tolist())
+    return f"torch.tensor([{flat}], dtype={dtype}).as_strided({shape}, {tensor.stride()})"
+
+
+def _nested(values: list[str], shape: tuple[int, ...]) -> str:
+    if not shape:
+        return values[0]
+    step = len(values) // shape[0] if shape[0] else 0
+    return f"[{', '.join(_nested(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
+
+
+def _element(value: Any, dtype: torch.dtype) -> str:
+    if isinstance(value, complex):
+        return f"complex({_number(value.real)}, {_number(value.imag)})"
+    if not isinstance(value, float) or not math.isfinite(value):
+        return _number(value)
+    # The fewest digits that name this number among those of its dtype.
+    for digits in range(1, 17):
+        short = float(f"{value:.{digits}g}")
+        if torch.tensor(short, dtype=torch.float64).to(dtype).item() == value:
+            return repr(short)
+    return repr(value)
+
+
+def _number(value: Any) -> str:
+    """Return a number as Python reads it; NaN and infinities have no literal."""
+    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float('{value}')"

@@ -1,0 +1,127 @@
+"""What Hypothesis draws for a tensor: values of the recorded range, around it and special ones, and where they lie.
+
+A drawing does not depend on the tensor's shape, so that shapes and values shrink independently of each other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from hypothesis import strategies as st
+
+from msprobe_hooks.dump.schema import TensorElement
+from pytest_msprobe.engine.replay.random_inputs import finite_range, integer_range, random_tensor
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.strides import lay_out
+
+Layout = Literal["contiguous", "transposed", "gapped"]
+
+Focus = Literal["", "signed zero", "subnormal", "tie", "nan", "infinity", "largest"]
+
+# Simplest first: what fails is shrunk towards the front.
+_LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
+_MOST_VALUES = 12
+_SEEDS = st.integers(0, 2**16)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How the elements of a tensor come about.
+
+    ``values`` are repeated until the tensor is full. Without them elements are random, for ``seed``: whole numbers from
+    -2 to 2 (``whole``), or like the recorded ones.
+    """
+
+    values: tuple[Any, ...] = ()
+    seed: int = 0
+    whole: bool = False
+    layout: Layout = "contiguous"
+
+    def tensor(self, element: TensorElement) -> torch.Tensor:
+        """Return a CPU tensor of the element's shape and dtype."""
+        dtype = dtype_named(element.dtype)
+        return _laid_out(self._elements(element, dtype), self.layout)
+
+    def _elements(self, element: TensorElement, dtype: torch.dtype) -> torch.Tensor:
+        count = math.prod(element.shape)
+        if self.values:
+            repeated = (self.values * (count // len(self.values) + 1))[:count]
+            return _cast(repeated, dtype).view(element.shape)
+        if self.whole:
+            generator = torch.Generator().manual_seed(self.seed)
+            return torch.randint(-2, 3, element.shape, generator=generator).to(dtype)
+        return random_tensor(element, self.seed)
+
+
+def _cast(values: tuple[Any, ...], dtype: torch.dtype) -> torch.Tensor:
+    if dtype.is_complex:
+        return torch.tensor(values, dtype=torch.complex128).to(dtype)
+    if dtype.is_floating_point:
+        return torch.tensor(values, dtype=torch.float64).to(dtype)
+    return torch.tensor(values, dtype=dtype)
+
+
+def _laid_out(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    if layout == "contiguous" or not tensor.dim() or not tensor.numel():
+        return tensor
+    if layout == "transposed":
+        return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+    return lay_out(tensor, [2 * step for step in tensor.stride()])
+
+
+def drawings(element: TensorElement, *, focus: Focus) -> st.SearchStrategy[Drawing]:
+    """Return the strategy for a recorded tensor; ``focus`` names the special values that are mixed in."""
+    dtype = dtype_named(element.dtype)
+    values = st.lists(_values(element, dtype, focus=focus), min_size=1, max_size=_MOST_VALUES).map(tuple)
+    cycles = st.builds(Drawing, values=values)
+    ranges = st.builds(Drawing, seed=_SEEDS)
+    is_number = dtype.is_floating_point or dtype.is_complex
+    wholes = [st.builds(Drawing, seed=_SEEDS, whole=st.just(True))] if is_number else []
+    # Random elements are never special ones.
+    filled = [cycles] if focus and is_number else [cycles, *wholes, ranges]
+    if element.type == "numpy.ndarray":
+        return st.one_of(filled)
+    layouts = st.one_of(st.just(_LAYOUTS[0]), st.sampled_from(_LAYOUTS))
+    return st.builds(lambda drawing, layout: replace(drawing, layout=layout), st.one_of(filled), layouts)
+
+
+def _values(element: TensorElement, dtype: torch.dtype, *, focus: Focus) -> st.SearchStrategy[Any]:
+    if dtype is torch.bool:
+        return st.booleans()
+    if dtype.is_complex:
+        part = _floats(element, dtype.to_real(), focus=focus)
+        return st.builds(complex, part, part)
+    if dtype.is_floating_point:
+        return _floats(element, dtype, focus=focus)
+    # Whole numbers are indices, lengths and classes more often than not: only the recorded range is safe.
+    return st.integers(*integer_range(element, dtype))
+
+
+def _floats(element: TensorElement, dtype: torch.dtype, *, focus: Focus) -> st.SearchStrategy[float]:
+    low, high = (bound + 0.0 for bound in finite_range(element, dtype))  # -0.0 becomes 0.0
+    reach = min(2 * max(abs(low), abs(high), 1.0), torch.finfo(dtype).max)
+    kinds = [
+        st.integers(-4, 4).map(float),
+        st.integers(-4, 4).map(lambda whole: whole + 0.5),
+        st.floats(low, high),
+        st.floats(-reach, reach),
+    ]
+    return st.one_of([st.sampled_from(special_values(dtype)[focus]), *kinds[:2]] if focus else kinds)
+
+
+def special_values(dtype: torch.dtype) -> dict[Focus, tuple[float, ...]]:
+    """Return the values of a float dtype at which implementations differ, the simplest of each kind first."""
+    limits = torch.finfo(dtype)
+    smallest = limits.smallest_normal * limits.eps
+    return {
+        "signed zero": (0.0, -0.0),
+        "subnormal": (smallest, -smallest, limits.smallest_normal - smallest, limits.smallest_normal),
+        # Odd last bits: what is halved, added to one or rounded to fewer bits meets a tie.
+        "tie": (1 + limits.eps, 1 + 3 * limits.eps, limits.eps / 2, 1 / limits.eps + 1),
+        "nan": (math.nan,),
+        "infinity": (math.inf, -math.inf),
+        "largest": (limits.max, -limits.max),
+    }

@@ -1,0 +1,128 @@
+"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.names import MODULE_TYPES, is_module_name
+from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis, split_api
+from pytest_msprobe.modes.compare.across.cells import CellMapping, read_cells
+from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.across.options import AcrossOptions
+
+Name = Callable[[str], str]
+# MindTorch is PyTorch on MindSpore: its names are PyTorch's.
+_FORMS = {"pytorch": "pytorch", "mindtorch": "pytorch", "mindspore": "mindspore"}
+
+
+@dataclass(frozen=True)
+class Mappings:
+    """The files that a user gave, read; one set serves all pairs of dumps."""
+
+    apis: ApiMapping = field(default_factory=ApiMapping)
+    cells: CellMapping = field(default_factory=CellMapping)
+    layers: LayerMapping | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one."""
+
+    target: Name = str
+    golden: Name = str
+    across: bool = False
+    reversed: bool = False
+    forced: Mapping[str, str] = field(default_factory=dict)
+    layered: bool = False
+    apis: Mapping[str, ApiPair] = field(default_factory=dict)
+
+    def pair_of(self, ours: str, theirs: str) -> ApiPair | None:
+        """Return what a user's file says of the values of two matched records, None where it says nothing."""
+        if not self.apis:
+            return None
+        name, other = (theirs, ours) if self.reversed else (ours, theirs)
+        pair = self.apis.get(split_api(name)[0])
+        return pair if pair is not None and pair.pytorch == split_api(other)[0] else None
+
+
+def read_mappings(options: AcrossOptions) -> Mappings:
+    """Read the files that were given. Raises pytest.UsageError that names file, line and remedy."""
+    return Mappings(
+        apis=read_apis(options.apis) if options.apis else ApiMapping(),
+        cells=read_cells(options.cells) if options.cells else CellMapping(),
+        layers=read_layers(options.layers) if options.layers else None,
+    )
+
+
+def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions) -> Translation:
+    """Return how two dumps meet.
+
+    Raises pytest.UsageError where a mapping was asked for that these two cannot use, DumpError where a file beside a
+    dump is missing or damaged.
+    """
+    ours, theirs = _FORMS[target.framework], _FORMS[golden.framework]
+    names: tuple[Name, Name] = (str, str)
+    if ours != theirs:
+        shared = _Shared(mappings).name
+        names = (shared, str) if ours == "mindspore" else (str, shared)
+    else:
+        if options.wants_apis:
+            raise pytest.UsageError(
+                f"--msprobe-api-mapping is for a run of mindspore and one of pytorch; {target.path} and {golden.path} "
+                f"are of {target.framework} and {golden.framework}, whose calls have the same names: leave it out"
+            )
+        if mappings.cells.names:
+            kinds = {name.partition(".")[0] for name in golden.records} & MODULE_TYPES
+            names = (_Shared(mappings, kinds.pop() if kinds else "Module").module, str)
+    across = target.framework != golden.framework
+    forced: Mapping[str, str] = {}
+    if mappings.layers is not None:
+        forced = match_layers(target, golden, mappings.layers, *names)
+    return Translation(
+        *names,
+        across=across,
+        reversed=ours == "pytorch" and theirs == "mindspore",
+        forced=forced,
+        layered=mappings.layers is not None,
+        apis=mappings.apis.pairs if ours != theirs else {},
+    )
+
+
+class _Shared:
+    """The name that a record of MindSpore has in PyTorch."""
+
+    def __init__(self, mappings: Mappings, kind: str = "Module") -> None:
+        self._mappings = mappings
+        self._kind = kind
+        self._names: dict[str, str] = {}
+
+    def name(self, record: str) -> str:
+        """Return the shared name of any record."""
+        found = self._names.get(record)
+        if found is None:
+            found = self._names[record] = self.module(self._mappings.apis.translate(record))
+        return found
+
+    def module(self, record: str) -> str:
+        """Return the shared name of a module's record; an API's is its own."""
+        return self._mappings.cells.translate(record, self._kind) if is_module_name(record) else record
+
+
+def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
+    """Return, in words, the entries of the files that none of the dumps had a use for."""
+    found = list(mappings.layers.unused()) if mappings.layers is not None else []
+    if not (mappings.apis.pairs or mappings.cells.names):
+        return found
+    records = {name for dump in dumps for name in dump.records}
+    apis = {split_api(name)[0] for name in records}
+    for pair in mappings.apis.pairs.values():
+        found += [f"{pair.place}: no call is named {api}" for api in (pair.mindspore, pair.pytorch) if api not in apis]
+    cells = mappings.cells
+    return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]

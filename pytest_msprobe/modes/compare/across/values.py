@@ -1,0 +1,140 @@
+"""The values of two calls of different frameworks: which belong together, and what says nothing where they differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pytest_msprobe.modes.compare.across.apis import parameter_names
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Group, Row, Value
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.across.apis import ApiPair
+    from pytest_msprobe.modes.compare.values import Placed
+
+_PARAMETERS = frozenset({"parameters", "parameters_grad"})
+_NO_GRADIENT = frozenset({"", "NoneType"})
+_NUMBERS = frozenset({"int", "float", "bool"})
+# What arrives for an output is an input of the backward call, and the other way round.
+_TURNED: dict[Group, Group] = {"input": "output", "output": "input"}
+
+
+def named_values(
+    pair: ApiPair, ours: list[Placed], theirs: list[Placed], *, is_forward: bool, is_reversed: bool
+) -> tuple[dict[str, Placed | None], frozenset[str]]:
+    """Return the golden value of each value of the target that a user's entry is about, and golden ones it leaves out.
+
+    Values by full name; None where the entry leaves a value of the target out. An entry lists all values of a group
+    that count. Of a backward call it is about the gradients of its lists, and leaves none out: a call has gradients
+    of its tensors alone, so their places may be others. ``is_reversed``: the target is the run of PyTorch.
+    """
+    named: dict[str, Placed | None] = {}
+    dropped: set[str] = set()
+    for group, places in pair.places.items():
+        here = group if is_forward else _TURNED.get(group, group)
+        partner_of = {other: own for own, other in places.items()} if is_reversed else places
+        by_place = {placed[1]: placed for placed in theirs if placed[0] == here}
+        for placed in ours:
+            if placed[0] != here:
+                continue
+            found = _partner(placed, partner_of, by_place)
+            if found is not None:
+                named[placed[2].name] = found
+            elif is_forward:
+                named[placed[2].name] = None
+        if is_forward:
+            used = {value[2].name for value in named.values() if value is not None}
+            dropped |= {placed[2].name for placed in by_place.values() if placed[2].name not in used}
+    return named, frozenset(dropped)
+
+
+def _partner(placed: Placed, partner_of: Mapping[str, str], by_place: Mapping[str, Placed]) -> Placed | None:
+    words = placed[1].split(".")
+    # A place is input.0 or input.dim, and deeper; that of a parameter's gradient begins with its name.
+    at = 0 if placed[0] == "parameters_grad" else 1
+    other = partner_of.get(words[at]) if len(words) > at else None
+    return None if other is None else by_place.get(".".join([*words[:at], other, *words[at + 1 :]]))
+
+
+def renamed_parameters(ours: list[Placed], theirs: list[Placed]) -> dict[str, Placed | None]:
+    """Return the golden parameter of each parameter, or of its gradient, that the frameworks' layers name otherwise."""
+    places, others = ({placed[:2]: placed for placed in side} for side in (ours, theirs))
+    lonely = {(group, _shared_place(place)): places[group, place] for group, place in places if group in _PARAMETERS}
+    return {
+        lonely[key][2].name: others[other]
+        for other in others
+        if other not in places
+        and (key := (other[0], _shared_place(other[1]))) in lonely
+        and lonely[key][:2] not in others
+    }
+
+
+def _shared_place(place: str) -> str:
+    """Return a place with PyTorch's name of the parameter that it ends in."""
+    head, dot, name = place.rpartition(".")
+    return f"{head}{dot}{parameter_names().get(name, name)}"
+
+
+def across_frameworks(row: Row, *, is_forward: bool) -> Row:
+    """Leave out what two frameworks need not share: arguments that one passes otherwise, or fills in itself.
+
+    Tensors are compared, and so are numbers, and texts with texts. A gradient that one side was not asked for is left
+    out, and whether a tensor requires one.
+    """
+    ours, theirs = row.target, row.golden
+    if any(value is not None and value.is_tensor for value in (ours, theirs)):
+        if not is_forward and any(value is None or value.type in _NO_GRADIENT for value in (ours, theirs)):
+            return _left_out(row, "one framework computes no gradient here")
+        return replace(row, target=_without_grad(ours), golden=_without_grad(theirs))
+    if ours is None or theirs is None:
+        return _left_out(row, "only one framework records this argument")
+    if not row.metrics.get(SCALED_ERROR):
+        return row
+    if ours.type == theirs.type == "str" or {ours.type, theirs.type} <= _NUMBERS:
+        return row
+    if _plain(ours) == _plain(theirs):
+        return replace(row, metrics={**row.metrics, SCALED_ERROR: 0.0})
+    return _left_out(row, "the frameworks pass this argument in other forms")
+
+
+def _without_grad(value: Value | None) -> Value | None:
+    return value and replace(value, requires_grad=None)
+
+
+def _plain(value: Value) -> str:
+    return value.text.rpartition(".")[2].lower()
+
+
+def _left_out(row: Row, message: str) -> Row:
+    return replace(row, outcome="skip", unmeasured="left out", messages=(message,))
+
+
+def paired_gradients(ours: list[Placed], theirs: list[Placed]) -> tuple[dict[str, Placed | None], frozenset[str]]:
+    """Return the golden gradient of each gradient of a backward call whose places tell nothing, and golden ones left.
+
+    One framework writes None for a gradient that was not asked for, another one leaves it out and moves the rest up.
+    As many tensors on both sides are the same ones in order; where one side has more, those that its shape tells.
+    """
+    named: dict[str, Placed | None] = {}
+    dropped: set[str] = set()
+    for group in ("input", "output"):
+        mine, other = ([placed for placed in side if placed[0] == group] for side in (ours, theirs))
+        tensors, others = ([placed for placed in side if placed[2].is_tensor] for side in (mine, other))
+        if [placed[1] for placed in tensors] == [placed[1] for placed in others]:
+            continue
+        found: dict[str, Placed] = {}
+        if [placed[2].shape for placed in tensors] == [placed[2].shape for placed in others]:
+            found = {placed[2].name: partner for placed, partner in zip(tensors, others, strict=True)}
+        else:
+            counts, other_counts = (Counter(placed[2].shape for placed in side) for side in (tensors, others))
+            by_shape = {placed[2].shape: placed for placed in others}
+            for placed in tensors:
+                if counts[placed[2].shape] == other_counts[placed[2].shape] == 1:
+                    found[placed[2].name] = by_shape[placed[2].shape]
+        named |= {placed[2].name: found.get(placed[2].name) for placed in mine}
+        used = {placed[2].name for placed in found.values()}
+        dropped |= {placed[2].name for placed in other if placed[2].name not in used}
+    return named, frozenset(dropped)

@@ -1,0 +1,155 @@
+"""One matched or unmatched call of two runs as a test item."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.modes.compare.advice import advice
+from pytest_msprobe.modes.compare.pairs import Pair, item_name
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row, Value, encode
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.run.item import DumpItem
+
+if TYPE_CHECKING:
+    from pytest_msprobe.run.collection import DumpFile
+
+_STACK_SHOWN = 3
+
+
+class ComparedItem(DumpItem):
+    """The comparison of one call of the target with its golden partner."""
+
+    announces_warnings = False
+
+    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+        super().__init__(dump=pair.target, **kwargs)
+        self.pair = pair
+        self.call: ComparedCall | None = None
+
+    def judge(self) -> DirectionResult:
+        """Compare the two calls."""
+        self.call = self.pair.compare(self.name)
+        return result_of(self.call, self.pair.policy.name)
+
+    def settle(self) -> DirectionResult:
+        """Judge once: the short way through pytest asks before pytest does."""
+        return super().settle() if self.result is None else self.result
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process: nothing here runs on a device or takes more memory than two tensors."""
+        return contained(self.config, self.name, self.judge)
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the golden partner, and whether a difference begins here."""
+        if self.call is None:
+            return []
+        golden = [("msprobe.golden", self.call.golden)] if self.call.golden else []
+        return golden + ([("msprobe.cause", self.call.cause)] if self.call.cause else [])
+
+    def attach(self, report: Any) -> None:
+        """Put the rows into the report beside the verdict."""
+        super().attach(report)
+        if self.call is not None and self.result is not None:
+            report.msprobe_cause = self.call.cause
+            report.msprobe_place = (self.call.pair, self.call.order)
+            report.msprobe_rows = encode(self.call)
+            # Thousands of calls with their rows would otherwise live until the run ends.
+            self.call = None
+
+
+class QuickItem(DumpItem):
+    """The question whether two dumps are equal, answered with the first differences."""
+
+    announces_warnings = False
+
+    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+        super().__init__(dump=pair.target, **kwargs)
+        self.pair = pair
+
+    def judge(self) -> DirectionResult:
+        """Compare the records as they were written; only what differs is looked at."""
+        matches = self.pair.matching.matches
+        differing = [item_name(match) for match in matches if not self.pair.is_equal(match)]
+        calls = (self.pair.compare(name) for name in differing)
+        wrong = [call for call in calls if call.outcome != "pass"]
+        if not wrong:
+            return DirectionResult(self.name, Verdict("pass", "equal", f"{len(matches)} records are equal"))
+        first = next((call for call in wrong if call.outcome != "skip"), wrong[0])
+        outputs = result_of(first, self.pair.policy.name).outputs
+        reason = f"{len(wrong)} of {len(matches)} records differ, the first is {first.record}"
+        reason += "".join(f"\n{output.path}: {output.verdict.reason}" for output in outputs[:1])
+        return broken(self.name, "equal", f"{reason}\n{first.reason}".rstrip())
+
+
+def compared_items(file: DumpFile, pair: Pair, quick: bool) -> Iterator[DumpItem]:
+    """Yield an item for each call of both runs in execution order, or the one of the quick question."""
+    if quick:
+        yield QuickItem.from_parent(file, name="all records", pair=pair)
+        return
+    for name in pair.orders:
+        yield ComparedItem.from_parent(file, name=name, pair=pair)
+
+
+def result_of(call: ComparedCall, policy: str) -> DirectionResult:
+    """Return what came of a call as every report of a run understands it; a call without findings has no outputs."""
+    if call.partner == "" and call.outcome == "skip":
+        return DirectionResult(call.record, Verdict("skip", "", call.reason), skip=SkipReason.NO_PARTNER)
+    if call.outcome == "skip":
+        reason = SkipReason.NO_VALUES
+        return DirectionResult(call.record, Verdict("skip", "", reason.value), skip=reason)
+    if call.partner == "":
+        return DirectionResult(call.record, Verdict(call.outcome, policy, call.reason, margin=math.inf))
+    if call.outcome == "pass":
+        return DirectionResult(call.record, Verdict("pass", policy))
+    found = [row for row in call.rows if row.outcome in ("warn", "fail")]
+    deciding = max((row for row in found if row.outcome == call.outcome), key=_blame)
+    outputs = tuple(_output(call, row, policy, decides=row is deciding) for row in found)
+    return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)
+
+
+def _blame(row: Row) -> tuple[bool, float]:
+    """Order the rows of one outcome: what a call computed says more of it than what it was given."""
+    return row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
+
+
+def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> OutputResult:
+    ours, theirs = row.target, row.golden
+    reason = "; ".join(row.messages)
+    if decides:
+        reason = "\n".join([reason, advice(call, row), *_surroundings(call)])
+    metrics = {name: value for name, value in row.metrics.items() if not math.isnan(value)}
+    return OutputResult(
+        row.place,
+        Verdict(row.outcome, policy, reason, metrics, margin=row.metrics.get(SCALED_ERROR, math.inf)),
+        ours.dtype if ours else "",
+        theirs.dtype if theirs else "",
+        ours.shape if ours else (),
+        difference="\n".join(_numbers(ours, theirs, row)),
+    )
+
+
+def _numbers(ours: Value | None, theirs: Value | None, row: Row) -> Iterator[str]:
+    for name, value in (("target", ours), ("golden", theirs)):
+        if value is not None and value.statistics is not None and value.is_tensor:
+            words = ("max", "min", "mean", "norm")
+            numbers = (f"{word} {x:.9g}" for word, x in zip(words, value.statistics, strict=True) if x is not None)
+            yield f"{name}: {', '.join(numbers)}"
+        elif value is not None and value.checksum is not None and value.is_tensor:
+            yield f"{name}: checksum {value.checksum}"
+    if "cosine" in row.metrics:
+        yield f"cosine {row.metrics['cosine']:.12g}, greatest absolute error {row.metrics['max_abs']:.6g}"
+
+
+def _surroundings(call: ComparedCall) -> Iterator[str]:
+    if call.golden != call.target:
+        yield f"compared with {call.golden} (matched by {call.partner})"
+    if call.module:
+        yield f"called in {call.module}"
+    frames = [frame for frame in call.stack if "site-packages" not in frame] or list(call.stack)
+    for frame in frames[:_STACK_SHOWN]:
+        yield "  " + " ".join(frame.split())

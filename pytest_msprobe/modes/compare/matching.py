@@ -1,0 +1,305 @@
+"""Which call of the target is which call of the golden run.
+
+A pass pairs what the passes before it left over, by a key that both sides have; each pass is linear in the number of
+records. Directions belong together: a backward record goes to the partner of its forward record.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.names import is_module_name, shared_name
+from pytest_msprobe.modes.compare.alignment import align
+from pytest_msprobe.modes.compare.renaming import (
+    module_path,
+    place_of,
+    same_sequence,
+    shape_of_module,
+    shortest_renaming,
+)
+from pytest_msprobe.modes.compare.reordering import swap_reordered
+from pytest_msprobe.modes.compare.rows import Partner
+from pytest_msprobe.modes.compare.structure import Surroundings, forward_twin, signature
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A call with its partner; None on the side that has none."""
+
+    target: str | None
+    golden: str | None
+    partner: Partner = ""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """All calls of both sides in execution order, and the modules that were found under another name."""
+
+    matches: Sequence[Match]
+    renamed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How calls are matched.
+
+    ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
+    ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs
+    are of two frameworks, whose layers and functions of one name have other classes and types, and whose calls count
+    apart. ``forced_only``: a call finds its partner among the forced ones or in its module, not by its number.
+    """
+
+    fuzzy: bool = False
+    forced: dict[str, str] = field(default_factory=dict)
+    translate: Callable[[str], str] = str
+    translate_golden: Callable[[str], str] = str
+    across: bool = False
+    forced_only: bool = False
+
+
+def match_records(target: Dump, golden: Dump, rules: Rules = Rules()) -> Matching:
+    """Match the records of two dumps."""
+    matcher = _Matcher(target, golden, rules)
+    matcher.run()
+    return Matching(matcher.in_order(), matcher.renamed)
+
+
+_NOBODY: tuple[None, Partner] = (None, "")
+
+
+class _Matcher:
+    def __init__(self, target: Dump, golden: Dump, rules: Rules) -> None:
+        self._target, self._golden, self._rules = target, golden, rules
+        self._ours, self._theirs = Surroundings(target.path.parent), Surroundings(golden.path.parent)
+        self._partners: dict[str, tuple[str, Partner]] = {}
+        self._taken: set[str] = set()
+        self.renamed: dict[str, str] = {}
+
+    def run(self) -> None:
+        for ours, theirs in self._rules.forced.items():
+            if ours in self._target.records and theirs in self._golden.records:
+                self._pair(ours, theirs, "mapping")
+        self._match_modules()
+        if self._knows_modules():
+            self._join_inside(api_of, "name")
+            if self._rules.across:
+                self._join_inside(_leaf, "fuzzy")
+        if self._rules.fuzzy:
+            self._align()
+        elif not self._rules.forced_only:
+            self._join_numbers()
+            if self._rules.across and not self._knows_modules():
+                self._join_leaves()
+        for record, other in swap_reordered(self._target, self._golden, self._unplaced()).items():
+            self._partners[record] = (other, "values")
+        self._follow_forward()
+        if self._recomputes:
+            # A gradient belongs to the recomputed call on one side and to the first one on the other.
+            self._join(_backward_apis, self._api_of_ours, self._api_of_theirs, "fuzzy")
+        if not (self._rules.forced_only or self._rules.across):
+            translate = self._rules.translate
+            self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
+
+    def _pair(self, ours: str, theirs: str, partner: Partner) -> None:
+        if ours not in self._partners and theirs not in self._taken:
+            self._partners[ours] = (theirs, partner)
+            self._taken.add(theirs)
+
+    def _left(self, wanted: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+        ours = [name for name in self._target.records if name not in self._partners and wanted(name)]
+        theirs = [name for name in self._golden.records if name not in self._taken and wanted(name)]
+        return ours, theirs
+
+    def _join(
+        self,
+        wanted: Callable[[str], bool],
+        ours_key: Callable[[str], Hashable],
+        theirs_key: Callable[[str], Hashable],
+        partner: Partner,
+    ) -> list[tuple[str, str]]:
+        """Pair what is left by key, the first of a key with the first; a key of None pairs with nothing."""
+        ours, theirs = self._left(wanted)
+        waiting: dict[Hashable, list[str]] = defaultdict(list)
+        for name in reversed(theirs):
+            waiting[theirs_key(name)].append(name)
+        waiting.pop(None, None)
+        pairs = []
+        for name in ours:
+            others = waiting.get(ours_key(name))
+            if others:
+                other = others.pop()
+                self._pair(name, other, partner)
+                pairs.append((name, other))
+        return pairs
+
+    def _join_numbers(self) -> None:
+        counted = self._recomputes or self._rules.across
+        names: Iterable[str] = self._target.records
+        others: Iterable[str] = self._golden.records
+        if self._rules.across:
+            # Where modules tell a call's partner, they told it.
+            names, others = self._left(_forward_apis)
+            if self._knows_modules():
+                partners, taken = {None, *self._partners}, {None, *self._taken}
+                names = [name for name in names if self._ours.parents.get(name) not in partners]
+                others = [name for name in others if self._theirs.parents.get(name) not in taken]
+        ours = _numbers(self._target, names, self._rules.translate, counted)
+        theirs = _numbers(self._golden, others, self._rules.translate_golden, counted)
+        self._join(_forward_apis, ours.get, theirs.get, "name")
+
+    def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
+        """Pair the n-th call of an API in a module with the n-th in its partner."""
+        renamed = {ours: theirs for ours, (theirs, _) in self._partners.items() if is_module_name(ours)}
+        top = "" if self._rules.across else None
+
+        def ours_key(name: str) -> Hashable:
+            parent = self._ours.parents.get(name) or top
+            return None if parent is None else (renamed.get(parent, parent), api(self._rules.translate(name)))
+
+        def theirs_key(name: str) -> Hashable:
+            parent = self._theirs.parents.get(name) or top
+            return None if parent is None else (parent, api(self._rules.translate_golden(name)))
+
+        self._join(_forward_apis, ours_key, theirs_key, partner)
+
+    def _join_leaves(self) -> None:
+        """Pair what is left by the last word of its API, where both runs have as many."""
+        translate, translate_golden = self._rules.translate, self._rules.translate_golden
+        ours, theirs = self._left(_forward_apis)
+        keys = (lambda name: _leaf(translate(name))), (lambda name: _leaf(translate_golden(name)))
+        for name, other in same_sequence(ours, theirs, *keys):
+            self._pair(name, other, "fuzzy")
+
+    def _api_of_ours(self, name: str) -> str:
+        return api_of(self._rules.translate(name))
+
+    def _api_of_theirs(self, name: str) -> str:
+        return api_of(self._rules.translate_golden(name))
+
+    @cached_property
+    def _recomputes(self) -> bool:
+        return any(_is_recomputed(dump, name) for dump in (self._target, self._golden) for name in dump.records)
+
+    def _match_modules(self) -> None:
+        self._join(is_module_name, self._rules.translate, self._rules.translate_golden, "name")
+        if self._rules.across:
+            # One attribute, whatever the class: nn.Dense here is nn.Linear there.
+            self._join(is_module_name, place_of, place_of, "structure")
+        # The rest are renamed layers, if as many of one class and structure are left over on both sides.
+        ours, theirs = self._left(lambda name: is_module_name(name) and ".forward." in name)
+        if not ours or not theirs:
+            return
+        key, other_key = shape_of_module(self._target), shape_of_module(self._golden)
+        for name, other in same_sequence(ours, theirs, key, other_key):
+            self._pair(name, other, "structure")
+            self.renamed |= shortest_renaming(module_path(name), module_path(other))
+        self._follow_forward("structure")
+
+    def _knows_modules(self) -> bool:
+        return bool(self._ours.parents) and bool(self._theirs.parents)
+
+    def _align(self) -> None:
+        ours, theirs = self._left(_forward_apis)
+        ours_key = [(self._api_of_ours(name), signature(self._target, name)) for name in ours]
+        theirs_key = [(self._api_of_theirs(name), signature(self._golden, name)) for name in theirs]
+        for i, j in align(ours_key, theirs_key):
+            self._pair(ours[i], theirs[j], "fuzzy")
+
+    def _unplaced(self) -> dict[str, str]:
+        """Return the forward pairs that rest on nothing but the order of the calls."""
+        in_module = self._ours.parents.get if self._knows_modules() else lambda name: None
+        return {
+            ours: theirs
+            for ours, (theirs, partner) in self._partners.items()
+            if partner in ("name", "fuzzy") and _forward_apis(ours) and in_module(ours) is None
+        }
+
+    def _follow_forward(self, partner: Partner | None = None) -> None:
+        ours, theirs = self._left(lambda name: forward_twin(name) != name)
+        by_forward = {_direction(name): name for name in theirs}
+        for name in ours:
+            twin, direction = _direction(name)
+            found = self._partners.get(twin)
+            if found is not None:
+                other = by_forward.get((found[0], direction))
+                if other is not None:
+                    self._pair(name, other, partner or found[1])
+
+    def in_order(self) -> list[Match]:
+        """Return the target's calls in their order; a golden call without partner follows its predecessor's partner."""
+        after: dict[str | None, list[str]] = defaultdict(list)
+        previous: str | None = None
+        for name in self._golden.records:
+            if name in self._taken:
+                previous = name
+            else:
+                after[previous].append(name)
+        matches = [Match(None, name) for name in after[None]]
+        for name in self._target.records:
+            other, partner = self._partners.get(name, _NOBODY)
+            matches.append(Match(name, other, partner))
+            if other is not None:
+                matches += [Match(None, lonely) for lonely in after[other]]
+        return matches
+
+
+@cache
+def api_of(name: str) -> str:
+    """Return ``Type.api`` of an API record, whatever its spelling, and its direction."""
+    head, _, direction = name.rpartition(".")
+    return f"{shared_name(head.rpartition('.')[0])}.{direction}"
+
+
+def _leaf(name: str) -> Hashable:
+    """Return the last word of an API and its direction: a function of one framework is a method of the other."""
+    return tuple(api_of(name).split(".")[-2:])
+
+
+def shared_record(name: str) -> str:
+    """Return a record's name with the spelling of its API that all spellings share."""
+    head, _, direction = name.rpartition(".")
+    api, _, call = head.rpartition(".")
+    return f"{shared_name(api)}.{call}.{direction}"
+
+
+def _forward_apis(name: str) -> bool:
+    return name.endswith(".forward") and not is_module_name(name)
+
+
+def _backward_apis(name: str) -> bool:
+    return name.endswith(".backward") and not is_module_name(name)
+
+
+def _direction(name: str) -> tuple[str, str]:
+    return forward_twin(name), "parameters_grad" if ".parameters_grad." in name else "backward"
+
+
+def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], counted: bool) -> dict[str, Hashable]:
+    """Give each forward call its number; ``counted``, not as recorded.
+
+    Recomputed calls shift the numbers of the others, so they count apart; several APIs may share a translated name.
+    """
+    numbers: dict[str, Hashable] = {}
+    counts: dict[tuple[str, bool], int] = defaultdict(int)
+    for name in filter(_forward_apis, names):
+        key = shared_record(translate(name))
+        if not counted:
+            numbers[name] = key
+            continue
+        again = _is_recomputed(dump, name)
+        api = api_of(key)
+        numbers[name] = (api, counts[api, again], again)
+        counts[api, again] += 1
+    return numbers
+
+
+def _is_recomputed(dump: Dump, name: str) -> bool:
+    raw = bytes(dump.records[name])
+    return b'"is_recompute": true' in raw or b'"is_recompute":true' in raw

@@ -1,0 +1,114 @@
+"""The dumps of both sides opened, and paired by the numbers of step and rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.compare.across.translation import read_mappings, translation, without_effect
+from pytest_msprobe.modes.compare.mapping import read_mapping, require_known
+from pytest_msprobe.modes.compare.pairs import Pair
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.policy import ComparePolicy
+
+_STEP, _RANK = re.compile(r"step(\d+)"), re.compile(r"rank(\d+)")
+
+
+def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, Pair]:
+    """Pair the target's dumps with the golden ones, by the numbers of step and rank where there are several.
+
+    Returns the pairs by the target's path. Raises DumpError or pytest.UsageError that names what does not fit.
+    """
+    golden = [options.golden] if options.golden.is_file() else find_dumps(options.golden)
+    partners = _partners(list(dumps), golden)
+    opened = {path: read_dump(path) for path in dict.fromkeys(partners.values())}
+    mapping: dict[str, str] = {}
+    mappings = read_mappings(options.across)
+    if options.mapping is not None:
+        mapping = read_mapping(options.mapping)
+        require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
+    pairs = {
+        path: Pair(
+            index,
+            dump,
+            opened[partners[path]],
+            policy=policy,
+            fuzzy=options.fuzzy,
+            histograms=options.html is not None,
+            mapping=mapping,
+            translation=translation(dump, opened[partners[path]], mappings, options.across),
+            place=_place(path),
+        )
+        for index, (path, dump) in enumerate(dumps.items())
+    }
+    for pair in pairs.values():
+        _require_same_model(pair)
+    unused = without_effect(mappings, [*dumps.values(), *opened.values()])
+    for pair in pairs.values():
+        pair.unused_mappings = unused
+    return pairs
+
+
+def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
+    if len(targets) == len(golden) == 1:
+        return {targets[0]: golden[0]}
+    ours, theirs = _by_place(targets, "target"), _by_place(golden, "golden")
+    missing = [place for place in ours if place not in theirs]
+    surplus = [place for place in theirs if place not in ours]
+    if missing or surplus:
+        place, side, other = (missing[0], "golden run", ours) if missing else (surplus[0], "target", theirs)
+        raise pytest.UsageError(
+            f"{other[place]}: the {side} has no dump of {_words(place)}; steps and ranks are paired by their numbers, "
+            "name the folders that both have"
+        )
+    return {path: theirs[place] for place, path in ours.items()}
+
+
+def _by_place(paths: list[Path], side: str) -> dict[tuple[int | None, int | None], Path]:
+    places: dict[tuple[int | None, int | None], Path] = {}
+    for path in paths:
+        place = _place(path)
+        if place in places:
+            raise pytest.UsageError(
+                f"{path}: the {side} has two dumps of {_words(place)}, the other is {places[place]}; "
+                "dumps are paired by folders named step0, step1 ... and rank0, rank1 ..."
+            )
+        places[place] = path
+    return places
+
+
+def _place(path: Path) -> tuple[int | None, int | None]:
+    """Return the numbers of step and rank that the nearest folders so named say."""
+    found: list[int | None] = []
+    for pattern in (_STEP, _RANK):
+        numbers = [match[1] for part in path.parts[::-1] if (match := pattern.fullmatch(part))]
+        found.append(int(numbers[0]) if numbers else None)
+    return found[0], found[1]
+
+
+def _words(place: tuple[int | None, int | None]) -> str:
+    step, rank = place
+    words = [*([f"step {step}"] if step is not None else []), *([f"rank {rank}"] if rank is not None else [])]
+    return " and ".join(words) or "no numbered step or rank"
+
+
+def _require_same_model(pair: Pair) -> None:
+    target, golden = pair.target, pair.golden
+    for dump in (target, golden):
+        if not dump.records:
+            raise DumpError(f"{dump.path}: holds no records; the recording stopped before its first call")
+        if pair.mode == "tensor" and not dump.tensor_folder.is_dir():
+            raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors beside {dump.path.name}")
+    if not any(match.target and match.golden for match in pair.matching.matches):
+        raise DumpError(
+            f"{target.path}: none of its {len(target.records)} records matches one of {golden.path}; are these runs of "
+            "one model? --msprobe-fuzzy ignores the calls' numbers, --msprobe-data-mapping names partners"
+        )

@@ -1,0 +1,117 @@
+"""What a comparison needs beside the dumps: the golden run, and how calls find each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.journal.file import fingerprint
+from pytest_msprobe.modes.compare.across import options as across
+from pytest_msprobe.modes.compare.across.options import AcrossOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them.
+
+    ``xlsx`` is the folder of workbooks, ``html`` the page, None for none.
+    """
+
+    golden: Path
+    fuzzy: bool
+    mapping: Path | None
+    quick: bool
+    xlsx: Path | None = None
+    html: Path | None = None
+    across: AcrossOptions = field(default_factory=AcrossOptions)
+
+    def words(self) -> list[str]:
+        """Return the command-line words that ask for the same."""
+        words = ["--msprobe-golden", str(self.golden)]
+        words += ["--msprobe-fuzzy"] if self.fuzzy else []
+        words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
+        return words + self.across.words()
+
+    def settings(self) -> Mapping[str, str]:
+        """Return what two runs must share for one to go on with the other's journal."""
+        return {
+            "fuzzy": str(self.fuzzy),
+            "data_mapping": fingerprint(self.mapping) if self.mapping else "none",
+            "quick": str(self.quick),
+            **self.across.settings(),
+        }
+
+
+compare_key = pytest.StashKey[CompareOptions]()
+
+
+def add_options(group: Any) -> None:
+    """Add the options of a comparison."""
+    add = group.addoption
+    add(
+        "--msprobe-compare",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="dump.json of the run under test, or a folder of steps and ranks, to compare with --msprobe-golden",
+    )
+    add("--msprobe-golden", metavar="PATH", help="dump.json, or a folder of them, to compare with")
+    add("--msprobe-fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
+    add("--msprobe-data-mapping", metavar="FILE", help="YAML file that maps values of the target to golden ones")
+    add(
+        "--msprobe-compare-quick", action="store_true", help="only tell whether the runs are equal, and where not first"
+    )
+    across.add_options(group)
+    add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
+    add("--msprobe-html", metavar="FILE", help="write the comparison as one page to look at")
+
+
+def read_options(config: pytest.Config, is_comparing: bool) -> CompareOptions | None:
+    """Read and check the options of a comparison, None where nothing is compared.
+
+    Raises pytest.UsageError that says what is wrong.
+    """
+    if not is_comparing:
+        _refuse_without_target(config)
+        return None
+    folder = config.invocation_params.dir
+    golden, mapping = config.getoption("msprobe_golden"), config.getoption("msprobe_data_mapping")
+    if not golden:
+        raise pytest.UsageError("--msprobe-compare names the run under test: give --msprobe-golden PATH as well")
+    if not (folder / golden).exists():
+        raise pytest.UsageError(f"--msprobe-golden {golden!r}: no such file or folder")
+    if mapping and not (folder / mapping).is_file():
+        raise pytest.UsageError(f"--msprobe-data-mapping {mapping!r}: no such file")
+    return CompareOptions(
+        golden=folder / golden,
+        fuzzy=bool(config.getoption("msprobe_fuzzy")),
+        mapping=folder / mapping if mapping else None,
+        quick=bool(config.getoption("msprobe_compare_quick")),
+        xlsx=_report(config, "xlsx", "a folder"),
+        html=_report(config, "html", "a file"),
+        across=across.read_options(config),
+    )
+
+
+def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
+    text = config.getoption(f"msprobe_{name}")
+    if not text:
+        return None
+    if name == "xlsx" and find_spec("xlsxwriter") is None:
+        raise pytest.UsageError("--msprobe-xlsx wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+    path: Path = config.invocation_params.dir / text
+    if path.exists() and path.is_dir() is (name == "html"):
+        raise pytest.UsageError(f"--msprobe-{name} {text!r}: wants {wanted}")
+    return path
+
+
+def _refuse_without_target(config: pytest.Config) -> None:
+    own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
+    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
+        flag = f"--msprobe-{name.replace('_', '-')}"
+        raise pytest.UsageError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

@@ -1,0 +1,310 @@
+"""Two dumps that are compared: their calls matched, and each compared when its item runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.errors import DumpError, RecordError
+from pytest_msprobe.modes.compare.across.translation import Translation
+from pytest_msprobe.modes.compare.across.values import (
+    across_frameworks,
+    named_values,
+    paired_gradients,
+    renamed_parameters,
+)
+from pytest_msprobe.modes.compare.calls import cause_of, compare_values, outcome_of
+from pytest_msprobe.modes.compare.mapping import record_of
+from pytest_msprobe.modes.compare.matching import Match, Matching, Rules, match_records
+from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
+from pytest_msprobe.modes.compare.structure import Surroundings
+from pytest_msprobe.modes.compare.values import Placed, read_values
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.policy import ComparePolicy
+
+_GOLDEN_MARK = "[golden]"
+
+
+class Pair:
+    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders."""
+
+    def __init__(
+        self,
+        index: int,
+        target: Dump,
+        golden: Dump,
+        *,
+        policy: ComparePolicy,
+        fuzzy: bool = False,
+        histograms: bool = False,
+        mapping: Mapping[str, str] | None = None,
+        translation: Translation | None = None,
+        place: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self.index = index
+        self.target, self.golden = target, golden
+        self.step, self.rank = place
+        self.mode = data_mode(target, golden)
+        self.policy = policy
+        self._fuzzy = fuzzy
+        self._histograms = histograms
+        self._mapping = mapping or {}
+        self.translation = translation or Translation()
+        self.unused_mappings: list[str] = []
+        self._surroundings = Surroundings(target.path.parent)
+        self._first: dict[bool, int | None] = {}
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether the target's call stacks were recorded."""
+        return (self.target.path.parent / "stack.json").is_file()
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Which record of the target is which golden one."""
+        forced: dict[str, str] = {}
+        for name, other in self._mapping.items():
+            ours, theirs = record_of(name, self.target), record_of(other, self.golden)
+            if ours and theirs:
+                forced.setdefault(ours, theirs)
+        names = self.translation
+        rules = Rules(
+            fuzzy=self._fuzzy,
+            forced=forced | {ours: theirs for ours, theirs in names.forced.items() if ours not in forced},
+            translate=names.target,
+            translate_golden=names.golden,
+            across=names.across,
+            forced_only=names.layered,
+        )
+        return match_records(self.target, self.golden, rules)
+
+    @cached_property
+    def orders(self) -> dict[str, int]:
+        """The place in execution order by the name of the test item."""
+        return {item_name(match): order for order, match in enumerate(self.matching.matches)}
+
+    @cached_property
+    def _named(self) -> dict[str, dict[str, str]]:
+        """What the mapping says of the values of each record of the target."""
+        named: dict[str, dict[str, str]] = {}
+        for name, other in self._mapping.items():
+            record = record_of(name, self.target)
+            if record:
+                named.setdefault(record, {})[name] = other
+        return named
+
+    def compare(self, record: str) -> ComparedCall:
+        """Compare one call, by the name of its item. Raises RecordError where one of its records is malformed."""
+        order = self.orders[record]
+        match = self.matching.matches[order]
+        if match.target is None or match.golden is None:
+            return self._lonely(record, order, match)
+        rows = self._judged(match.target, match.golden, self.mode)
+        if self._histograms and self.mode == "tensor":
+            from pytest_msprobe.modes.compare.histogram import with_histogram
+
+            rows = [with_histogram(row, self.target, self.golden) for row in rows]
+        outcome = outcome_of(rows)
+        call = ComparedCall(
+            record,
+            self.index,
+            order,
+            self.mode,
+            match.target,
+            match.golden,
+            match.partner,
+            outcome,
+            "",
+            "",
+            self._surroundings.module(match.target),
+            self._surroundings.stack(match.target),
+            tuple(rows),
+            self.rank,
+            self.step,
+        )
+        return call if outcome in ("pass", "skip") else replace(call, cause=self._cause(call))
+
+    def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
+        named, dropped = self._partners_of_values(ours, theirs)
+        rows = compare_values(self.target, ours, self.golden, theirs, mode, named, dropped)
+        api = (ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]).rpartition(".")[0].rpartition(".")[2]
+        if not self.translation.across:
+            return self._judged_rows(api, mode, rows)
+        spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(ours)) for row in rows])
+        return [
+            replace(row, target=recorded.target, golden=recorded.golden)
+            for row, recorded in zip(spared, rows, strict=True)
+        ]
+
+    def _judged_rows(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        counted = [row for row in rows if row.unmeasured != "left out"]
+        judged = self.policy.rule.judge(api, mode, counted)
+        if len(counted) == len(rows):
+            return judged
+        following = iter(judged)
+        return [row if row.unmeasured == "left out" else next(following) for row in rows]
+
+    def _partners_of_values(self, ours: str, theirs: str) -> tuple[dict[str, Placed | None], frozenset[str]]:
+        """Return the golden value of each value that has another place there, and golden values left out."""
+        pair = self.translation.pair_of(ours, theirs)
+        if pair is None and not self.translation.across and ours not in self._named:
+            return {}, frozenset()
+        mine, other = read_values(self.target, ours), read_values(self.golden, theirs)
+        named, dropped = self._golden_values(ours, mine, other)
+        if not self.translation.across:
+            return named, dropped
+        found = renamed_parameters(mine, other) if is_module_name(ours) else {}
+        more: tuple[dict[str, Placed | None], frozenset[str]] = {}, frozenset()
+        if pair is not None:
+            is_reversed = self.translation.reversed
+            more = named_values(pair, mine, other, is_forward=is_forward(ours), is_reversed=is_reversed)
+        elif not is_forward(ours) and not named:
+            more = paired_gradients(mine, other)
+        return found | more[0] | named, dropped | more[1]
+
+    def _golden_values(
+        self, record: str, mine: list[Placed], other: list[Placed]
+    ) -> tuple[dict[str, Placed | None], frozenset[str]]:
+        """Return what the data mapping gives to the values of a record, and the golden values that it leaves out.
+
+        What it says has no twin is None; the golden value in the same place then has none either, if no other does.
+        """
+        found: dict[str, Placed | None] = {}
+        own = {placed[2].name: placed[:2] for placed in mine}
+        values: dict[str, dict[str, Placed]] = {}
+        for name, twin in self._named.get(record, {}).items():
+            home = record_of(twin, self.golden) or ""
+            if home and home not in values:
+                values[home] = {placed[2].name: placed for placed in read_values(self.golden, home)}
+            found[name] = values[home].get(twin) if home else None
+            if name not in own or (home and found[name] is None):
+                wrong, where = (name, record) if name not in own else (twin, home)
+                raise RecordError(record_path(where), f"has no value {wrong}; correct its line in the data mapping")
+        used = {placed[2].name for placed in found.values() if placed is not None}
+        places = {own[name] for name, placed in found.items() if placed is None}
+        return found, frozenset(x[2].name for x in other if x[:2] in places and x[2].name not in used)
+
+    def _lonely(self, record: str, order: int, match: Match) -> ComparedCall:
+        dump, name = (self.target, match.target) if match.target else (self.golden, match.golden)
+        assert name is not None
+        rows = tuple(
+            Row(
+                group,
+                place,
+                value if match.target else None,
+                None if match.target else value,
+                "skip",
+                {},
+                "unmatched",
+            )
+            for group, place, value in read_values(dump, name)
+        )
+        reason = "the golden run has no such call" if match.target else "the target has no such call"
+        ours = match.target or ""
+        return ComparedCall(
+            record,
+            self.index,
+            order,
+            self.mode,
+            match.target,
+            match.golden,
+            "",
+            self.policy.unmatched,
+            "",
+            reason,
+            self._surroundings.module(ours),
+            self._surroundings.stack(ours),
+            rows,
+            self.rank,
+            self.step,
+        )
+
+    def _cause(self, call: ComparedCall) -> Cause:
+        first = self.first_suspect(is_forward(call.record))
+        if first is not None and call.order <= first:
+            return "culprit"
+        if first is not None and call.record in self._around(first):
+            return "inherited"
+        return cause_of(call.rows, self.policy)
+
+    def _around(self, order: int) -> set[str]:
+        """Return the modules in which a call was made, the innermost and those around it."""
+        found: set[str] = set()
+        record = self._surroundings.module(self.matching.matches[order].target or "")
+        while record and record not in found:
+            found.add(record)
+            record = self._surroundings.module(record)
+        return found
+
+    def first_suspect(self, forward: bool) -> int | None:
+        """Return the place of the first call of a direction that differs, which nothing before it can have caused.
+
+        Statistics or checksums tell, so that no tensor is read; None where the dumps hold neither.
+        """
+        if forward not in self._first:
+            self._first[forward] = next(self._suspects(forward), None)
+        return self._first[forward]
+
+    def _suspects(self, forward: bool) -> Iterator[int]:
+        mode: DataMode = "statistics" if self.mode == "tensor" else self.mode
+        for order, match in enumerate(self.matching.matches):
+            ours, theirs = match.target, match.golden
+            if ours is None or theirs is None or is_forward(ours) is not forward:
+                continue
+            try:
+                if not self.is_equal(match) and outcome_of(self._judged(ours, theirs, mode)) in ("warn", "fail"):
+                    yield order
+            except DumpError:
+                continue
+
+    def is_equal(self, match: Match) -> bool:
+        """Tell whether two records are the same, byte for byte."""
+        if match.target is None or match.golden is None or self._mapping:
+            return False
+        return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
+
+
+def is_forward(record: str) -> bool:
+    """Tell whether a record is of the forward direction."""
+    return ".forward" in record
+
+
+def item_name(match: Match) -> str:
+    """Return the name of a call's test item; a call of the golden run alone is marked."""
+    return match.target if match.target is not None else f"{match.golden}{_GOLDEN_MARK}"
+
+
+def data_mode(target: Dump, golden: Dump) -> DataMode:
+    """Return what two dumps can be compared by. Raises DumpError where they were recorded differently."""
+    if target.task != golden.task:
+        raise DumpError(
+            f"{target.path}: task {target.task}, but {golden.path} has task {golden.task}; "
+            "record both with the same task"
+        )
+    if target.task not in ("tensor", "statistics"):
+        raise DumpError(f"{target.path}: task {target.task} records no values; compare runs of tensor or statistics")
+    if target.level != golden.level:
+        raise DumpError(
+            f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "
+            "record both at the same level"
+        )
+    if target.task == "tensor":
+        return "tensor"
+    ours, theirs = _has_checksums(target), _has_checksums(golden)
+    if ours != theirs:
+        plain, summed = (golden, target) if ours else (target, golden)
+        raise DumpError(
+            f"{summed.path}: recorded with checksums (summary_mode md5), {plain.path} without; record both the same way"
+        )
+    return "md5" if ours else "statistics"
+
+
+def _has_checksums(dump: Dump) -> bool:
+    return any(b'"md5"' in bytes(raw) for raw in dump.records.values())

@@ -1,0 +1,77 @@
+"""The standards for compared runs: tables in YAML, read and checked here, and the rules that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+import yaml
+
+from pytest_msprobe.modes.compare.rows import DataMode, Row
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FOLDER = Path(__file__).parent / "policies"
+_KEYS = ("rule", "limits", "inherited", "unmatched", "exempt_apis", "exempt_from_growth")
+
+
+class Rule(Protocol):
+    """Turns the measured rows of one call into judged ones."""
+
+    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
+
+
+@dataclass(frozen=True)
+class ComparePolicy:
+    """A standard for compared runs.
+
+    ``inherited`` is how many times the error of its inputs a call may show without being their culprit,
+    ``unmatched`` what comes of a call without partner.
+    """
+
+    name: str
+    rule: Rule
+    inherited: float
+    unmatched: Literal["skip", "warn", "fail"]
+
+
+def load_policy(source: str) -> ComparePolicy:
+    """Load a built-in policy by name, or one from a YAML file.
+
+    Raises ValueError that names file, key, value and what is allowed.
+    """
+    path = Path(source) if source.endswith((".yaml", ".yml")) else _FOLDER / f"{source}.yaml"
+    try:
+        table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except FileNotFoundError:
+        known = ", ".join(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
+        raise ValueError(f"unknown policy {source!r} (known: {known}, or the path of a .yaml file)") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(table, dict) or "rule" not in table:
+        raise ValueError(f"{path}: a policy for compared runs is a mapping with 'rule' and the keys {', '.join(_KEYS)}")
+    for key in table:
+        if key not in _KEYS:
+            raise ValueError(f"{path}: unknown key {key!r} (allowed: {', '.join(_KEYS)})")
+    unmatched = table.get("unmatched", "skip")
+    if unmatched not in ("skip", "warn", "fail"):
+        raise ValueError(f"{path}: unmatched: {unmatched!r} (allowed: skip, warn, fail)")
+    inherited = table.get("inherited", 10)
+    if not isinstance(inherited, (int, float)) or inherited < 1:
+        raise ValueError(f"{path}: inherited: {inherited!r} (allowed: a number of at least 1)")
+    rule = _rule(table, path)
+    return ComparePolicy(path.stem, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
+
+
+def _rule(table: Mapping[str, Any], path: Path) -> Rule:
+    from pytest_msprobe.modes.compare.rules import RULES
+
+    name = table["rule"]
+    if name not in RULES:
+        raise ValueError(f"{path}: rule: {name!r} (allowed: {', '.join(RULES)})")
+    try:
+        return RULES[name](table)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: limits: {table.get('limits')!r} do not fit rule {name!r}: {error!r}") from None

@@ -1,0 +1,79 @@
+"""Calls of one API that were made in another order: the same number names another call on each side.
+
+Nothing but the values can tell. Weights and data come from the same files on both sides, so a maximum and a minimum (or
+a checksum) that occurs once on each side marks its call, on whatever device it was computed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.modes.compare.structure import signature
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+_MARK = re.compile(rb'"(?:Max|Min|md5)": ?([^,\n}]+)')
+
+
+def swap_reordered(target: Dump, golden: Dump, pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return better partners for pairs of forward calls that share a number and not their inputs.
+
+    Only calls of one API and one structure are exchanged among themselves, and only where every one of them finds a
+    partner: values that merely differ, as after an error, leave the pairs as they are.
+    """
+    groups: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
+    for ours, theirs in pairs.items():
+        if bytes(target.records[ours]) != bytes(golden.records[theirs]):
+            api = ours.rpartition(".")[0].rpartition(".")[0]
+            groups[api, signature(target, ours)].append((ours, theirs))
+    swapped: dict[str, str] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            swapped |= _exchange(target, golden, group)
+    return swapped
+
+
+def _exchange(target: Dump, golden: Dump, group: list[tuple[str, str]]) -> dict[str, str]:
+    ours = {name: _marks(target, name) for name, _ in group}
+    theirs = {name: _marks(golden, name) for _, name in group}
+    differing = [(name, other) for name, other in group if ours[name] != theirs[other]]
+    owners, their_owners = _owners(ours), _owners(theirs)
+    moved: dict[str, str] = {}
+    for name, other in differing:
+        votes: dict[str, int] = defaultdict(int)
+        for mark in ours[name]:
+            if len(owners[mark]) == 1 and len(their_owners.get(mark, ())) == 1:
+                votes[their_owners[mark][0]] += 1
+        if votes:
+            best = max(votes, key=votes.__getitem__)
+            if best != other and votes[best] > votes.get(other, 0):
+                moved[name] = best
+    return _closed(moved, dict(group))
+
+
+def _closed(moved: dict[str, str], numbered: Mapping[str, str]) -> dict[str, str]:
+    """Keep the moves that give and take among themselves; the rest would leave a call without a partner."""
+    while True:
+        given = {numbered[name] for name in moved}
+        kept = {name: other for name, other in moved.items() if other in given}
+        if len(kept) == len(moved):
+            return kept if len(set(kept.values())) == len(kept) else {}
+        moved = kept
+
+
+def _owners(marks: Mapping[str, tuple[Hashable, ...]]) -> dict[Hashable, list[str]]:
+    owners: dict[Hashable, list[str]] = defaultdict(list)
+    for name, own in marks.items():
+        for mark in own:
+            owners[mark].append(name)
+    return owners
+
+
+def _marks(dump: Dump, name: str) -> tuple[Hashable, ...]:
+    """Return what marks each input: its place among the record's numbers, and its extreme or its checksum."""
+    raw = bytes(dump.records[name])
+    return tuple(enumerate(_MARK.findall(raw, 0, max(raw.rfind(b'"output"'), 0))))

@@ -1,0 +1,130 @@
+"""Writing the reports of a comparison when all of its calls have settled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.modes.compare.reports.layout import columns
+from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
+from pytest_msprobe.modes.compare.summary import place_words
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.pairs import Pair
+
+
+class CompareReports:
+    """Writes what was asked for: a table per pair of dumps as CSV or workbook, one page for all of them."""
+
+    def __init__(
+        self, options: CompareOptions, csv: Path | None, policy: str, pairs: Sequence[Pair], calls: ComparedCalls
+    ) -> None:
+        self._options = options
+        self._csv = csv
+        self._policy = policy
+        self._pairs = pairs
+        self._calls = calls
+        self._lines: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write the reports; what cannot be written is said in the summary, and the others are written."""
+        if not len(self._calls):
+            return
+        if self._csv is not None:
+            self._tables(self._csv, "csv")
+        if self._options.xlsx is not None:
+            self._tables(self._options.xlsx, "xlsx")
+        folder = self._csv or self._options.xlsx
+        if folder is not None:
+            self._mappings(folder)
+        if self._options.html is not None:
+            self._write(self._options.html, self._page)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the reports are."""
+        for line in self._lines:
+            terminalreporter.line(line)
+
+    def _tables(self, folder: Path, kind: str) -> None:
+        for pair, calls in self._by_pair():
+            path = self._folder(folder, pair) / f"compare_result{_suffix(pair)}_{_now()}.{kind}"
+            self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
+
+    def _table(self, path: Path, *, pair: Pair, calls: Iterable[ComparedCall], kind: str) -> None:
+        layout = columns(pair.mode, self._policy, with_stack=pair.has_stack)
+        if kind == "csv":
+            from pytest_msprobe.modes.compare.reports.csv import write_csv
+
+            write_csv(path, calls, layout)
+        else:
+            from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
+
+            write_xlsx(path, calls, layout)
+
+    def _mappings(self, folder: Path) -> None:
+        """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
+        from pytest_msprobe.modes.compare.across.writing import write_data_mapping
+
+        for pair, calls in self._by_pair():
+            if pair.translation.layered:
+                path = self._folder(folder, pair) / f"data_mapping{_suffix(pair)}_{_now()}.yaml"
+                self._write(path, partial(write_data_mapping, calls=calls))
+
+    def _by_pair(self) -> Iterator[tuple[Pair, Iterable[ComparedCall]]]:
+        pairs = {pair.index: pair for pair in self._pairs}
+        for index, calls in groupby(self._calls, key=lambda call: call.pair):
+            yield pairs[index], calls
+
+    def _folder(self, folder: Path, pair: Pair) -> Path:
+        return folder / f"step{pair.step}" if self._has_steps else folder
+
+    def _page(self, path: Path) -> None:
+        from pytest_msprobe.modes.compare.reports.html import write_html
+
+        target, golden = (_shared(paths) for paths in self._paths())
+        both = _shared([target, golden])
+        title = f"{_below(target, both)} against {_below(golden, both)}"
+        about = f"{len(self._calls)} calls compared by policy {self._policy}"
+        write_html(path, self._calls, title=title, about=about, pairs=[place_words(pair) for pair in self._pairs])
+
+    def _paths(self) -> tuple[list[Path], list[Path]]:
+        return [pair.target.path for pair in self._pairs], [pair.golden.path for pair in self._pairs]
+
+    def _write(self, path: Path, write: Callable[[Path], None]) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except OSError as error:
+            self._lines.append(f"msprobe report: {path}: cannot be written: {error}")
+        else:
+            self._lines.append(f"msprobe report: {path}")
+
+    @property
+    def _has_steps(self) -> bool:
+        return len({pair.step for pair in self._pairs}) > 1
+
+
+def _now() -> str:
+    return f"{datetime.now():%Y%m%d%H%M%S}"
+
+
+def _suffix(pair: Pair) -> str:
+    return "" if pair.rank is None else f"_rank{pair.rank}-rank{pair.rank}"
+
+
+def _shared(paths: Sequence[Path]) -> Path:
+    """Return the innermost folder that all paths share; of a single one, itself."""
+    return Path(os.path.commonpath(paths))
+
+
+def _below(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path != folder else path.name

@@ -1,0 +1,97 @@
+"""The comparison as one page that needs nothing else: a table to search and sort, the modules, the error over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row, Value
+
+_METRICS: dict[DataMode, tuple[str, ...]] = {
+    "tensor": (SCALED_ERROR, "cosine", "max_abs", "max_rel", "one_thousandth", "five_thousandths", "max_ulp"),
+    "statistics": (SCALED_ERROR, "max_diff", "min_diff", "mean_diff", "norm_diff", "norm_rel"),
+    "md5": (SCALED_ERROR,),
+}
+#: The bins of a histogram: equal, then decades of relative error.
+BINS = ("0", "1e-9", "1e-8", "1e-7", "1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "0.1", "1", ">1")
+
+
+def write_html(path: Path, calls: Iterable[ComparedCall], *, title: str, about: str, pairs: list[str]) -> None:
+    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``.
+
+    Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
+    """
+    data = msgspec.json.encode(_data(calls, title, about, pairs)).decode()
+    # Inside of a script element only its end tag and the opening of a comment mean anything.
+    text = _part("page.html").replace("/*DATA*/", data.replace("<", "\\u003c"))
+    text = text.replace("/*STYLE*/", _part("page.css")).replace("/*SCRIPT*/", _part("page.js"))
+    path.write_text(text, encoding="utf-8")
+
+
+def _part(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+
+
+def _data(calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str]) -> dict[str, Any]:
+    stacks: dict[tuple[str, ...], int] = {}
+    lines: list[Any] = []
+    rows: list[Any] = []
+    metrics: tuple[str, ...] = _METRICS["statistics"]
+    for place, call in enumerate(calls):
+        metrics = _METRICS[call.mode]
+        stack = stacks.setdefault(call.stack, len(stacks)) if call.stack else -1
+        error = max((row.metrics[SCALED_ERROR] for row in call.rows if SCALED_ERROR in row.metrics), default=None)
+        lines.append(
+            [
+                call.record, call.golden, call.pair, call.order, call.outcome, call.cause, call.reason, call.module,
+                stack, _number(error),
+            ]
+        )  # fmt: skip
+        rows += [_row(place, call, row, metrics) for row in call.rows]
+    return {
+        "title": title,
+        "about": about,
+        "pairs": pairs,
+        "metrics": metrics,
+        "bins": BINS,
+        "calls": lines,
+        "rows": rows,
+        "stacks": ["\n".join(stack) for stack in stacks],
+    }
+
+
+def _row(place: int, call: ComparedCall, row: Row, metrics: tuple[str, ...]) -> list[Any]:
+    either = row.target or row.golden
+    return [
+        place,
+        either.name if either else "",
+        _pair(row, lambda value: value.dtype or value.type),
+        _pair(row, lambda value: str(list(value.shape)) if value.is_tensor else value.text),
+        row.outcome,
+        call.cause if row.outcome in ("warn", "fail") else "",
+        "\n".join([*row.messages, *([row.unmeasured] if row.unmeasured and not row.messages else [])]),
+        [_number(row.metrics.get(name)) for name in metrics],
+        _statistics(row.target),
+        _statistics(row.golden),
+        str(list(row.worst)) if row.worst is not None else "",
+        list(row.histogram),
+    ]
+
+
+def _pair(row: Row, of: Any) -> str:
+    texts = dict.fromkeys(of(value).removeprefix("torch.") for value in (row.target, row.golden) if value is not None)
+    return " / ".join(texts)
+
+
+def _statistics(value: Value | None) -> list[Any] | None:
+    return None if value is None or value.statistics is None else [_number(number) for number in value.statistics]
+
+
+def _number(value: float | bool | None) -> Any:
+    """Return a number, or the word for what JSON has no number for."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

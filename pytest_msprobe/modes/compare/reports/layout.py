@@ -1,0 +1,237 @@
+"""The columns of msprobe's comparison tables, and what stands in each cell.
+
+Titles and their order are msprobe's, of version 26 or of 1.2; columns of our own follow them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from pytest_msprobe.modes.compare.rows import STATISTICS, ComparedCall, DataMode, Row, Value
+
+Cell: TypeAlias = str | int | float
+#: Title, and what a row shows under it.
+Column: TypeAlias = tuple[str, Callable[[ComparedCall, Row], Cell]]
+
+NOTHING = "N/A"
+UNSUPPORTED = "unsupported"
+SHAPES_DIFFER = "shape unmatched"
+
+_WORDS = {"pass": "pass", "warn": "warning", "fail": "error", "skip": "pass"}
+
+_TENSOR_TITLES = {
+    "cosine": "Cosine",
+    "euclidean": "EucDist",
+    "max_abs": "MaxAbsErr",
+    "max_rel": "MaxRelativeErr",
+    "one_thousandth": "One Thousandth Err Ratio",
+    "five_thousandths": "Five Thousandths Err Ratio",
+}
+_DIFFERENCE_TITLES = dict(zip(STATISTICS, ("Max diff", "Min diff", "Mean diff", "L2norm diff"), strict=True))
+_RELATIVE_TITLES = dict(
+    zip(STATISTICS, ("MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr"), strict=True)
+)
+_STATISTIC_TITLES = ("max", "min", "mean", "l2norm")
+
+
+def columns(mode: DataMode, policy: str, *, with_stack: bool) -> list[Column]:
+    """Return the columns of a table: those of msprobe 1.2 for its policy, of version 26 otherwise.
+
+    The default policy adds our own. ``with_stack`` tells whether a call stack was recorded.
+    """
+    if policy == "msprobe-1.2":
+        return _version_1_2(mode, with_stack)
+    return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
+
+
+def cells(call: ComparedCall, layout: list[Column]) -> Iterator[list[Cell]]:
+    """Yield the cells of each row of a call."""
+    for row in call.rows:
+        yield [cell(call, row) for _, cell in layout]
+
+
+def _version_1_2(mode: DataMode, with_stack: bool) -> list[Column]:
+    table = _named()
+    if mode == "md5":
+        table += [*_checksums(), ("Result", _md5_result)]
+        return [*table, *_stack(with_stack)]
+    if mode == "tensor":
+        table += [_tensor_metric(name) for name in _TENSOR_TITLES if name != "euclidean"]
+        table += [*_statistics(), ("Accuracy Reached or Not", _accuracy), ("Err_message", _messages)]
+        return [*table, *_stack(with_stack), ("Data_name", lambda _, row: _data_name(row.target))]
+    table += [*_differences(), *_statistics(), ("Result", _warning), ("Err_message", _messages)]
+    return [*table, *_stack(with_stack)]
+
+
+def _version_26(mode: DataMode, with_stack: bool) -> list[Column]:
+    table = [
+        *_named(),
+        ("NPU Requires_grad", lambda _, row: _requires_grad(row.target)),
+        ("Bench Requires_grad", lambda _, row: _requires_grad(row.golden)),
+    ]
+    if mode == "tensor":
+        table += [*(_tensor_metric(name) for name in _TENSOR_TITLES), *_statistics()]
+    elif mode == "statistics":
+        table += [*_differences(), *_statistics()]
+    else:
+        table += _checksums()
+    table += [
+        ("Requires_grad Consistent", _consistent),
+        ("Result", lambda _, row: _WORDS[row.outcome]),
+        ("Err_message", _levelled_messages),
+    ]
+    table += _stack(with_stack)
+    if mode == "tensor":
+        table.append(("Data_name", lambda _, row: str([_data_name(row.target), _data_name(row.golden)])))
+    return table
+
+
+_OURS: list[Column] = [
+    ("Scaled error", lambda _, row: number(row.metrics.get("scaled_error"))),
+    ("Max ULP", lambda _, row: number(row.metrics.get("max_ulp"))),
+    ("Worst index", lambda _, row: str(list(row.worst)) if row.worst is not None else NOTHING),
+    ("Cause", lambda call, row: call.cause if row.outcome in ("warn", "fail") else ""),
+    ("Module", lambda call, _: call.module),
+]
+
+
+def _named() -> list[Column]:
+    return [
+        ("NPU Name", lambda _, row: row.target.name if row.target else NOTHING),
+        ("Bench Name", lambda _, row: row.golden.name if row.golden else NOTHING),
+        ("NPU Dtype", lambda _, row: _dtype(row.target)),
+        ("Bench Dtype", lambda _, row: _dtype(row.golden)),
+        ("NPU Tensor Shape", lambda _, row: _shape(row.target)),
+        ("Bench Tensor Shape", lambda _, row: _shape(row.golden)),
+    ]
+
+
+def _tensor_metric(name: str) -> Column:
+    return _TENSOR_TITLES[name], lambda _, row: _metric(row, name)
+
+
+def _differences() -> list[Column]:
+    differences: list[Column] = [(title, _difference(name)) for name, title in _DIFFERENCE_TITLES.items()]
+    return [*differences, *((title, _relative(name)) for name, title in _RELATIVE_TITLES.items())]
+
+
+def _difference(name: str) -> Callable[[ComparedCall, Row], Cell]:
+    return lambda _, row: _metric(row, f"{name}_diff", NOTHING)
+
+
+def _relative(name: str) -> Callable[[ComparedCall, Row], Cell]:
+    def cell(_: ComparedCall, row: Row) -> Cell:
+        value = row.metrics.get(f"{name}_rel")
+        if value is None or not math.isfinite(value):
+            return number(value)
+        return f"{value * 100}%" if value else 0
+
+    return cell
+
+
+def _statistics() -> list[Column]:
+    table: list[Column] = []
+    for side, of in (("NPU", lambda row: row.target), ("Bench", lambda row: row.golden)):
+        for place, title in enumerate(_STATISTIC_TITLES):
+            table.append((f"{side} {title}", _statistic(of, place)))
+    return table
+
+
+def _statistic(of: Callable[[Row], Value | None], place: int) -> Callable[[ComparedCall, Row], Cell]:
+    def cell(_: ComparedCall, row: Row) -> Cell:
+        value = of(row)
+        if value is None:
+            return NOTHING
+        if value.statistics is not None:
+            return number(value.statistics[place])
+        return NOTHING if value.is_tensor else value.text or "None"
+
+    return cell
+
+
+def _checksums() -> list[Column]:
+    return [
+        ("NPU MD5", lambda _, row: (row.target and row.target.checksum) or NOTHING),
+        ("BENCH MD5", lambda _, row: (row.golden and row.golden.checksum) or NOTHING),
+    ]
+
+
+def _stack(wanted: bool) -> list[Column]:
+    def cell(call: ComparedCall, row: Row) -> Cell:
+        return str(list(call.stack)) if call.stack and row is call.rows[0] else "None"
+
+    return [("NPU_Stack_Info", cell)] if wanted else []
+
+
+def number(value: float | bool | None) -> Cell:
+    """Return a number as it stands in a cell: words for what a spreadsheet has no number for."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value)
+    return value if math.isfinite(value) else str(value)
+
+
+def _metric(row: Row, name: str, nothing: str = UNSUPPORTED) -> Cell:
+    if name in row.metrics:
+        return number(row.metrics[name])
+    return {"unmatched": NOTHING, "shape": SHAPES_DIFFER}.get(row.unmeasured, nothing)
+
+
+def _dtype(value: Value | None) -> str:
+    if value is None:
+        return NOTHING
+    if value.dtype or "." in value.type:
+        return value.dtype or value.type
+    return f"<class '{value.type}'>" if value.type else "None"
+
+
+def _shape(value: Value | None) -> str:
+    return NOTHING if value is None else str(list(value.shape))
+
+
+def _requires_grad(value: Value | None) -> str:
+    return NOTHING if value is None else str(value.requires_grad)
+
+
+def _consistent(_: ComparedCall, row: Row) -> str:
+    if row.target is None or row.golden is None:
+        return NOTHING
+    return str(row.target.requires_grad == row.golden.requires_grad)
+
+
+def _data_name(value: Value | None) -> str:
+    return (value and value.data_name) or "-1"
+
+
+def _messages(_: ComparedCall, row: Row) -> str:
+    return "No bench data matched." if row.golden is None else "\n".join(row.messages)
+
+
+def _levelled_messages(_: ComparedCall, row: Row) -> str:
+    return json.dumps([f"{_WORDS[row.outcome]}: {message}" for message in row.messages], ensure_ascii=False)
+
+
+def _accuracy(_: ComparedCall, row: Row) -> str:
+    if row.unmeasured == "shape":
+        return "Unmatched"
+    if row.target is None or row.golden is None:
+        return NOTHING
+    if "max_abs" not in row.metrics:
+        return "None"
+    return "No" if row.outcome == "fail" else "Yes"
+
+
+def _warning(_: ComparedCall, row: Row) -> str:
+    if row.target is None or row.golden is None:
+        return NOTHING
+    return "Warning" if row.outcome in ("warn", "fail") else ""
+
+
+def _md5_result(_: ComparedCall, row: Row) -> str:
+    if row.target is None or row.golden is None:
+        return NOTHING
+    return "pass" if row.outcome == "pass" else "Different"

@@ -1,0 +1,258 @@
+"""The rules of the policies: what a row's numbers say of it, and what a call's outputs say of the call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.policy import Rule
+    from pytest_msprobe.modes.compare.rows import Value
+
+# From coarse to fine.
+_PRECISION = ("float8", "bfloat16", "float16", "float32", "float64")
+_REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64", "float": "float32", "half": "float16"}
+_SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
+
+
+def float_dtype(dtype: str) -> str | None:
+    """Return the floating-point dtype by its plain name (that of the parts of a complex one), None for others."""
+    name = dtype.rpartition(".")[2].lower()
+    name = _REAL.get(name, name)
+    if name.startswith("float8"):
+        return "float8"
+    return name if name in _PRECISION else None
+
+
+def worse(a: Outcome, b: Outcome) -> Outcome:
+    """Return the more severe of two outcomes."""
+    return a if _SEVERITY[a] >= _SEVERITY[b] else b
+
+
+def _with(row: Row, outcome: Outcome, message: str) -> Row:
+    return replace(row, outcome=worse(row.outcome, outcome), messages=(*row.messages, message))
+
+
+class Scaled:
+    """The default: every value may differ by what its dtype makes likely, as a fraction of its own scale."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self._limits = {name: (float(warn), float(fail)) for name, (warn, fail) in table["limits"].items()}
+        missing = set(_PRECISION) - set(self._limits)
+        if missing:
+            raise ValueError(f"no limits for {', '.join(sorted(missing))}")
+
+    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        """Judge each row by itself."""
+        return [row if _is_same(row) else self._judged(mode, row) for row in rows]
+
+    def _judged(self, mode: DataMode, row: Row) -> Row:
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            return _with(row, "fail", "only the target has this value" if target else "only the golden run has it")
+        row = _structure(row, target, golden)
+        error = row.metrics.get(SCALED_ERROR)
+        if error is None or row.outcome == "fail":
+            return row
+        if mode == "md5":
+            return _with(row, "fail", "the checksums differ") if error else row
+        return self._by_error(row, target, golden, error)
+
+    def _by_error(self, row: Row, target: Value, golden: Value, error: float) -> Row:
+        ours, theirs = _precision(target), _precision(golden)
+        if ours is None or theirs is None:
+            return _with(row, "fail", _difference(row, error)) if error else row
+        warn, fail = self._limits[min(ours, theirs, key=_PRECISION.index)]
+        if error > fail:
+            return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
+        # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
+        finer = self._limits[max(ours, theirs, key=_PRECISION.index)][0]
+        if error > min(warn, finer):
+            return _with(row, "warn", f"{_difference(row, error)}; {min(warn, finer):.3g} is usual")
+        return row
+
+
+class Msprobe12:
+    """msprobe 1.2: cosine and absolute error of real tensors; statistics that differ by half of their magnitude."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        limits = table["limits"]
+        self._cosine, self._worst_cosine = map(float, limits["cosine"])
+        self._abs, self._worst_abs = map(float, limits["max_abs"])
+        self._statistics = float(limits["statistics"])
+
+    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        """Judge each row by itself."""
+        return [row if _is_same(row) else self._judged(mode, row) for row in rows]
+
+    def _judged(self, mode: DataMode, row: Row) -> Row:
+        if row.target is None or row.golden is None:
+            return _with(row, "skip", "the other side has no such value")
+        if row.unmeasured == "shape":
+            return _with(row, "skip", "the shapes differ")
+        if mode == "md5":
+            return _with(row, "fail", "the checksums differ") if row.metrics.get(SCALED_ERROR) else row
+        return self._by_tensor(row) if mode == "tensor" else self._by_statistics(row, row.target, row.golden)
+
+    def _by_tensor(self, row: Row) -> Row:
+        max_abs, cosine = row.metrics.get("max_abs"), row.metrics.get("cosine")
+        if max_abs is None:
+            return row
+        if max_abs > self._worst_abs or max_abs == math.inf:
+            return _with(row, "fail", f"absolute error {max_abs:.3g} is above {self._worst_abs:g}")
+        if cosine is not None and cosine < self._worst_cosine:
+            return _with(row, "fail", f"cosine {cosine:.6g} is below {self._worst_cosine:g}")
+        if cosine is not None and cosine < self._cosine and max_abs > self._abs:
+            return _with(
+                row,
+                "fail",
+                f"cosine {cosine:.6g} is below {self._cosine:g} and the error {max_abs:.3g} above {self._abs:g}",
+            )
+        return row
+
+    def _by_statistics(self, row: Row, target: Value, golden: Value) -> Row:
+        for name, a, b in zip(STATISTICS, target.statistics or (), golden.statistics or (), strict=False):
+            difference = row.metrics.get(f"{name}_diff")
+            if difference is None or a is None or b is None:
+                continue
+            if abs(difference) == math.inf or abs(difference) / (max(abs(a), abs(b)) + 1e-10) > self._statistics:
+                return _with(row, "fail", f"{name} differs by more than {self._statistics:.0%} and needs a second look")
+        return row
+
+
+class Msprobe26:
+    """msprobe 26: what a call adds to the error of its inputs."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        limits = table["limits"]
+        self._ratio_in, self._ratio_out = map(float, limits["one_thousandth"])
+        self._cosine_in, self._cosine_drop = map(float, limits["cosine"])
+        self._norm_in, self._norm_out = map(float, limits["norm_rel"])
+        self._growth = float(limits["norm_growth"])
+        self._exempt = frozenset(table.get("exempt_apis", ()))
+        self._no_growth = frozenset(table.get("exempt_from_growth", ()))
+
+    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        """Judge each row by itself, and the outputs by what they add to the inputs' errors."""
+        if api in self._exempt:
+            return rows
+        judged = [row if _is_same(row) else self._alone(mode, row) for row in rows]
+        if mode == "md5" or api in self._no_growth:
+            return judged
+        added = self._by_tensor if mode == "tensor" else self._by_statistics
+        inputs = [row for row in judged if row.group in ("input", "parameters")]
+        return [added(row, inputs) if row.group == "output" else row for row in judged]
+
+    def _alone(self, mode: DataMode, row: Row) -> Row:
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            return _with(row, "warn" if mode == "md5" else "skip", "the other side has no such value")
+        row = _structure(row, target, golden, strict=True)
+        if target.is_tensor and not _finite(target) and _finite(golden):
+            row = _with(row, "fail", "the target's max or min is NaN or inf, the golden one's is not")
+        if not target.is_tensor and row.metrics.get(SCALED_ERROR):
+            row = _with(row, "fail", f"{target.text} in place of {golden.text}")
+        if mode == "md5" and target.is_tensor and row.metrics.get(SCALED_ERROR):
+            row = _with(row, "fail", "the checksums differ")
+        return row
+
+    def _by_tensor(self, row: Row, inputs: list[Row]) -> Row:
+        ratio, cosine = row.metrics.get("one_thousandth"), row.metrics.get("cosine")
+        ratios, cosines = _measured(inputs, "one_thousandth"), _measured(inputs, "cosine")
+        if ratio is not None and ratios and min(ratios) > self._ratio_in and ratio < self._ratio_out:
+            row = _with(row, "fail", f"{ratio:.3g} of the elements are within 0.001, of the inputs {min(ratios):.3g}")
+        if cosine is not None and cosines and min(cosines) > self._cosine_in:
+            drop = min(cosines) - cosine
+            if drop > self._cosine_drop:
+                row = _with(row, "warn", f"the cosine falls from {min(cosines):.6g} to {cosine:.6g}")
+        return row
+
+    def _by_statistics(self, row: Row, inputs: list[Row]) -> Row:
+        norm, norms = row.metrics.get("norm_rel"), _measured(inputs, "norm_rel")
+        if norm is None or not norms:
+            return row
+        before = max(norms)
+        if before < self._norm_in and norm > self._norm_out:
+            return _with(row, "fail", f"the norm's relative error grows from {before:.3g} to {norm:.3g}")
+        if norm > (self._growth * before if before else self._norm_in):
+            return _with(row, "warn", f"the norm's relative error grows from {before:.3g} to {norm:.3g}")
+        return row
+
+
+def _is_same(row: Row) -> bool:
+    """Tell whether both sides are equal in all that was recorded; most rows are."""
+    target, golden = row.target, row.golden
+    return (
+        target is not None
+        and golden is not None
+        and not row.unmeasured
+        and row.metrics.get(SCALED_ERROR) == 0
+        and target.dtype == golden.dtype
+        and target.requires_grad == golden.requires_grad
+    )
+
+
+def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> Row:
+    """Judge shape, dtype, kind and requires_grad. The floats of 16 and 32 bits stand for each other, unless strict."""
+    if row.unmeasured == "kind":
+        return _with(row, "fail", f"{_kind(target)} in place of {_kind(golden)}")
+    if row.unmeasured == "shape":
+        return _with(row, "fail", f"shape {list(target.shape)} in place of {list(golden.shape)}")
+    if target.dtype != golden.dtype and _plain_dtype(target) != _plain_dtype(golden):
+        tolerated = not strict and float_dtype(target.dtype) and float_dtype(golden.dtype)
+        row = _with(row, "pass" if tolerated else "fail", f"{_kind(target)} in place of {_kind(golden)}")
+    if target.requires_grad != golden.requires_grad and None not in (target.requires_grad, golden.requires_grad):
+        row = _with(row, "fail" if strict else "warn", f"requires_grad is {target.requires_grad}")
+    if row.unmeasured in ("no file", "unreadable"):
+        # The message is there already: it names the file.
+        row = replace(row, outcome="fail")
+    return row
+
+
+def _plain_dtype(value: Value) -> str:
+    return value.dtype.rpartition(".")[2].lower()
+
+
+def _kind(value: Value) -> str:
+    return (value.dtype or value.type or "None").removeprefix("torch.")
+
+
+def _precision(value: Value) -> str | None:
+    if value.is_tensor:
+        return float_dtype(value.dtype)
+    # A Python float is rounded to float32 by most of what it takes part in.
+    return "float32" if value.type == "float" else None
+
+
+def _difference(row: Row, error: float) -> str:
+    target, golden = row.target, row.golden
+    if target is not None and golden is not None and not target.is_tensor:
+        return f"{target.text} in place of {golden.text}"
+    if error == math.inf:
+        return (
+            "NaN, inf or something in place of zero"
+            if not row.metrics.get("nonfinite_mismatch")
+            else (f"{row.metrics['nonfinite_mismatch']:.0f} elements are NaN or inf on one side only")
+        )
+    where = f" (worst at {list(row.worst)})" if row.worst else ""
+    return f"differs by {error:.3g} of its scale{where}"
+
+
+def _finite(value: Value) -> bool:
+    return all(x is None or math.isfinite(x) for x in (value.statistics or ())[:2])
+
+
+def _measured(rows: list[Row], name: str) -> list[float]:
+    return [row.metrics[name] for row in rows if name in row.metrics]
+
+
+RULES: Mapping[str, Callable[[Mapping[str, Any]], Rule]] = {
+    "scaled": Scaled,
+    "msprobe-1.2": Msprobe12,
+    "msprobe-26": Msprobe26,
+}

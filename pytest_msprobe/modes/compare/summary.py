@@ -1,0 +1,147 @@
+"""The closing section of a comparison: where the runs part first, renamed layers, ranks and steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.modes.compare.pairs import Pair
+
+_OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
+_SHOWN = 4
+
+
+class CompareSummary:
+    """Counts outcomes as reports arrive, and names the first culprits of each pair of dumps at the end."""
+
+    def __init__(self, pairs: Sequence[Pair], calls: ComparedCalls) -> None:
+        self._pairs = pairs
+        self._calls = calls
+        self._outcomes: dict[int, Counter[str]] = defaultdict(Counter)
+        self._reasons: Counter[str] = Counter()
+        self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
+        self._inherited = 0
+        self.settled_before: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count one call."""
+        plain: dict[str, Any] | None = getattr(report, "msprobe", None)
+        place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
+        if plain is None or place is None:
+            return
+        outcome = plain["verdict"]["outcome"]
+        self._outcomes[place[0]][outcome] += 1
+        if outcome == "skip":
+            self._reasons[plain["verdict"]["reason"]] += 1
+        elif outcome != "pass":
+            if report.msprobe_cause == "culprit":
+                self._suspects[place[0]][place[1]] = outcome
+            else:
+                self._inherited += 1
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the section."""
+        if not (self._outcomes or self.settled_before):
+            return
+        terminalreporter.section("msprobe")
+        for line in self.lines():
+            terminalreporter.line(line)
+
+    def lines(self) -> list[str]:
+        """Return the section's lines: the first culprits lead."""
+        lines = [line for pair in self._pairs for line in self._culprits(pair)]
+        total = sum(self._outcomes.values(), Counter[str]())
+        if not lines and total:
+            lines = ["no compared call differs"]
+        counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
+        lines.append(f"{sum(total.values())} calls: {counts}")
+        if self.settled_before:
+            before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in self.settled_before.items())
+            lines.append(f"settled before this run, and not looked at above: {before}")
+        if self._inherited:
+            lines.append(f"{self._inherited} of them inherited their error from their inputs")
+        lines += [f"not compared {count}: {reason}" for reason, count in self._reasons.most_common()]
+        lines += self._renamed()
+        lines += self._unused()
+        return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
+
+    def _culprits(self, pair: Pair) -> Iterator[str]:
+        suspects = self._suspects[pair.index]
+        calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
+        where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
+        for direction in ("forward", "backward"):
+            own = [call for call in calls if (".forward" in call.record) is (direction == "forward")]
+            if own:
+                first = own[0]
+                yield f"{where}first {direction} culprit: {_finding(first)}"
+                yield from (f"    {line}" for line in _place(first))
+                if first.outcome == "warn":
+                    failing = next((call for call in own if call.outcome == "fail"), None)
+                    if failing is not None:
+                        yield f"  first wrong beyond a warning: {_finding(failing)}"
+                if len(own) > 1:
+                    names = ", ".join(call.record for call in own[1 : 1 + _SHOWN])
+                    more = f" and {len(own) - 1 - _SHOWN} more" if len(own) > 1 + _SHOWN else ""
+                    yield f"  {direction} calls after it that add to the error: {names}{more}"
+
+    def _renamed(self) -> Iterator[str]:
+        renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
+        for ours, theirs in renamed.items():
+            yield f"layers matched by their structure: {ours} is {theirs} in the golden run"
+
+    def _unused(self) -> Iterator[str]:
+        unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
+        yield from (f"mapping without effect: {note}" for note in unused[:_SHOWN])
+        if len(unused) > _SHOWN:
+            yield f"mapping without effect: {len(unused) - _SHOWN} more"
+
+    def _overview(self) -> Iterator[str]:
+        """Return a table of ranks by steps: the worst that came of each pair and how many calls are wrong."""
+        cells = {(pair.rank, pair.step): self._cell(pair) for pair in self._pairs}
+        ranks = sorted({rank for rank, _ in cells}, key=lambda rank: -1 if rank is None else rank)
+        steps = sorted({step for _, step in cells}, key=lambda step: -1 if step is None else step)
+        header = ["", *("-" if step is None else f"step{step}" for step in steps)]
+        rows = [
+            ["-" if rank is None else f"rank{rank}", *(cells.get((rank, step), "") for step in steps)] for rank in ranks
+        ]
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        yield "wrong calls by rank and step:"
+        for row in (header, *rows):
+            yield "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+
+    def _cell(self, pair: Pair) -> str:
+        counts = self._outcomes[pair.index]
+        if not counts:
+            return "not run"
+        return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned" if counts["warn"] else "ok"
+
+
+def place_words(pair: Pair) -> str:
+    """Return a pair's step and rank in words."""
+    words = [f"step {pair.step}"] if pair.step is not None else []
+    words += [f"rank {pair.rank}"] if pair.rank is not None else []
+    return ", ".join(words) or str(pair.target.path)
+
+
+def _finding(call: ComparedCall) -> str:
+    found = [row for row in call.rows if row.outcome == call.outcome]
+    if not found:
+        return f"{call.record} ({call.reason})"
+    worst = max(found, key=lambda row: (row.group == "output", row.metrics.get(SCALED_ERROR, 0.0)))
+    return f"{call.record} ({worst.place}: {worst.messages[-1]})"
+
+
+def _place(call: ComparedCall) -> Iterator[str]:
+    entering = [row.place for row in call.rows if row.group == "input" and row.outcome in ("warn", "fail")]
+    if entering:
+        yield f"what it was given differs too: {', '.join(entering)}"
+    if call.module:
+        yield f"in {call.module}"
+    frames = [frame for frame in call.stack if "site-packages" not in frame] or list(call.stack)
+    yield from (" ".join(frame.split()) for frame in frames[:2])

@@ -1,0 +1,145 @@
+"""The recorded values of a call, in msprobe's order and under msprobe's names."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+import msgspec
+
+from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.errors import RecordError
+from pytest_msprobe.modes.compare.rows import Group, Number, Value
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+#: A value with the group that it belongs to and its place in the call.
+Placed: TypeAlias = tuple[Group, str, Value]
+
+_FIELDS: tuple[tuple[str, Group, str], ...] = (
+    ("input_args", "input", "input"),
+    ("input_kwargs", "input", "input"),
+    ("input", "input", "input"),
+    ("parameters", "parameters", "parameters"),
+    ("output", "output", "output"),
+)
+_STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_LARGEST_INTEGER = 2**63
+_MAX_DEPTH = 400
+_SIZES = frozenset({int})
+
+
+def read_values(dump: Dump, record: str) -> list[Placed]:
+    """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
+
+    A leaf's name is that of its file where it has one, as msprobe names it. Raises RecordError, with the place in the
+    file, where the record is malformed.
+    """
+    try:
+        body = msgspec.json.decode(dump.records[record])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RecordError(record_path(record), str(error)) from None
+    if not isinstance(body, dict):
+        _refuse(record, "", "an object")
+    if "parameters_grad" in record.split("."):
+        return _gradients(record, body)
+    values: list[Placed] = []
+    for key, group, prefix in _FIELDS:
+        tree = body.get(key)
+        if tree is not None:
+            if not isinstance(tree, (list, dict)):
+                _refuse(record, f".{key}", "an array or an object")
+            _add_leaves(values, record, group, tree, prefix)
+    return values
+
+
+def _gradients(record: str, body: dict[str, Any]) -> list[Placed]:
+    values: list[Placed] = []
+    for parameter, tree in body.items():
+        # msprobe wraps each gradient in a list of one and leaves the index out of its name.
+        leaves = tree if isinstance(tree, list) else [tree]
+        for i, leaf in enumerate(leaves):
+            place = parameter if len(leaves) == 1 else f"{parameter}.{i}"
+            _add_leaves(values, record, "parameters_grad", leaf, place)
+    return values
+
+
+def _add_leaves(values: list[Placed], record: str, group: Group, tree: Any, place: str, depth: int = 0) -> None:
+    if isinstance(tree, dict):
+        kind = tree.get("type")
+        if isinstance(kind, str):
+            values.append((group, place, _leaf(record, tree, kind, place)))
+            return
+        children: Any = tree.items()
+    elif isinstance(tree, list):
+        children = enumerate(tree)
+    else:
+        fields = _plain(type(tree).__name__, tree) if tree is not None else ()
+        values.append((group, place, Value(f"{record}.{place}", *fields)))
+        return
+    if depth > _MAX_DEPTH:
+        _refuse(record, f".{place}", f"at most {_MAX_DEPTH} levels")
+    for key, child in children:
+        _add_leaves(values, record, group, child, f"{place}.{key}", depth + 1)
+
+
+def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
+    dtype = leaf.get("dtype")
+    if not isinstance(dtype, str):
+        return Value(f"{record}.{place}", *_plain(kind, leaf.get("value", leaf.get("format"))))
+    shape = leaf.get("shape")
+    if not isinstance(shape, list) or not _SIZES.issuperset(map(type, shape)) or (shape and min(shape) < 0):
+        _refuse(record, f".{place}.shape", "an array of sizes")
+    data_name = leaf.get("data_name") or leaf.get("datapath")
+    checksum, requires_grad = leaf.get("md5"), leaf.get("requires_grad")
+    greatest, least, mean, norm = leaf.get("Max"), leaf.get("Min"), leaf.get("Mean"), leaf.get("Norm")
+    if type(greatest) is type(least) is type(mean) is type(norm) is float:
+        numbers: tuple[Number | None, ...] = (greatest, least, mean, norm)
+    else:
+        numbers = tuple(_statistic(record, place, leaf, key) for key in _STATISTICS)
+    if not isinstance(data_name, str) or data_name == "-1":
+        data_name = None
+    return Value(
+        data_name.rpartition(".")[0] if data_name else f"{record}.{place}",
+        kind,
+        dtype,
+        tuple(shape),
+        requires_grad if isinstance(requires_grad, bool) else None,
+        numbers if numbers != (None, None, None, None) else None,  # type: ignore[arg-type]
+        checksum if isinstance(checksum, str) else None,
+        data_name,
+    )
+
+
+def _plain(kind: str, value: Any) -> tuple[Any, ...]:
+    """Return the fields of a plain value from ``type`` on; its checksum is msprobe's, of its text."""
+    if kind == "float" and isinstance(value, str):
+        value = _NON_FINITE.get(value, value)
+    text = value if isinstance(value, str) else json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+    statistics = (value,) * 4 if _is_number(value) else None
+    return kind, "", (), None, statistics, f"{zlib.crc32(text.encode()):08x}", None, text
+
+
+def _is_number(value: object) -> bool:
+    # Larger integers do not travel as numbers; their text is compared.
+    return isinstance(value, (int, float)) and (isinstance(value, float) or abs(value) < _LARGEST_INTEGER)
+
+
+def _statistic(record: str, place: str, leaf: dict[str, Any], key: str) -> Number | None:
+    value = leaf.get(key)
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _LARGEST_INTEGER else float(value)
+    if isinstance(value, str):
+        # Statistics of meta tensors and the like are words.
+        return _NON_FINITE.get(value)
+    return _refuse(record, f".{place}.{key}", "a number")
+
+
+def _refuse(record: str, place: str, wanted: str) -> NoReturn:
+    raise RecordError(f"{record_path(record)}{place}", f"expected {wanted}")

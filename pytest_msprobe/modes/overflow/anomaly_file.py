@@ -1,0 +1,49 @@
+"""msprobe's ``anomaly_analyze_<time>.json``: the first culprits of a step, with values, modules and stack."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
+from pytest_msprobe.modes.overflow.findings import Findings
+from pytest_msprobe.modes.overflow.ranks import Step
+
+_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")
+
+
+def write_anomalies(folder: Path, step: Step, analysis: Analysis, findings: Findings) -> Path:
+    """Write the culprits of one step by rank to a folder and return the file."""
+    ranks: dict[str, list[dict[str, Any]]] = {}
+    for culprit in analysis.culprits:
+        ranks.setdefault(f"rank_{culprit.rank}", []).append(_entry(step, culprit, findings))
+    path = folder / f"anomaly_analyze_{time.time_ns()}.json"
+    # Python's own JSON, because msprobe's readers expect bare NaN and Infinity.
+    path.write_text(json.dumps(ranks, indent=2), encoding="utf-8")
+    return path
+
+
+def _entry(step: Step, culprit: Culprit, findings: Findings) -> dict[str, Any]:
+    dump = step.ranks[culprit.rank]
+    body = msgspec.json.decode(dump.records[culprit.name])
+    origin = findings.origin(dump, culprit.name)
+    return {
+        "op_name": culprit.name,
+        "data_info": {key: _as_numbers(body[key]) for key in _INPUTS_AND_OUTPUTS if key in body},
+        "construct_info": [*origin.modules, culprit.name],
+        "stack_info": list(origin.frames) or {},
+    }
+
+
+def _as_numbers(tree: Any) -> Any:
+    """Put back the numbers that the reader turned into the strings that JSON allows."""
+    if isinstance(tree, dict):
+        return {key: _as_numbers(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_as_numbers(value) for value in tree]
+    return _NUMBERS.get(tree, tree) if isinstance(tree, str) else tree

@@ -1,0 +1,99 @@
+"""Rules that say where inf and nan mean nothing, in the form of msprobe's ``ignore_nan_inf``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_msprobe.modes.overflow.scenes import Finding, Place, api_of
+
+_OWN_FILE = Path(__file__).parent / "ignore.yaml"
+_KEY = "ignore_nan_inf"
+_RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
+
+
+class RulesError(ValueError):
+    """A file of rules cannot be used; the text names the file, the rule and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The places of one API's inputs and outputs to look away from: indices, as text, and names."""
+
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+
+    def covers(self, place: Place) -> bool:
+        """Tell whether a value is at one of the places."""
+        return place.position in (self.outputs if place.side == "output" else self.inputs)
+
+
+Rules = Mapping[str, Rule]
+
+
+def is_ignored(finding: Finding, name: str, rules: Rules) -> bool:
+    """Tell whether all that a record shows is at ignored places."""
+    rule = rules.get(api_of(name).lower())
+    if rule is None or finding.growth is not None:
+        return False
+    return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
+
+
+def load_rules(path: Path | None = None) -> Rules:
+    """Return the built-in rules by the API's name in small letters, and those of a file beside or instead of them.
+
+    Raises RulesError.
+    """
+    return _read(_OWN_FILE) | (_read(path) if path is not None else {})
+
+
+def _read(path: Path) -> dict[str, Rule]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RulesError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RulesError(f"{path}: not UTF-8 text, so not a file of rules") from None
+    except yaml.YAMLError as error:
+        raise RulesError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    entries = content.get(_KEY) if isinstance(content, dict) else None
+    if not isinstance(entries, list) or (isinstance(content, dict) and set(content) != {_KEY}):
+        raise RulesError(f"{path}: wants one key, {_KEY}, with a list of rules")
+    return dict(_rule(entry, f"{path}: {_KEY}[{i}]") for i, entry in enumerate(entries))
+
+
+def _rule(entry: Any, where: str) -> tuple[str, Rule]:
+    if not isinstance(entry, dict):
+        raise RulesError(f"{where}: wants the keys {', '.join(_RULE_KEYS)}")
+    for key in entry:
+        if key not in _RULE_KEYS:
+            raise RulesError(f"{where}: unknown key {key!r}; known are {', '.join(_RULE_KEYS)}")
+    name = entry.get("api_name")
+    if not isinstance(name, str) or "." not in name:
+        raise RulesError(f"{where}: api_name is {name!r}; wants type and name, such as torch.empty")
+    inputs = _positions(entry, "input_ignore", where, ("index", "name"))
+    return name.lower(), Rule(inputs, _positions(entry, "output_ignore", where, ("index",)))
+
+
+def _positions(entry: Mapping[str, Any], key: str, where: str, allowed: tuple[str, ...]) -> frozenset[str]:
+    items = entry.get(key)
+    if items is None:
+        return frozenset()
+    wanted = " or ".join(f"{{{name}: ...}}" for name in allowed)
+    if not isinstance(items, list):
+        raise RulesError(f"{where}: {key} is {items!r}; wants a list of {wanted}")
+    return frozenset(_position(item, f"{where}: {key}", wanted, allowed) for item in items)
+
+
+def _position(item: Any, where: str, wanted: str, allowed: tuple[str, ...]) -> str:
+    if isinstance(item, dict) and len(item) == 1:
+        ((kind, value),) = item.items()
+        if kind == "index" and type(value) is int and value >= 0:
+            return str(value)
+        if kind == "name" and kind in allowed and isinstance(value, str):
+            return value
+    raise RulesError(f"{where}: {item!r}; wants {wanted}, an index counting from 0")

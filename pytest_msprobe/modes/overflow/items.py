@@ -1,0 +1,120 @@
+"""Records as items that fail where inf or nan arises."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.names import is_module_name
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.modes.overflow.communication import is_communication
+from pytest_msprobe.modes.overflow.findings import findings_key
+from pytest_msprobe.modes.overflow.ignore import is_ignored
+from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.modes.overflow.scenes import (
+    Finding,
+    Level,
+    Place,
+    Scene,
+    Traffic,
+    find_scene,
+    is_judgeable,
+    read_traffic,
+)
+from pytest_msprobe.modes.overflow.words import describe_values, growth_words, origin_lines, place_lines
+from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.options import options_key, record_argument
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.run.collection import DumpFile
+
+STANDARD = "overflow"
+
+#: The property of an item that tells its level, or ``ignored``, ``clean`` or ``unknown``.
+LEVEL_PROPERTY = "msprobe.overflow"
+
+
+def overflow_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
+    """Yield an item for each record that has inputs and outputs, in recorded order, or for each one to replay."""
+    if file.config.stash[overflow_key].replay:
+        from pytest_msprobe.modes.overflow.replay_items import replayed_items
+
+        yield from replayed_items(file, dump)
+        return
+    for name in dump.records:
+        if is_judgeable(name):
+            yield OverflowItem.from_parent(file, name=name, dump=dump)
+
+
+class OverflowItem(DumpItem):
+    """One record, of an API or of a module, judged by its statistics alone."""
+
+    _level = "clean"
+    _warning = ""
+
+    def judge(self) -> DirectionResult:
+        """Find the record's scene."""
+        traffic = read_traffic(self.dump, self.name)
+        finding = find_scene(traffic)
+        if finding is None:
+            return self._clean(traffic)
+        if is_ignored(finding, self.name, self.config.stash[overflow_key].rules):
+            self._level = "ignored"
+            return DirectionResult(self.name, Verdict("pass", STANDARD, f"{finding.scene.words}; a rule ignores it"))
+        return self._anomalous(traffic, finding)
+
+    def _clean(self, traffic: Traffic) -> DirectionResult:
+        if traffic.has_statistics:
+            return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan"))
+        self._level = "unknown"
+        reason = SkipReason.NO_STATISTICS
+        return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
+
+    def _anomalous(self, traffic: Traffic, finding: Finding) -> DirectionResult:
+        kind, elsewhere = self._elsewhere(finding)
+        level: Level = "high" if elsewhere else finding.scene.level
+        self._level = level
+        self._warning = f"overflow, {level}: {kind}"
+        headline = f"{level}: {kind}{elsewhere}{growth_words(finding)}"
+        if not self.config.stash[overflow_key].fails(level):
+            return DirectionResult(self.name, Verdict("warn", STANDARD, headline))
+        origin = self.config.stash[findings_key].origin(self.dump, self.name)
+        story = [headline, *place_lines(finding.inputs or traffic.inputs), *origin_lines(origin)]
+        verdict = Verdict("fail", STANDARD, "\n".join(story))
+        return DirectionResult(self.name, verdict, tuple(_output(place, verdict) for place in finding.outputs))
+
+    def _elsewhere(self, finding: Finding) -> tuple[str, str]:
+        """Return what happens, in words, and where inf or nan arise if that is another record."""
+        findings = self.config.stash[findings_key]
+        if finding.scene is Scene.ARISES and is_communication(self.name):
+            source = findings.source(self.dump, self.name)
+            if source is not None:
+                return "inf or nan received from another rank", f": rank {source.rank}, {source.name}"
+        if finding.scene is Scene.ARISES and is_module_name(self.name):
+            inner = findings.inside(self.dump, self.name)
+            if inner is not None:
+                return "inf or nan arises within the module", f": {inner}"
+        return finding.scene.words, ""
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the level."""
+        return [(LEVEL_PROPERTY, self._level)]
+
+    def warning(self, verdict: Verdict) -> str:
+        """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
+        return self._warning
+
+    def _rerun(self) -> str:
+        options = self.config.stash[options_key]
+        words = ["pytest", record_argument(options, self.path, self.name), *self.config.stash[overflow_key].flags()]
+        return shlex.join(words)
+
+
+def _output(place: Place, verdict: Verdict) -> OutputResult:
+    leaf = place.leaf
+    dtype, shape = getattr(leaf, "dtype", ""), getattr(leaf, "shape", ())
+    return OutputResult(place.path, verdict, target_dtype=dtype, shape=shape, difference=describe_values(place))

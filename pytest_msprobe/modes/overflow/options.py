@@ -1,0 +1,112 @@
+"""Options of ``--msprobe-overflow``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_msprobe.modes.overflow.ignore import Rules, RulesError, load_rules
+from pytest_msprobe.modes.overflow.scenes import LEVELS, Level
+
+_DEFAULT_LEVEL: Level = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class OverflowOptions:
+    """How overflow is looked for. ``level`` and what is graver fails; ``ignore`` is the user's own file of rules."""
+
+    level: Level
+    ignore: Path | None
+    rules: Rules
+    replay: bool
+    json: Path | None
+
+    def fails(self, level: Level) -> bool:
+        """Tell whether a level makes a record fail."""
+        return LEVELS.index(level) <= LEVELS.index(self.level)
+
+    def flags(self) -> list[str]:
+        """Return the words that ask for the same again."""
+        words = ["--msprobe-overflow-level", self.level] if self.level != _DEFAULT_LEVEL else []
+        words += ["--msprobe-overflow-ignore", str(self.ignore)] if self.ignore is not None else []
+        return words + (["--msprobe-overflow-replay"] if self.replay else [])
+
+    def settings(self) -> dict[str, str]:
+        """Return what a journal must agree with."""
+        ignored = "built in" if self.ignore is None else self.ignore.read_text(encoding="utf-8")
+        return {"overflow_level": self.level, "overflow_ignore": ignored, "overflow_replay": str(self.replay)}
+
+
+overflow_key = pytest.StashKey[OverflowOptions]()
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the plugin's group."""
+    add = group.addoption
+    add(
+        "--msprobe-overflow",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="dump.json in which to look for the origin of inf and nan, or a folder of them: one step or all its ranks",
+    )
+    add(
+        "--msprobe-overflow-level",
+        metavar="LEVEL",
+        help=f"the least grave level that fails: {', '.join(LEVELS)} (default: {_DEFAULT_LEVEL}); others warn",
+    )
+    add(
+        "--msprobe-overflow-ignore",
+        metavar="FILE",
+        help="YAML rules that say where inf and nan mean nothing, beside the built-in ones",
+    )
+    add(
+        "--msprobe-overflow-replay",
+        action="store_true",
+        help="replay the overflowing forward calls on CPU and device, and fail where they differ",
+    )
+    add(
+        "--msprobe-overflow-json", metavar="DIR", help="write the first culprits to msprobe's anomaly_analyze file here"
+    )
+
+
+def overflow_options(config: pytest.Config) -> OverflowOptions:
+    """Read and check the options, once. Raises pytest.UsageError that says what is allowed."""
+    if overflow_key not in config.stash:
+        config.stash[overflow_key] = _read(config)
+    return config.stash[overflow_key]
+
+
+def refuse_stray_options(config: pytest.Config) -> None:
+    """Raise pytest.UsageError where an option of ``--msprobe-overflow`` is given without it."""
+    for name in ("level", "ignore", "replay", "json"):
+        if config.getoption(f"msprobe_overflow_{name}"):
+            raise pytest.UsageError(
+                f"--msprobe-overflow-{name} is about overflow: give --msprobe-overflow PATH as well"
+            )
+
+
+def _read(config: pytest.Config) -> OverflowOptions:
+    level = config.getoption("msprobe_overflow_level") or _DEFAULT_LEVEL
+    if level not in LEVELS:
+        raise pytest.UsageError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
+    ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
+    json = _path(config, config.getoption("msprobe_overflow_json"))
+    try:
+        rules = load_rules(ignore)
+    except RulesError as error:
+        raise pytest.UsageError(f"--msprobe-overflow-ignore: {error}") from None
+    return OverflowOptions(
+        level=cast("Level", level),
+        ignore=ignore,
+        rules=rules,
+        replay=bool(config.getoption("msprobe_overflow_replay")),
+        json=json,
+    )
+
+
+def _path(config: pytest.Config, text: Any) -> Path | None:
+    return Path(config.invocation_params.dir / text) if text else None

@@ -1,0 +1,77 @@
+"""Overflowing forward records as items that are replayed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.overflow.ignore import Rules, is_ignored
+from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
+from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.modes.overflow.scenes import find_scene, may_hold_non_finite, read_traffic
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.run.item import DumpItem, RecordItem
+from pytest_msprobe.run.options import options_key, record_argument, rerun_command
+from pytest_msprobe.run.setups import worker_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.run.collection import DumpFile
+
+_LEVELS = {"pass": "normal", "fail": "abnormal", "warn": "not reproduced", "skip": "not replayed"}
+
+
+def replayed_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
+    """Yield an item for each forward call whose recorded output holds inf or nan, in recorded order."""
+    rules = file.config.stash[overflow_key].rules
+    for name in dump.api_names:
+        if (
+            name.endswith(".forward")
+            and may_hold_non_finite(bytes(dump.records[name]))
+            and _overflows(dump, name, rules)
+        ):
+            yield OverflowReplayItem.from_parent(file, name=name, dump=dump)
+
+
+def _overflows(dump: Dump, name: str, rules: Rules) -> bool:
+    try:
+        finding = find_scene(read_traffic(dump, name))
+    except DumpError:
+        return True  # It fails as an item, with what is wrong.
+    return (
+        finding is not None
+        and bool(finding.outputs)
+        and finding.growth is None
+        and not is_ignored(finding, name, rules)
+    )
+
+
+class OverflowReplayItem(RecordItem):
+    """An overflowing forward call, replayed on the device and on the CPU."""
+
+    def replay(self) -> DirectionResult:
+        """Replay the call on both and compare."""
+        from pytest_msprobe.modes.overflow.replay import overflow_judge
+
+        judge = overflow_judge(recorded_tensors=self._has_recorded_tensors())
+        return self.config.stash[worker_key].check(self.dump, self.name, judge)
+
+    def _has_recorded_tensors(self) -> bool:
+        tensors = [
+            place.leaf for place in read_traffic(self.dump, self.name).inputs if isinstance(place.leaf, TensorElement)
+        ]
+        wanted = self.config.stash[options_key].real_data == "auto"
+        return wanted and all(tensor.data_name is not None for tensor in tensors)
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the device, the seed and whether the overflow is normal."""
+        level = _LEVELS[self.result.verdict.outcome] if self.result else "not replayed"
+        return [*super().properties(), (LEVEL_PROPERTY, level)]
+
+    def _rerun(self) -> str:
+        options = self.config.stash[options_key]
+        command = rerun_command(options, record_argument(options, self.path, self.name))
+        return f"{command} {shlex.join(self.config.stash[overflow_key].flags())}"

@@ -1,0 +1,158 @@
+"""What a search for overflow tells: its header, the first culprits, the levels met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
+from pytest_msprobe.modes.overflow.findings import Findings, findings_key
+from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
+from pytest_msprobe.modes.overflow.options import OverflowOptions, overflow_options, refuse_stray_options
+from pytest_msprobe.modes.overflow.ranks import Step
+from pytest_msprobe.modes.overflow.scenes import LEVELS, is_judgeable, read_traffic
+from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
+from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.options import options_key
+
+_MALFORMED_SHOWN = 5
+_OTHERS_SHOWN = 7
+
+
+def start(config: pytest.Config) -> None:
+    """Prepare a search for overflow, if that is what the run does. Raises pytest.UsageError for a wrong option."""
+    if config.stash[options_key].mode != "overflow":
+        refuse_stray_options(config)
+        return
+    options = overflow_options(config)
+    _require_pytorch(config, options)
+    findings = Findings(config.stash[dumps_key].values(), options.rules)
+    config.stash[findings_key] = findings
+    if not hasattr(config, "workerinput"):
+        _make_folder(options)
+        config.pluginmanager.register(OverflowReport(findings, options), "msprobe-overflow")
+
+
+def _require_pytorch(config: pytest.Config, options: OverflowOptions) -> None:
+    for path, dump in config.stash[dumps_key].items():
+        if options.replay and dump.framework != "pytorch":
+            raise pytest.UsageError(
+                f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
+                " without it the statistics are judged"
+            )
+
+
+def _make_folder(options: OverflowOptions) -> None:
+    """Make the folder of msprobe's file now, so that a wrong one costs no run."""
+    if options.json is not None:
+        try:
+            options.json.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise pytest.UsageError(f"--msprobe-overflow-json {str(options.json)!r}: {error.strerror}") from None
+
+
+class OverflowReport:
+    """Counts levels as reports arrive, and in the end names the first culprits."""
+
+    def __init__(self, findings: Findings, options: OverflowOptions) -> None:
+        self._findings = findings
+        self._options = options
+        self._levels: Counter[str] = Counter()
+        self._written: list[Path] = []
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what fails."""
+        options = self._options
+        lines = [f"msprobe: overflow, failing from level {options.level}"]
+        if options.replay:
+            lines = ["msprobe: overflow, replaying what overflowed"]
+        if options.ignore is not None:
+            lines.append(f"msprobe: ignoring what {options.ignore} says, beside the built-in rules")
+        for step in self._findings.steps:
+            for rank, dump in step.ranks.items():
+                about = f"{dump.framework}, {dump.level}, {dump.task}"
+                lines.append(f"msprobe: rank {rank}: {dump.path}: {len(dump.records)} records ({about})")
+        return lines
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count one record."""
+        if report.when == "call":
+            self._levels.update(str(value) for name, value in report.user_properties if name == LEVEL_PROPERTY)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write msprobe's file, if it is wanted."""
+        folder = self._options.json
+        if folder is not None and not session.config.option.collectonly:
+            from pytest_msprobe.modes.overflow.anomaly_file import write_anomalies
+
+            self._written = [
+                write_anomalies(folder, step, analysis, self._findings)
+                for step, analysis in self._findings.by_step
+                if analysis.culprits
+            ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the section, first culprits first."""
+        if terminalreporter.config.option.collectonly:
+            return
+        terminalreporter.section("msprobe overflow")
+        for line in self.lines():
+            terminalreporter.line(line)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the section's lines."""
+        found = [(step, analysis) for step, analysis in self._findings.by_step if analysis.culprits]
+        for step, analysis in found[:1]:
+            yield from self._culprit_lines(step, analysis)
+        for step, analysis in found[1:]:
+            first = analysis.culprits[0]
+            yield f"also in {step.folder}: rank {first.rank}, {first.name}"
+        if not found:
+            yield "no record in which inf or nan arises"
+        if self._levels:
+            order = dict.fromkeys((*LEVELS, "ignored", "clean", *self._levels))
+            counts = [f"{self._levels[level]} {level}" for level in order if self._levels[level]]
+            yield f"{'replayed' if self._options.replay else 'levels'}: {', '.join(counts)}"
+        yield from self._left_out_lines()
+        for path in self._written:
+            yield f"first culprits are also in {path}"
+
+    def _culprit_lines(self, step: Step, analysis: Analysis) -> Iterator[str]:
+        first, *others = analysis.culprits
+        yield f"first culprit: rank {first.rank}, {first.name}, {first.phase.value}"
+        for line in self._details(step, first):
+            yield f"  {line}"
+        for other in others[:_OTHERS_SHOWN]:
+            yield f"at the same time: rank {other.rank}, {other.name}"
+        if len(others) > _OTHERS_SHOWN:
+            yield f"... and on {len(others) - _OTHERS_SHOWN} more ranks"
+
+    def _details(self, step: Step, culprit: Culprit) -> Iterator[str]:
+        dump = step.ranks[culprit.rank]
+        finding = culprit.finding
+        yield f"{dump.path}"
+        yield describe_finding(finding)
+        yield from place_lines(finding.outputs)
+        yield from place_lines(read_traffic(dump, culprit.name).inputs)
+        if culprit.missing:
+            ranks = ", ".join(map(str, culprit.missing))
+            yield f"it may have received them: rank {ranks} took part and has no matching record among these dumps"
+        yield from origin_lines(self._findings.origin(dump, culprit.name))
+
+    def _left_out_lines(self) -> Iterator[str]:
+        malformed = [
+            f"{step.ranks[rank].path}::{name}"
+            for step, analysis in self._findings.by_step
+            for rank, name in analysis.malformed
+        ]
+        yield from (f"left out of the search, for it is malformed: {place}" for place in malformed[:_MALFORMED_SHOWN])
+        if len(malformed) > _MALFORMED_SHOWN:
+            yield f"... and {len(malformed) - _MALFORMED_SHOWN} more"
+        dumps = (dump for step in self._findings.steps for dump in step.ranks.values())
+        gradients = sum(not is_judgeable(name) for dump in dumps for name in dump.records)
+        if gradients:
+            yield f"{gradients} records of parameters' gradients have no inputs to compare with and were not judged"

@@ -1,0 +1,196 @@
+"""What one record shows: inf or nan that came in, went out, or both, and values that grew beyond measure.
+
+Scenes and levels are those of msprobe's rule engine, the first that fits wins. Two things differ, because they are
+facts about the values: a mean that overflowed over finite extrema is no anomaly of the tensor, and an infinite number
+given as an argument (``masked_fill(mask, -inf)``) is an input like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, TypeAlias
+
+from msprobe_hooks.dump.names import is_module_name, parse_api_name
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, record_path
+from msprobe_hooks.errors import RecordError
+
+Level = Literal["critical", "high", "medium"]
+
+#: From the gravest down.
+LEVELS: tuple[Level, ...] = ("critical", "high", "medium")
+
+#: How many times larger than the largest input norm an output norm may be.
+JUMP = 100.0
+
+Leaf: TypeAlias = TensorElement | ValueElement
+
+
+class Scene(Enum):
+    """What may be wrong with a record; the value is the level and what the user reads."""
+
+    ARISES = ("critical", "inf or nan in the output and none in the input")
+    PASSES_ON = ("high", "inf or nan in the input and in the output")
+    VANISHES = ("medium", "inf or nan in the input and none in the output")
+    JUMPS = ("high", f"an output's norm is more than {JUMP:.0f} times the largest input's")
+
+    @property
+    def level(self) -> Level:
+        """How grave it is."""
+        level: Level = self.value[0]
+        return level
+
+    @property
+    def words(self) -> str:
+        """What it is, in words."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A recorded value and where it is: ``input.0``, ``kwargs.mask``, ``parameters.weight``, ``output.1.0``."""
+
+    path: str
+    leaf: Leaf
+
+    @property
+    def side(self) -> str:
+        """``input``, ``kwargs``, ``parameters`` or ``output``."""
+        return self.path.partition(".")[0]
+
+    @property
+    def position(self) -> str:
+        """The index or name among the values of its side."""
+        return self.path.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All tensors and numbers that a record shows: what came in and what went out."""
+
+    name: str
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether any tensor's extrema were recorded, or there is no tensor."""
+        tensors = [place.leaf for place in (*self.inputs, *self.outputs) if isinstance(place.leaf, TensorElement)]
+        return not tensors or any(tensor.max is not None or tensor.min is not None for tensor in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A scene, with the values that show it. ``growth`` is the ratio of norms where that is the scene."""
+
+    scene: Scene
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    growth: float | None = None
+
+
+def is_judgeable(name: str) -> bool:
+    """Tell whether a record has inputs and outputs: gradients of a module's parameters have no direction."""
+    return not (is_module_name(name) and name.endswith(".parameters_grad"))
+
+
+def api_of(name: str) -> str:
+    """Return ``Type.api`` of an API record, or the whole name where it follows no grammar."""
+    try:
+        return parse_api_name(name).qualified_api
+    except ValueError:
+        return name
+
+
+_NON_FINITE_SPELLINGS = (b"NaN", b"Infinity", b'"nan', b'"inf', b'"-inf')
+
+
+def may_hold_non_finite(raw: bytes) -> bool:
+    """Tell whether an undecoded record could show inf or nan; decoding is a hundred times slower."""
+    return any(spelling in raw for spelling in _NON_FINITE_SPELLINGS)
+
+
+def read_traffic(dump: Dump, name: str) -> Traffic:
+    """Decode what a record shows. Raises RecordError where it is malformed."""
+    if _is_backward(name):
+        backward = dump.backward(name)
+        return Traffic(
+            name, tuple(_places("input", backward.grad_outputs)), tuple(_places("output", backward.grad_inputs))
+        )
+    forward = dump.forward(name)
+    inputs = (
+        *_places("input", forward.args),
+        *_places("kwargs", forward.kwargs),
+        *_places("parameters", forward.parameters),
+    )
+    return Traffic(name, inputs, tuple(_places("output", forward.output)))
+
+
+def _is_backward(name: str) -> bool:
+    pieces = name.rsplit(".", 2)
+    if is_module_name(name):
+        return pieces[-2] == "backward" if len(pieces) == 3 else False
+    try:
+        return parse_api_name(name).direction == "backward"
+    except ValueError as error:
+        raise RecordError(record_path(name), str(error)) from None
+
+
+def find_scene(traffic: Traffic) -> Finding | None:
+    """Return what a record shows, before any rule that ignores it; None where nothing is wrong."""
+    inputs = tuple(place for place in traffic.inputs if is_anomalous(place.leaf))
+    outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
+    if outputs:
+        return Finding(Scene.PASSES_ON if inputs else Scene.ARISES, inputs, outputs)
+    if inputs:
+        return Finding(Scene.VANISHES, inputs, ())
+    return _jump(traffic)
+
+
+def is_anomalous(leaf: Leaf) -> bool:
+    """Tell whether a value is or holds inf or nan."""
+    if isinstance(leaf, ValueElement):
+        return isinstance(leaf.value, float) and not math.isfinite(leaf.value)
+    extrema = [number for number in (leaf.max, leaf.min) if number is not None]
+    if not extrema and leaf.mean is not None:
+        extrema = [leaf.mean]
+    return not all(math.isfinite(number) for number in extrema)
+
+
+def is_numeric(leaf: Leaf) -> bool:
+    """Tell whether a value is a tensor or a number."""
+    return isinstance(leaf, TensorElement) or (
+        isinstance(leaf.value, (int, float)) and not isinstance(leaf.value, bool)
+    )
+
+
+def _jump(traffic: Traffic) -> Finding | None:
+    before, after = _largest_norm(traffic.inputs), _largest_norm(traffic.outputs)
+    if before is None or after is None:
+        return None
+    largest_in, largest_out = before[0], after[0]
+    growth = largest_out / largest_in if largest_in else largest_out
+    return Finding(Scene.JUMPS, (before[1],), (after[1],), growth) if growth > JUMP else None
+
+
+def _largest_norm(places: Iterable[Place]) -> tuple[float, Place] | None:
+    norms = [
+        (float(place.leaf.norm), place)
+        for place in places
+        if isinstance(place.leaf, TensorElement) and place.leaf.norm is not None and not math.isnan(place.leaf.norm)
+    ]
+    return max(norms, key=lambda norm: norm[0], default=None)
+
+
+def _places(path: str, element: Element | Mapping[str, Element]) -> Iterator[Place]:
+    if isinstance(element, (TensorElement, ValueElement)):
+        yield Place(path, element)
+    elif isinstance(element, list):
+        for index, item in enumerate(element):
+            yield from _places(f"{path}.{index}", item)
+    elif isinstance(element, (dict, MappingElement)):
+        for key, item in (element.items if isinstance(element, MappingElement) else element).items():
+            yield from _places(f"{path}.{key}", item)

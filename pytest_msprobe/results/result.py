@@ -1,0 +1,157 @@
+"""What came of a check, as data that crosses processes and is read without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from msprobe_standards.verdict import Verdict, worst
+from pytest_msprobe.results.skips import SkipReason
+
+
+@dataclass(frozen=True, slots=True)
+class OutputResult:
+    """The verdict on one output or gradient; dtypes and shape are empty for values that are no tensors.
+
+    ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
+    counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
+    ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have.
+    """
+
+    path: str
+    verdict: Verdict
+    target_dtype: str = ""
+    golden_dtype: str = ""
+    shape: tuple[int, ...] = ()
+    measured: Mapping[str, float] = field(default_factory=dict)
+    difference: str = ""
+    own_bounds: Mapping[str, float] = field(default_factory=dict)
+    own_measured: Mapping[str, float] = field(default_factory=dict)
+    lacks_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCase:
+    """What became of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
+
+    folder: str = ""
+    size: int = 0
+    left_out: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensors:
+    """What became of a record's tensors for a baseline: their file's digest and size in bytes, or why there is none."""
+
+    digest: str = ""
+    size: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionResult:
+    """What came of one record: the deciding verdict, that of each output, and why if there is none.
+
+    ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
+    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be. ``input_dtypes``
+    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric. ``kept`` is about
+    tensors that were to be written for a baseline; ``tensors_unused`` says why those of a recorded one did not judge.
+    """
+
+    record: str
+    verdict: Verdict
+    outputs: tuple[OutputResult, ...] = ()
+    skip: SkipReason | None = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    saved: tuple[SavedCase, ...] = ()
+    explored: int = -1
+    input_dtypes: tuple[str, ...] = ()
+    scalars: bool = False
+    kept: KeptTensors | None = None
+    tensors_unused: str = ""
+
+
+class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
+    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name."""
+
+    device: str
+    description: str
+    math_modes: dict[str, str]
+
+    @property
+    def modes_in_words(self) -> str:
+        """The math modes as one line."""
+        return ", ".join(f"{name} {state}" for name, state in self.math_modes.items())
+
+    def __str__(self) -> str:
+        return f"{self.description}, {self.modes_in_words}"
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What came of one call; ``backward`` is None where none was recorded."""
+
+    forward: DirectionResult
+    backward: DirectionResult | None
+
+
+def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) -> DirectionResult:
+    """Return what came of a record: its worst output decides; where none could be judged, it is a skip.
+
+    One output that lacks its baseline must not hide behind others that pass.
+    """
+    verdict = worst(output.verdict for output in outputs)
+    lacking = [output.path for output in outputs if output.lacks_baseline]
+    if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
+        why = SkipReason.NO_BASELINE
+        verdict = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
+        return DirectionResult(record, verdict, tuple(outputs), why, seconds)
+    if verdict is None or verdict.outcome == "skip":
+        reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
+        return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
+    return DirectionResult(record, verdict, tuple(outputs), None, seconds)
+
+
+def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
+    """Return a result that was reached without the row of the recorded baseline that it depends on.
+
+    A failure stays one: no row could hide it. Anything else is no verdict.
+    """
+    verdict = result.verdict
+    if verdict.outcome == "fail":
+        return replace(result, verdict=replace(verdict, reason=f"{verdict.reason}; {why}"))
+    skip = Verdict("skip", verdict.standard, f"{SkipReason.NO_BASELINE.value}: {why}")
+    return replace(result, verdict=skip, lacks_baseline=True)
+
+
+def broken(record: str, standard: str, reason: str) -> DirectionResult:
+    """Return the failure of a record that gave no result to measure."""
+    return DirectionResult(record, Verdict("fail", standard, reason, margin=math.inf))
+
+
+def to_plain(result: DirectionResult) -> dict[str, Any]:
+    """Return a result as dicts, lists, strings and numbers."""
+    plain: dict[str, Any] = msgspec.to_builtins(result)
+    return plain
+
+
+def from_plain(plain: dict[str, Any]) -> DirectionResult:
+    """Return the result that ``to_plain`` took apart."""
+    return msgspec.convert(plain, DirectionResult)
+
+
+def as_json(tree: Any) -> Any:
+    """Return data with words for the numbers that JSON lacks, and as text what of a file's name is no UTF-8."""
+    if isinstance(tree, dict):
+        return {as_json(key): as_json(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [as_json(value) for value in tree]
+    if isinstance(tree, str):
+        return tree.encode("utf-8", "backslashreplace").decode()
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree

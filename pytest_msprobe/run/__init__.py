@@ -1,0 +1,1 @@
+"""What every run has, whatever is made of its dumps."""

@@ -1,0 +1,165 @@
+"""Spreading a run: which worker has which card, how many workers there are, and what they send back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.containment import run_folder
+from pytest_msprobe.containment.process import die_with
+from pytest_msprobe.containment.run_folder import run_folder_key
+from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.devices.registry import AUTO
+from pytest_msprobe.devices.slots import Slots
+from pytest_msprobe.run.collection import dumps_key, first_framework
+from pytest_msprobe.run.header import StartLine
+from pytest_msprobe.run.item import DumpItem, RecordItem
+from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
+from pytest_msprobe.run.setups import worker_key
+
+# What the controller tells workers: that one which ends between two items costs neither of them.
+_BLAMES_RIGHTLY = "msprobe_blames_rightly"
+
+# xdist's default, and the same by its name.
+_OUR_DISTRIBUTIONS = ("load", "worksteal")
+
+_slots_key = pytest.StashKey[Slots]()
+
+
+def start_device(session: pytest.Session) -> bool | None:
+    """Activate this process's card and load the policy, if it is going to run items.
+
+    Raises pytest.UsageError where either cannot be used. An xdist worker tells its controller instead, and returns
+    True: it runs nothing.
+    """
+    config = session.config
+    items = {item.nodeid: item for item in session.items if isinstance(item, DumpItem)}
+    frameworks = sorted({item.dump.framework for item in items.values() if isinstance(item, RecordItem)})
+    if not frameworks or config.option.collectonly:
+        return None
+    worker = config.stash[worker_key]
+    worker.frameworks = tuple(frameworks)
+    try:
+        if config.stash[options_key].isolate:
+            from pytest_msprobe.containment.isolation import isolate
+
+            isolate(config, items)
+        else:
+            worker.start  # noqa: B018 - starts the device
+    except (DeviceError, pytest.UsageError) as error:
+        if not hasattr(config, "workeroutput"):
+            raise pytest.UsageError(str(error)) from None
+        config.workeroutput["msprobe_unusable"] = str(error)
+        return True
+    line = config.pluginmanager.get_plugin("msprobe-start-line")
+    if isinstance(line, StartLine):
+        line.write(worker.start)
+    return None
+
+
+def leave_broken_device(item: pytest.Item) -> None:
+    """End this process, or the run where nobody replaces the process, once its device no longer works."""
+    worker = item.config.stash[worker_key]
+    if worker.broken_device is None:
+        return
+    if getattr(item.config, "workerinput", {}).get(_BLAMES_RIGHTLY):
+        # The item has been reported; the context that it broke can only hinder an orderly end.
+        os._exit(1)
+    item.session.shouldstop = (
+        f"{worker.broken_device}; every later item would fail for it. With --msprobe-isolate or -n such a run goes on"
+    )
+
+
+def allow_replacements(config: pytest.Config) -> None:
+    """Lift xdist's limit of replaced workers where dumps are checked and the user set none.
+
+    The limit is against workers that do nothing but die; those are counted here, see ``take_back``.
+    """
+    if getattr(config.option, "maxworkerrestart", "") is None and names_dumps(config):
+        config.option.maxworkerrestart = str(sys.maxsize)
+
+
+def make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return work stealing in place of xdist's default where dumps are checked; None leaves the user's choice."""
+    if not config.stash[dumps_key]:
+        return None
+    from pytest_msprobe.containment.scheduling import ContainedScheduling, Progress, progress_key
+
+    config.stash[progress_key] = progress = Progress(config)
+    config.pluginmanager.register(progress, "msprobe-progress")
+    return ContainedScheduling(config, log, progress) if config.getoption("dist") in _OUR_DISTRIBUTIONS else None
+
+
+def give_slot(node: Any) -> None:
+    """Tell a new worker the lowest free slot, and the run's folder."""
+    config = node.config
+    slots = config.stash.setdefault(_slots_key, Slots())
+    node.workerinput["msprobe_slot"] = slots.take(node.gateway.id)
+    if run_folder_key in config.stash:
+        node.workerinput[run_folder.INPUT] = str(config.stash[run_folder_key].path)
+        node.workerinput[_BLAMES_RIGHTLY] = config.getoption("dist") in _OUR_DISTRIBUTIONS
+
+
+def start_worker(config: pytest.Config) -> None:
+    """Prepare an xdist worker of this machine to die: it never outlives its controller, nor takes it along."""
+    if run_folder.INPUT in getattr(config, "workerinput", {}):
+        die_with(os.getppid())
+        config.stash[worker_key].prepare_to_die()
+
+
+def take_back(node: Any, error: object) -> None:
+    """Free the slot of a worker that ended, so that a replacement takes over its card.
+
+    Raises pytest.UsageError, which ends the run, where the worker could not start its device, or where workers do
+    nothing but die.
+    """
+    config = node.config
+    config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
+    workeroutput = getattr(node, "workeroutput", {})
+    if "msprobe_unusable" in workeroutput:
+        raise pytest.UsageError(workeroutput["msprobe_unusable"])
+    progress = config.pluginmanager.get_plugin("msprobe-progress")
+    if error and progress is not None:
+        progress.count_death(node.workerinput["workercount"])
+
+
+def worker_count(config: pytest.Config) -> int | None:
+    """Return the number of chosen cards for ``-n auto``; None leaves it to xdist, as on the CPU.
+
+    Real cards are counted in a process of its own: the controller never loads torch.
+    """
+    options = read_options(config)
+    choice = options.device
+    needs_no_device = options.mode == "compare" or (
+        options.mode == "overflow" and not config.getoption("msprobe_overflow_replay")
+    )
+    if not names_dumps(config) or choice.name == "cpu" or needs_no_device:
+        return None
+    if choice.indices:
+        return len(choice.indices)
+    if choice.name in (AUTO, "npu", "cuda"):
+        return _count_elsewhere(choice.name, first_framework(config, options))
+    try:
+        return config.stash[devices_key].get(choice.name).count()
+    except DeviceError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _count_elsewhere(name: str, framework: str) -> int | None:
+    code = (
+        "import json, sys; from pytest_msprobe.devices.registry import DeviceRegistry\n"
+        "from pytest_msprobe.engine.frameworks.registry import framework_named\n"
+        "device = framework_named(sys.argv[2]).device(DeviceRegistry(), sys.argv[1])\n"
+        "print(json.dumps([device.name, device.count()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, name, framework], capture_output=True, text=True, check=False)
+    if done.returncode:
+        problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise pytest.UsageError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
+    found, count = json.loads(done.stdout.splitlines()[-1])
+    return None if name == AUTO and found == "cpu" else int(count)

@@ -1,0 +1,159 @@
+"""One record as a test item."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_msprobe.containment.settling import settle
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.results.result import DirectionResult, to_plain
+from pytest_msprobe.run import marks
+from pytest_msprobe.run.options import options_key, record_argument, rerun_command
+from pytest_msprobe.run.setups import worker_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_standards.verdict import Verdict
+
+
+# Thousands of items share a path, and pytest would work it out for each.
+_relative_paths_key = pytest.StashKey[dict[Path, str]]()
+
+
+class PrecisionWarning(UserWarning):
+    """A result is worse than it should be, but within what its standard fails for."""
+
+
+class PrecisionError(AssertionError):
+    """A result is wrong; its text is the whole story, ``result`` what came of the check."""
+
+    def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0) -> None:
+        super().__init__(failure_text(result, rerun, verbosity))
+        self.result = result
+
+
+def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
+    """Return what JUnit shows of a verdict."""
+    verdict = result.verdict
+    return [
+        ("msprobe.verdict", verdict.outcome),
+        ("msprobe.standard", verdict.standard),
+        ("msprobe.margin", f"{verdict.margin:.6g}"),
+    ]
+
+
+class DumpItem(pytest.Item, ABC):
+    """A verdict on one record; its name is the record's. A subclass says how it is reached."""
+
+    #: Whether a warning is pytest's as well, beside being counted.
+    announces_warnings = True
+
+    def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dump = dump
+        self.result: DirectionResult | None = None
+
+    @abstractmethod
+    def judge(self) -> DirectionResult:
+        """Reach the verdict, within the time that the item may take. Raises DumpError where a file is unusable."""
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return what JUnit shows of this item beside its verdict."""
+        return []
+
+    def attach(self, report: Any) -> None:
+        """Put what came of this item into its report, as plain data."""
+        if self.result is not None:
+            report.msprobe = to_plain(self.result)
+
+    def settle(self) -> DirectionResult:
+        """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
+        self.result = self.contained()
+        self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        return self.result
+
+    def contained(self) -> DirectionResult:
+        """Judge where a crash, a hang or exhausted memory costs this item alone."""
+        return self.config.stash.get(settle_key, settle)(self)
+
+    def runtest(self) -> None:
+        """Judge the record. Raises PrecisionError where it is wrong."""
+        result = self.settle()
+        verdict = result.verdict
+        if verdict.outcome == "skip":
+            pytest.skip(verdict.reason)
+        if verdict.outcome == "fail":
+            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
+        if verdict.outcome == "warn" and self.announces_warnings:
+            warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
+
+    def warning(self, verdict: Verdict) -> str:
+        """Return what a warning says; pytest lists equal ones once."""
+        return f"{self.name}: {verdict.reason}"
+
+    def records(self) -> list[bytes]:
+        """Return the undecoded records of the item's call; the time that it may take grows with their elements."""
+        head = self.name.rpartition(".")[0]
+        names = dict.fromkeys([self.name, f"{head}.forward", f"{head}.backward"])
+        return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
+        # A user may turn warnings into errors; where in this file one is raised tells nothing.
+        if isinstance(excinfo.value, (PrecisionError, PrecisionWarning)):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, None, str]:
+        """Return the dump and the record's name."""
+        return self.path, None, self.name
+
+    @cached_property
+    def location(self) -> tuple[str, int | None, str]:
+        """The dump's path below pytest's root, no line, and the record's name."""
+        paths = self.config.stash.setdefault(_relative_paths_key, {})
+        if self.path not in paths:
+            paths[self.path] = super().location[0]
+        return paths[self.path], None, self.name
+
+    def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
+        """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
+        if not self.own_markers and (name is None or name in marks.known()):
+            self.own_markers = [getattr(pytest.mark, mark).mark for mark in marks.of_record(self.dump, self.name)]
+        return super().iter_markers_with_node(name)
+
+    def _rerun(self) -> str:
+        options = self.config.stash[options_key]
+        return rerun_command(options, record_argument(options, self.path, self.name))
+
+
+#: What judges an item where that does not happen in this process.
+settle_key = pytest.StashKey[Callable[[DumpItem], DirectionResult]]()
+
+
+class RecordItem(DumpItem):
+    """The check of one API record: replayed on the device and judged."""
+
+    def judge(self) -> DirectionResult:
+        """Replay the record and judge it."""
+        return self.replay()
+
+    def replay(self) -> DirectionResult:
+        """Return the policy's verdict on the record."""
+        return self.config.stash[worker_key].check(self.dump, self.name)
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the device, its math modes and the seed."""
+        start, options = self.config.stash[worker_key].start, self.config.stash[options_key]
+        return [
+            ("msprobe.device", start.device),
+            ("msprobe.math_modes", start.modes_in_words),
+            ("msprobe.seed", str(options.seed)),
+        ]

@@ -1,0 +1,223 @@
+"""Writing a run's journal, and resuming from one."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_msprobe.containment.run_folder import run_folder_key
+from pytest_msprobe.journal.file import (
+    BREAKDOWNS,
+    Entry,
+    Header,
+    JournalError,
+    JournalWriter,
+    fingerprint,
+    outcome_of,
+    read_header,
+    read_outcomes,
+    require_same,
+)
+from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.results.result import Start, from_plain
+from pytest_msprobe.run.collection import dumps_key, pairs_key
+from pytest_msprobe.run.header import summary_key
+from pytest_msprobe.run.options import Options, options_key, record_argument, rerun_command
+
+_SIZE_INPUT = "msprobe_journal_size"
+_SETTLED_OUTPUT = "msprobe_settled"
+
+# How many items of this run the journal had settled, by outcome.
+_settled_key = pytest.StashKey[Counter[str]]()
+
+
+def start(config: pytest.Config) -> None:
+    """Read the journal to resume, and in the process that hears of every item start writing.
+
+    Raises pytest.UsageError where the journal cannot be used.
+    """
+    options = config.stash[options_key]
+    path = options.journal
+    if path is None or not config.stash[dumps_key]:
+        return
+    try:
+        if hasattr(config, "workerinput"):
+            # A worker that starts later must skip what the others skip, not what has settled since.
+            _leave_out(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[0])
+            return
+        header = _header(config, options)
+        if options.resume:
+            require_same(path, read_header(path), header)
+        elif path.exists() and path.stat().st_size:
+            raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
+        writer = JournalWriter(path, header)
+        try:
+            # Once the file is ours, so that no line of another run comes between.
+            outcomes, starts = read_outcomes(path)
+            _require_same_ids(config, path, outcomes)
+        except JournalError:
+            writer.close()
+            raise
+    except JournalError as error:
+        raise pytest.UsageError(str(error)) from None
+    _leave_out(config, outcomes)
+    config.pluginmanager.register(JournalReport(writer, starts), "msprobe-journal")
+
+
+def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
+    """Tell a new worker how much of the journal counts as settled before this run."""
+    report = config.pluginmanager.get_plugin("msprobe-journal")
+    if isinstance(report, JournalReport):
+        workerinput[_SIZE_INPUT] = report.size_at_start
+
+
+def release_in_child(config: pytest.Config) -> None:
+    """Give the journal up in a process that was forked: its lock would last as long as that process."""
+    report = config.pluginmanager.get_plugin("msprobe-journal")
+    if isinstance(report, JournalReport):
+        report.pytest_unconfigure()
+
+
+def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
+    """Take what a worker left out; each collects the same items."""
+    if _SETTLED_OUTPUT in workeroutput:
+        config.stash[_settled_key] = Counter(workeroutput[_SETTLED_OUTPUT])
+
+
+def finish(session: pytest.Session) -> None:
+    """Let the summary and the exit status tell of what had settled before this run as well.
+
+    A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
+    """
+    config = session.config
+    settled = config.stash.get(_settled_key, None)
+    if not settled or config.option.collectonly:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_SETTLED_OUTPUT] = dict(settled)
+        return
+    config.stash[summary_key].settled_before = settled
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        failed = settled.keys() - {"pass", "warn", "skip"}
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
+
+
+class Resumption:
+    """Leaves out what the resumed journal settled."""
+
+    def __init__(self, outcomes: dict[str, str]) -> None:
+        self._outcomes = outcomes
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Deselect the settled items among those that the run would have."""
+        done = [item for item in items if item.nodeid in self._outcomes]
+        if done:
+            config.stash[_settled_key] = Counter(self._outcomes[item.nodeid] for item in done)
+            config.hook.pytest_deselected(items=done)
+            items[:] = [item for item in items if item.nodeid not in self._outcomes]
+
+
+class JournalReport:
+    """Writes each settled item's line. ``starts`` are those of the runs that this one resumes."""
+
+    def __init__(self, writer: JournalWriter, starts: Sequence[Start] = ()) -> None:
+        self._writer = writer
+        self._former_modes = starts[-1].math_modes if starts else None
+        self._other_modes: dict[str, str] = {}
+        self.size_at_start = writer.path.stat().st_size
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write the item that has settled, before anything that might fail hears of it."""
+        started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
+        if started is not None:
+            self._begin(msgspec.convert(started, Start))
+        if plain is not None:
+            result = from_plain(plain)
+            device = dict(report.user_properties).get("msprobe.device", "")
+            self._write(Entry(report.nodeid, outcome_of(result), result, str(device)))
+
+    def _begin(self, start: Start) -> None:
+        self._write(start)
+        if self._former_modes is not None:
+            self._other_modes.update(start.math_modes.items() - self._former_modes.items())
+
+    def _write(self, line: Entry | Start) -> None:
+        try:
+            self._writer.write(line)
+        except JournalError as error:
+            # To go on would be to lose what settles from now on.
+            pytest.exit(f"{error}; make room, then go on with --msprobe-resume")
+
+    def pytest_unconfigure(self) -> None:
+        """Close the journal."""
+        self._writer.close()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the journal is."""
+        terminalreporter.line(f"msprobe journal: {self._writer.path}")
+        if self._other_modes:
+            modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))
+            terminalreporter.line(f"msprobe journal: what had settled before ran under other math modes; now: {modes}")
+
+
+def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
+    rerun = config.stash[options_key].rerun
+    settled = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
+    if settled:
+        config.pluginmanager.register(Resumption(settled), "msprobe-resumption")
+        _leave_abandoned(config, settled)
+
+
+def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:
+    """Raise JournalError where ids start from another folder: every item would be run and written again."""
+    dumps = config.stash[dumps_key]
+    ids = {dump.relative_to(config.rootpath) if dump.is_relative_to(config.rootpath) else dump for dump in dumps}
+    for settled in outcomes:
+        if Path(settled.partition("::")[0]) not in ids:
+            root = read_header(path).root
+            raise JournalError(
+                f"{path}: has items such as {settled!r}, which are called otherwise in rootdir {config.rootpath}; "
+                f"give pytest the rootdir that they start from, which was --rootdir={root}"
+            )
+
+
+def _leave_abandoned(config: pytest.Config, settled: dict[str, str]) -> None:
+    """Have the backward records of calls that did not end left alone, as the run that was cut short would have."""
+    for nodeid, outcome in settled.items():
+        if outcome in BREAKDOWNS:
+            path, _, record = nodeid.partition("::")
+            config.stash[run_folder_key].post("abandoned", config.rootpath / path, record)
+
+
+def _header(config: pytest.Config, options: Options) -> Header:
+    again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
+    overflow = config.stash.get(overflow_key, None)
+    dumps = {str(path): fingerprint(path) for path in config.stash[dumps_key]}
+    policy = options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy))
+    if options.compare is not None:
+        golden = {f"golden {pair.golden.path}": pair.golden.path for pair in config.stash[pairs_key].values()}
+        dumps |= {name: fingerprint(path) for name, path in golden.items()}
+        how = {**options.compare.settings()}
+    else:
+        how = {
+            "level": options.level or "by API",
+            "device": options.device.name,
+            "seed": str(options.seed),
+            "real_data": options.real_data,
+            **({"explore": str(options.explore.examples)} if options.explore else {}),
+            **({"baseline": fingerprint(options.baseline)} if options.baseline else {}),
+            **(overflow.settings() if overflow else {}),
+        }
+    return Header(
+        dumps=dumps,
+        settings={"mode": options.mode, "policy": policy, **how},
+        root=str(config.rootpath),
+        rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
+    )

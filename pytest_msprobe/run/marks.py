@@ -1,0 +1,65 @@
+"""The marks that items carry, for ``-m``."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.names import parse_api_name
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+_DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
+
+_MARKS = {
+    "the framework of a record's dump": "pytorch mindspore mindtorch",
+    "the type of a record's API": """Functional Tensor Torch NPU Aten VF Distributed MindSpeed Triton
+        Mint MintFunctional MintDistributed Primitive Jit""",
+    "the direction of a record": "forward backward",
+    "a dtype among a record's tensors": """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
+        float32 float64 complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
+        float8_e8m0fnu float4_e2m1fn_x2 int4 hifloat8 HiFloat8Tensor""",
+}
+
+
+def register(config: pytest.Config) -> None:
+    """Describe every mark, so that ``pytest --markers`` lists them and ``--strict-markers`` knows them."""
+    config.addinivalue_line(
+        "markers",
+        "precision_standard(name, **limits): judge precision.check() in this test by this standard, "
+        'as in precision_standard("ulp", max_ulp=2)',
+    )
+    config.addinivalue_line(
+        "markers",
+        "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
+        'as in msprobe_record(level="mix")',
+    )
+    for meaning, names in _MARKS.items():
+        for name in names.split():
+            config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+@cache
+def known() -> frozenset[str]:
+    """Return the names of the marks that records carry."""
+    return frozenset(name for names in _MARKS.values() for name in names.split())
+
+
+def of_record(dump: Dump, record: str) -> list[str]:
+    """Return the names of the marks that a record carries."""
+    try:
+        name = parse_api_name(record)
+    except ValueError:
+        return [dump.framework]
+    dtypes = dict.fromkeys(_dtype_mark(match.decode()) for match in _DTYPE.findall(bytes(dump.records[record])))
+    names = [dump.framework, name.type, name.direction, *dtypes]
+    return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
+
+
+def _dtype_mark(name: str) -> str:
+    """Return the mark for a recorded dtype; MindSpore's names are torch's with capitals."""
+    return name if name in known() else name.lower()
