@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pytest
 
 if TYPE_CHECKING:
+    from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.run.mode import ModeRegistry
+
+
+@pytest.hookspec(historic=True)
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add kinds of run with ``registry.add(mode)``.
+
+    Called in every process as soon as the plugin is known, before options are parsed: a mode adds options of its own.
+    """
 
 
 def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
@@ -17,7 +29,7 @@ def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
     """
 
 
-def pytest_msprobe_register_standards(registry: Any) -> None:
+def pytest_msprobe_register_standards(registry: StandardRegistry) -> None:
     """Add standards with ``registry.add(name, factory)``.
 
     Called where items run, once, before the first verdict. Markers and policy files then accept the name.

@@ -8,23 +8,39 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.run_folder import open_run_folder
+from pytest_msprobe.containment.state import ProcessState, state_key
+from pytest_msprobe.fixtures import recording
 from pytest_msprobe.fixtures.precision import precision
-from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options, recorded
-from pytest_msprobe.modes.check.baselines import session as baselines
-from pytest_msprobe.modes.overflow import report as overflow
-from pytest_msprobe.run import collection, distribution, journaling, marks, options
-from pytest_msprobe.run import header as reporting
-from pytest_msprobe.run.collection import dumps_key, pairs_key
+from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
+from pytest_msprobe.modes.check.mode import CheckMode
+from pytest_msprobe.modes.compare.mode import CompareMode
+from pytest_msprobe.modes.overflow.mode import OverflowMode
+from pytest_msprobe.run import collection, distribution, header, journaling, marks, options
+from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
-from pytest_msprobe.run.setups import Worker, worker_key
+from pytest_msprobe.run.setups import Setups, setups_key
+from pytest_msprobe.run.usage import usage_errors
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add our option group and ini settings."""
-    options.add_options(parser)
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add our option group and ini settings, and with each mode its own."""
+    group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
+    register_modes(pluginmanager, group)
+    options.add_options(group, parser)
+    containment.add_options(group)
+    recording.add_options(group, parser)
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Register our own modes as any plugin does."""
+    registry.add(CheckMode(), is_default=True)
+    registry.add(OverflowMode())
+    registry.add(CompareMode())
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -43,18 +59,18 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
-    marks.register(config)
-    chosen = options.read_options(config)
-    config.stash[dumps_key] = collection.open_dumps(config, chosen)
-    config.stash[pairs_key] = collection.open_pairs(config, chosen)
-    if config.stash[dumps_key]:
-        open_run_folder(config)
-    config.stash[worker_key] = Worker(config, chosen, config.stash[devices_key])
-    distribution.start_worker(config)
-    overflow.start(config)
-    reporting.register(config)
-    baselines.start(config)
-    journaling.start(config)
+    with usage_errors():
+        chosen = options.read_options(config)
+        config.stash[dumps_key] = dumps = collection.open_dumps(config, chosen)
+        marks.register(config, of_records=bool(dumps or config.option.markexpr))
+        if dumps:
+            open_run_folder(config)
+        config.stash[setups_key] = setups = Setups(config, chosen, config.stash[devices_key])
+        config.stash[state_key] = ProcessState(config, setups, chosen.timeout)
+        distribution.start_worker(config)
+        chosen.mode.open(config, dumps)
+        header.register(config)
+        journaling.start(config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
@@ -69,13 +85,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is checked, how and on what."""
-    return reporting.header(config)
+    return header.header(config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the device before the first item, so that an unusable one is one error and not one per item."""
-    return distribution.start_device(session)
+    with usage_errors():
+        return distribution.start_device(session)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -89,7 +106,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it."""
-    with recorded(item):
+    with recording.recorded(item):
         return (yield)
 
 
@@ -97,8 +114,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Attach what came of a check, and what it ran on, to the report that crosses to the controller."""
     report = yield
-    reporting.attach_start(item, report)
-    reporting.attach_result(item, call, report)
+    header.attach_start(item, report)
+    header.attach_result(item, call, report)
     return report
 
 
@@ -123,17 +140,19 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
-    distribution.take_back(node, error)
+    with usage_errors():
+        distribution.take_back(node, error)
     journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """Report a record that killed its worker like any other that fails."""
-    reporting.attach_crash(sched.config, crashitem, report)
+    header.attach_crash(sched.config, crashitem, report)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Make ``-n auto`` one worker per chosen card."""
-    return distribution.worker_count(config)
+    with usage_errors():
+        return distribution.worker_count(config)

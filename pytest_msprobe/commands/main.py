@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from pytest_msprobe.errors import CommandError
+
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
     "generate": "write stand-alone tests for records of a dump, and run them",
@@ -15,10 +17,6 @@ _COMMANDS: dict[str, str] = {
     "replay": "judge saved failing cases again, on any device",
     "report": "make reports from the journal of a run, also of one that died",
 }
-
-
-class CommandError(Exception):
-    """A command cannot do what it was asked; the text names the file, the problem and the remedy."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

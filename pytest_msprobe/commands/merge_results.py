@@ -6,8 +6,8 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from pytest_msprobe.commands.main import CommandError
 from pytest_msprobe.commands.merging import find_tables, merge, read_configuration, write_merged
+from pytest_msprobe.errors import CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

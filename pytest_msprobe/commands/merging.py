@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.commands.main import CommandError
+from pytest_msprobe.errors import CommandError
 
 TENSOR_METRICS = (
     "Cosine",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_msprobe.commands.main import CommandError
-from pytest_msprobe.modes.check.baselines.file import BaselineError
+from pytest_msprobe.errors import BaselineError, CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

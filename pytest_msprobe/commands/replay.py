@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.commands.main import CommandError
+from pytest_msprobe.errors import CommandError
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.check.cases.replaying import Bench
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
     try:
-        from pytest_msprobe.modes.check.cases.case import CaseError, find_cases
+        from pytest_msprobe.errors import CaseError
+        from pytest_msprobe.modes.check.cases.case import find_cases
         from pytest_msprobe.modes.check.cases.replaying import Bench
     except ImportError as error:
         raise CommandError(
@@ -67,7 +68,7 @@ _STATUS = {0: "right", 1: "wrong", 2: "not judged"}
 
 def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: set[str]) -> int:
     """Judge one case, tell what came of it, and where if not there before, and return its status."""
-    from pytest_msprobe.modes.check.cases.case import CaseError
+    from pytest_msprobe.errors import CaseError
 
     try:
         judged = bench.judge(folder)

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from pytest_msprobe.commands.main import CommandError
-from pytest_msprobe.journal.file import Journal, JournalError, read_journal
+from pytest_msprobe.errors import CommandError, JournalError
+from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.reports.csv import Tables
 from pytest_msprobe.reports.markdown import markdown
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import signal
 import socket
@@ -18,12 +17,12 @@ import msgspec
 
 from pytest_msprobe.containment.process import die_with, fork, wait_for
 from pytest_msprobe.containment.settling import settle
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.result import to_plain
-from pytest_msprobe.run.setups import Worker, import_torch
 
 if TYPE_CHECKING:
-    from pytest_msprobe.run.item import DumpItem
+    from pytest_msprobe.containment.seam import Contained
+    from pytest_msprobe.containment.state import ProcessState
 
 # A process that has closed its socket is at its end.
 _DYING_SECONDS = 2.0
@@ -75,12 +74,11 @@ class Connection:
         return bytes(body)
 
 
-def run_template(control: socket.socket, worker: Worker, items: Mapping[str, DumpItem]) -> NoReturn:
+def run_template(control: socket.socket, state: ProcessState, items: Mapping[str, Contained]) -> NoReturn:
     """Be the template until ``control`` is closed: fork on ``fork``, tell how the child ended on ``reap``."""
-    with contextlib.suppress(DeviceError, ImportError):
+    with contextlib.suppress(UserError, ImportError):
         # The child meets the same error and tells it.
-        import_torch()
-        importlib.import_module("pytest_msprobe.engine.replay.check")
+        state.host.preload()
     child = 0
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 16, 1)
@@ -98,7 +96,7 @@ def run_template(control: socket.socket, worker: Worker, items: Mapping[str, Dum
         child = fork()
         if child == 0:
             control.close()
-            become(template, partial(_run_child, descriptors, worker, items))
+            become(template, partial(_run_child, descriptors, state, items))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -118,16 +116,16 @@ def become(parent: int, task: Callable[[], object]) -> NoReturn:
         os._exit(status)
 
 
-def _run_child(descriptors: list[int], worker: Worker, items: Mapping[str, DumpItem]) -> None:
+def _run_child(descriptors: list[int], state: ProcessState, items: Mapping[str, Contained]) -> None:
     connection = Connection(socket.socket(fileno=descriptors[0]))
     # What pytest put in their place collects in memory that nobody reads here.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    worker.prepare_to_die()
-    words = worker.last_words
+    state.prepare_to_die()
+    words = state.last_words
     assert words is not None
     words.is_passed_on = False
     with words.kept():
-        started = _start(worker)
+        started = _start(state)
     connection.send(started)
     while True:
         request, streams = connection.receive_with_files()
@@ -137,23 +135,23 @@ def _run_child(descriptors: list[int], worker: Worker, items: Mapping[str, DumpI
         for number, descriptor in zip((1, 2), streams, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        connection.send(_answer(worker, items[request["id"]]))
-        if worker.broken_device is not None:
+        connection.send(_answer(state, items[request["id"]]))
+        if state.broken_device is not None:
             return
 
 
-def _start(worker: Worker) -> dict[str, Any]:
+def _start(state: ProcessState) -> dict[str, Any]:
     try:
-        return {"start": msgspec.to_builtins(worker.start)}
+        return {"start": msgspec.to_builtins(state.host.begin())}
     except Exception as error:
         return {"unusable": str(error)}
 
 
-def _answer(worker: Worker, item: DumpItem) -> dict[str, Any]:
+def _answer(state: ProcessState, item: Contained) -> dict[str, Any]:
     try:
-        result = settle(item)
+        result = settle(item, state)
     except BaseException:
         return {"error": traceback.format_exc()}
     finally:
         sys.stdout.flush()
-    return {"result": to_plain(result), "broken_device": worker.broken_device}
+    return {"result": to_plain(result), "broken_device": state.broken_device}

@@ -6,9 +6,9 @@ import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pytest_msprobe.containment.last_words import quoted
+from pytest_msprobe.results.outcomes import Breakdown
 
 # What Python's watchdog writes before it ends a process that hangs.
 _WATCHDOG = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d(?:\.\d+)?)\)!$", re.MULTILINE)
@@ -25,7 +25,7 @@ _COUNTERS = (
 class Death:
     """How an item ended together with its process, and in words why."""
 
-    outcome: Literal["crash", "timeout", "oom"]
+    breakdown: Breakdown
     reason: str
 
 
@@ -37,10 +37,12 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> Death:
     """
     hung = _WATCHDOG.search(words)
     if hung and status in (_WATCHDOG_STATUS, None):
-        return Death("timeout", f"hung in native code; its process was ended after {_seconds(hung)} s{quoted(words)}")
+        return Death(
+            Breakdown.TIMEOUT, f"hung in native code; its process was ended after {_seconds(hung)} s{quoted(words)}"
+        )
     if memory_ran_out and status in (-signal.SIGKILL, None):
-        return Death("oom", f"took all memory; the system ended its process{quoted(words)}")
-    return Death("crash", f"the process that ran it {_end(status)}{quoted(words)}")
+        return Death(Breakdown.OOM, f"took all memory; the system ended its process{quoted(words)}")
+    return Death(Breakdown.CRASH, f"the process that ran it {_end(status)}{quoted(words)}")
 
 
 def _seconds(clock: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,11 +21,11 @@ from pytest_msprobe.containment.child import Connection, become, run_template
 from pytest_msprobe.containment.death import Death, KernelKills, explain
 from pytest_msprobe.containment.process import fork, wait_for
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.containment.seam import Contained, judge_elsewhere_key
+from pytest_msprobe.containment.state import ProcessState, state_key
+from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain
-from pytest_msprobe.run.item import DumpItem, settle_key
-from pytest_msprobe.run.journaling import release_in_child
-from pytest_msprobe.run.setups import Worker, worker_key
 
 _ENDING_SECONDS = 5.0
 
@@ -37,12 +37,13 @@ class ChildError(Exception):
 class Isolation:
     """The template, and the child that runs items now."""
 
-    def __init__(self, config: pytest.Config, items: Mapping[str, DumpItem]) -> None:
+    def __init__(self, config: pytest.Config, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
         self._config = config
         self._items = items
-        self._worker = config.stash[worker_key]
+        self._on_fork = on_fork
+        self._state = config.stash[state_key]
         self._folder = config.stash[run_folder_key]
-        self._last_words = self._folder.last_words(self._worker.name)
+        self._last_words = self._folder.last_words(self._state.name)
         self._kernel_kills = KernelKills()
         self._template: _Template | None = None
         self._child: Connection | None = None
@@ -56,16 +57,17 @@ class Isolation:
         if "unusable" in hello:
             self._drop_child()
             raise DeviceError(hello["unusable"])
-        self._worker.stand_for(msgspec.convert(hello["start"], Start))
+        if hello["start"] is not None:
+            self._state.host.stand_for(msgspec.convert(hello["start"], Start))
 
-    def settle(self, item: DumpItem) -> DirectionResult:
+    def settle(self, item: Contained) -> DirectionResult:
         """Have the child judge an item; the death of the child is the item's failure."""
         try:
             answer = self._ask(item)
             if answer is not None:
                 return self._result(answer)
             death = self._autopsy()
-            if death.outcome == "oom":
+            if death.breakdown is Breakdown.OOM:
                 self._folder.post("alone", item.dump.path, item.name)
                 answer = self._ask(item)
                 if answer is not None:
@@ -75,7 +77,7 @@ class Isolation:
             self._drop_child()
             raise
         self._folder.post("abandoned", item.dump.path, item.name)
-        return broken(item.name, death.outcome, death.reason)
+        return broken(item.name, death.breakdown, death.reason)
 
     def close(self) -> None:
         """End the child and the template, whatever they are doing."""
@@ -91,10 +93,10 @@ class Isolation:
             except OSError:
                 # Somebody has ended the template.
                 self.close()
-        self._template = _Template(self._config, self._worker, self._items)
+        self._template = _Template(self._state, self._items, self._on_fork)
         return self._template.fork()
 
-    def _ask(self, item: DumpItem) -> dict[str, Any] | None:
+    def _ask(self, item: Contained) -> dict[str, Any] | None:
         if self._child is None:
             try:
                 self.start()
@@ -127,11 +129,14 @@ class Isolation:
             self._child = None
 
 
-def isolate(config: pytest.Config, items: Mapping[str, DumpItem]) -> None:
-    """Judge this run's items in a child from now on. Raises DeviceError where it cannot use the device."""
-    isolation = Isolation(config, items)
+def isolate(config: pytest.Config, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
+    """Judge these items in a child from now on. Raises DeviceError where it cannot use the device.
+
+    ``on_fork`` is called in the process that children are forked from, to give up what it must not hold.
+    """
+    isolation = Isolation(config, items, on_fork)
     config.add_cleanup(isolation.close)
-    config.stash[settle_key] = isolation.settle
+    config.stash[judge_elsewhere_key] = isolation.settle
     isolation.start()
 
 
@@ -145,14 +150,14 @@ def _give_up(config: pytest.Config, problem: str) -> None:
 class _Template:
     """The process that forks children, one at a time."""
 
-    def __init__(self, config: pytest.Config, worker: Worker, items: Mapping[str, DumpItem]) -> None:
+    def __init__(self, state: ProcessState, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
         self._control, theirs = socket.socketpair()
         parent = os.getpid()
         self._pid = fork()
         if self._pid == 0:
             self._control.close()
-            release_in_child(config)
-            become(parent, lambda: run_template(theirs, worker, items))
+            on_fork()
+            become(parent, lambda: run_template(theirs, state, items))
         theirs.close()
 
     def fork(self) -> Connection:

@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from pytest_msprobe.errors import OptionError
+
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add the options to the group."""
@@ -18,8 +20,8 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def read_isolate(config: pytest.Config) -> bool:
-    """Return whether items run in a child. Raises pytest.UsageError where the system cannot do that."""
+    """Return whether items run in a child. Raises OptionError where the system cannot do that."""
     wanted = bool(config.getoption("msprobe_isolate"))
     if wanted and not hasattr(os, "fork"):
-        raise pytest.UsageError("--msprobe-isolate: this system cannot fork; -n 1 contains items in its worker")
+        raise OptionError("--msprobe-isolate: this system cannot fork; -n 1 contains items in its worker")
     return wanted

@@ -13,6 +13,8 @@ from xdist.scheduler import WorkStealingScheduling
 from pytest_msprobe.containment import last_words
 from pytest_msprobe.containment.death import Death, KernelKills, explain
 from pytest_msprobe.containment.run_folder import run_folder_key
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.results.outcomes import Breakdown
 
 _DYING_SECONDS = 2.0
 
@@ -69,10 +71,10 @@ class Progress:
         del self._deaths[nodeid]
 
     def count_death(self, workers: int) -> None:
-        """Count a worker that died. Raises pytest.UsageError where none does anything else any more."""
+        """Count a worker that died. Raises OptionError where none does anything else any more."""
         self._deaths_in_a_row += 1
         if self._deaths_in_a_row > _DEATHS_IN_A_ROW * workers:
-            raise pytest.UsageError(f"{self._deaths_in_a_row} workers in a row died before they settled an item")
+            raise OptionError(f"{self._deaths_in_a_row} workers in a row died before they settled an item")
 
 
 progress_key = pytest.StashKey[Progress]()
@@ -132,7 +134,7 @@ class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-i
         if not self._progress.is_running(nodeid):
             return False
         self._progress.completed(nodeid)
-        if self._progress.autopsy(node, nodeid).outcome != "oom":
+        if self._progress.autopsy(node, nodeid).breakdown is not Breakdown.OOM:
             return True
         return not self._is_tried_again(node, nodeid)
 

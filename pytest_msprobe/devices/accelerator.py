@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:
     import torch

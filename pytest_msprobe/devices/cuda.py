@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.math_modes import fp32_precision, on_off
+from pytest_msprobe.errors import DeviceError
 
 
 class CudaDevice(Accelerator):

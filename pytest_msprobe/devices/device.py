@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+# Whoever writes a device finds here what it raises.
+from pytest_msprobe.errors import DeviceError as DeviceError
+
 if TYPE_CHECKING:
     import torch
-
-
-class DeviceError(Exception):
-    """A device cannot be used; the text names the missing piece and what to do."""
 
 
 class Device(Protocol):

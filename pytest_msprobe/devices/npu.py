@@ -6,8 +6,8 @@ import importlib.util
 from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.math_modes import on_off
+from pytest_msprobe.errors import DeviceError
 
 
 class NpuDevice(Accelerator):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
-from pytest_msprobe.devices.device import Device, DeviceError
+from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.errors import DeviceError
 
 AUTO = "auto"
 

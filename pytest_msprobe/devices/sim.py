@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.errors import DeviceError
 
 COUNT_VARIABLE = "MSPROBE_SIM_DEVICES"
 

@@ -10,18 +10,16 @@ from pathlib import Path
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from msprobe_standards.policy import built_in_policies
-from pytest_msprobe.commands.main import CommandError
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.errors import CommandError, DeviceError, FolderError, FreshRunError, JournalError, KeywordError
 from pytest_msprobe.generate.failures import Failures, read_failures
-from pytest_msprobe.generate.folder import Content, FolderError, write_files
-from pytest_msprobe.generate.fresh_run import FreshRunError, run_module
-from pytest_msprobe.generate.keywords import KeywordError, Matcher, parse_keywords
+from pytest_msprobe.generate.folder import Content, write_files
+from pytest_msprobe.generate.fresh_run import run_module
+from pytest_msprobe.generate.keywords import Matcher, parse_keywords
 from pytest_msprobe.generate.module import Origin, module_text
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
-from pytest_msprobe.journal.file import JournalError
 from pytest_msprobe.run import marks
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pytest_msprobe.journal.file import JournalError, fingerprint, read_journal
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.storage.digests import fingerprint
 
 _FAILED = ("fail", "crash", "timeout", "oom")
 

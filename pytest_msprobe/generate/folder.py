@@ -16,14 +16,12 @@ from typing import IO
 
 import msgspec
 
+from pytest_msprobe.errors import FolderError
+
 MANIFEST = "generated.json"
 
 #: What a file holds: its text, or the file that it is a copy of.
 Content = str | Path
-
-
-class FolderError(Exception):
-    """The output folder cannot be used; the text names the file, the problem and the remedy."""
 
 
 class _Manifest(msgspec.Struct):

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from pytest_msprobe.errors import FreshRunError
 from pytest_msprobe.generate.outcomes import FILE_VARIABLE, STARTED, Outcome, read_outcomes
 
 _STARTUP_SECONDS = 300.0
 
 # Passed, failed, nothing left to run.
 _NORMAL = (0, 1, 5)
-
-
-class FreshRunError(Exception):
-    """pytest could not run a module; the text holds its last words."""
 
 
 def run_module(module: Path, options: Sequence[str], *, patience: float) -> dict[str, Outcome]:

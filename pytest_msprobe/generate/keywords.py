@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+from pytest_msprobe.errors import KeywordError
+
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
 _OPERATORS = ("and", "or", "not", "(", ")")
 
 #: Tells whether the names of one item match.
 Matcher = Callable[[Iterable[str]], bool]
-
-
-class KeywordError(ValueError):
-    """An expression cannot be read; the text says where."""
 
 
 def parse_keywords(expression: str) -> Matcher:

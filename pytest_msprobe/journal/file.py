@@ -8,7 +8,6 @@ the lock of the file, so a journal has whole lines but for a last one that a dyi
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,10 @@ from typing import IO, Any
 
 import msgspec
 
+from pytest_msprobe.errors import JournalError
 from pytest_msprobe.results.result import DirectionResult, Start, as_json
 
-VERSION = 1
-
-
-class JournalError(Exception):
-    """A journal cannot be used; the text names the file, the problem and the remedy."""
+VERSION = 2
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,24 +64,6 @@ class _Settled(msgspec.Struct, tag_field="line", tag="item"):
 
     id: str
     outcome: str
-
-
-#: The ways in which an item can fail to reach a verdict.
-BREAKDOWNS = ("crash", "timeout", "oom")
-
-#: What may come of an item: a verdict's outcomes, and a breakdown.
-OUTCOMES = ("pass", "warn", "fail", "skip", *BREAKDOWNS)
-
-
-def outcome_of(result: DirectionResult) -> str:
-    """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
-    verdict = result.verdict
-    return verdict.standard if verdict.outcome == "fail" and verdict.standard in BREAKDOWNS else verdict.outcome
-
-
-def fingerprint(path: Path) -> str:
-    """Return a short digest of a file's content."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def read_journal(path: Path) -> Journal:
@@ -171,8 +149,10 @@ def _encode(line: Header | Entry | Start) -> bytes:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
         return _encoder.encode(as_json(msgspec.to_builtins(line))) + b"\n"
-    # The encoder writes null for infinity and NaN. No field but an item's skip reason is null of itself.
-    if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None):
+    # The encoder writes null for infinity and NaN; these two fields of an item are null of themselves.
+    if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None) + (
+        line.result.breakdown is None
+    ):
         encoded = _encoder.encode(as_json(msgspec.to_builtins(line)))
     return encoded + b"\n"
 

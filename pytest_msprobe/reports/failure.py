@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.journal.file import BREAKDOWNS, outcome_of
-from pytest_msprobe.results.result import DirectionResult, OutputResult, SavedCase
-from pytest_msprobe.storage.sizes import format_size
+from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str:
@@ -21,23 +19,14 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - len(_deciding(result))
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
-    if result.tensors_unused:
-        lines += ["", f"The baseline's tensors were not used, but its numbers: {result.tensors_unused}"]
-    for note in (*result.notes, *map(_saved_line, result.saved)):
+    for note in result.notes:
         lines += ["", note]
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
 
 
-def _saved_line(saved: SavedCase) -> str:
-    if saved.problem:
-        return f"The failing case was not saved: {saved.problem}"
-    left_out = f" without {', '.join(saved.left_out)}" if saved.left_out else ""
-    return f"Saved ({format_size(saved.size)}{left_out}): {saved.folder}"
-
-
 def _how(result: DirectionResult) -> str:
-    outcome = outcome_of(result)
-    return f" ({outcome})" if outcome in BREAKDOWNS else ""
+    kind = result.breakdown
+    return f" ({kind.value})" if kind is not None and kind.did_not_end else ""
 
 
 def _deciding(result: DirectionResult) -> list[OutputResult]:

@@ -9,6 +9,7 @@ from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.properties import verdict_properties
 from pytest_msprobe.reports.text import printable
 
 
@@ -36,16 +37,15 @@ def _case(journal: Journal, entry: Entry, modes: dict[str, str]) -> TestCase:
     result, verdict = entry.result, entry.result.verdict
     folder_and_file = entry.id.partition("::")[0]
     case = TestCase(printable(result.record), printable(folder_and_file.replace("/", ".")), round(result.seconds, 6))
-    properties = {
-        "verdict": verdict.outcome,
-        "standard": verdict.standard,
-        "margin": f"{verdict.margin:.6g}",
+    for name, value in verdict_properties(result):
+        case.add_property(name, printable(value))
+    place = {
         "device": entry.device,
         "math_modes": modes.get(entry.device, ""),
         "seed": journal.header.settings.get("seed", ""),
     }
-    for name, value in properties.items():
-        if value or name == "standard":
+    for name, value in place.items():
+        if value:
             case.add_property(f"msprobe.{name}", printable(value))
     if verdict.outcome == "fail":
         failure = Failure(printable(verdict.reason), printable(entry.outcome))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import pytest
 
-from pytest_msprobe.journal.file import BREAKDOWNS
+from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
 from pytest_msprobe.results.skips import SkipReason
-from pytest_msprobe.storage.sizes import format_size
 
 _WORST_SHOWN = 5
 
@@ -21,11 +20,25 @@ _WORST_SHOWN = 5
 _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
 
 
+class Tally(Protocol):
+    """Something that a summary counts beside verdicts."""
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count what the extras of one record's result tell."""
+
+    def lines(self) -> list[str]:
+        """Return the lines for the summary; none where there is nothing to tell."""
+
+
+#: How many items of this run a resumed journal had settled, by outcome.
+settled_before_key = pytest.StashKey[Counter[str]]()
+
+
 class Summary:
     """Counts what comes of records as their reports arrive."""
 
-    def __init__(self, module_records: int, kind: str = "API records") -> None:
-        self.settled_before: Counter[str] = Counter()
+    def __init__(self, module_records: int, kind: str = "API records", tallies: Sequence[Tally] = ()) -> None:
+        self._tallies = tallies
         self._starts: dict[str, None] = {}
         self._kind = kind
         self._module_records = module_records
@@ -33,10 +46,6 @@ class Summary:
         self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
         self._worst: list[tuple[float, str, str]] = []
-        self._saved: Counter[str] = Counter()
-        self._saved_bytes = 0
-        self._explored: list[int] = []
-        self._tensors_unused: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
@@ -50,69 +59,49 @@ class Summary:
         """Count a result that `to_plain` took apart."""
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
-        if plain["explored"] >= 0:
-            self._explored.append(plain["explored"])
-        if plain["tensors_unused"]:
-            self._tensors_unused.append(plain["tensors_unused"])
-        for saved in plain["saved"]:
-            self._count_saved(saved)
-        if verdict["outcome"] == "fail" and verdict["standard"] in BREAKDOWNS:
-            self._breakdowns[verdict["standard"]] += 1
+        for tally in self._tallies:
+            tally.add(plain["extras"])
+        breakdown = plain["breakdown"]
+        if breakdown in UNFINISHED:
+            self._breakdowns[breakdown] += 1
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
-            entry = (verdict["margin"], plain["record"], verdict["standard"])
+            entry = (verdict["margin"], plain["record"], breakdown or verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
-
-    def _count_saved(self, saved: dict[str, Any]) -> None:
-        self._saved_bytes += saved["size"]
-        if saved["problem"]:
-            self._saved[f"not saved: {saved['problem']}"] += 1
-            return
-        left_out = f" without {', '.join(saved['left_out'])}: no room" if saved["left_out"] else ""
-        self._saved[f"saved in {Path(saved['folder']).parent}{left_out}"] += 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        if not (self._outcomes or self.settled_before):
+        before = terminalreporter.config.stash.get(settled_before_key, Counter())
+        if not (self._outcomes or before):
             return
         terminalreporter.section("msprobe")
-        for line in self.lines():
+        for line in self.lines(before):
             terminalreporter.line(line)
 
-    def lines(self) -> list[str]:
-        """Return the section's lines."""
+    def lines(self, settled_before: Counter[str] | None = None) -> list[str]:
+        """Return the section's lines; ``settled_before`` counts what a resumed journal had."""
         lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
-        breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in BREAKDOWNS if self._breakdowns[kind])
+        breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")
-        if self.settled_before:
-            lines += self._whole()
+        if settled_before:
+            lines += self._whole(settled_before)
         lines += [f"on {start}" for start in sorted(self._starts)]
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
-        if self._explored:
-            none = self._explored.count(0)
-            without = f"; {none} had none that could be judged" if none else ""
-            lines.append(f"{sum(self._explored)} inputs explored around {len(self._explored)} records{without}")
-        if self._tensors_unused:
-            count, first = len(self._tensors_unused), self._tensors_unused[0]
-            others = " (and others)" if count > 1 else ""
-            lines.append(f"{count} judged by the baseline's numbers, not by its tensors: {first}{others}")
-        if self._saved:
-            lines.append(f"failing cases ({format_size(self._saved_bytes)}, for pytest-msprobe replay):")
-        lines += [f"  {count} {text}" for text, count in self._saved.most_common()]
+        lines += [line for tally in self._tallies for line in tally.lines()]
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
         lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
         return lines
 
-    def _whole(self) -> list[str]:
+    def _whole(self, settled_before: Counter[str]) -> list[str]:
         """Return what a resumed journal had settled, and what that makes with this run."""
         before, failures = Counter[str](), Counter[str]()
-        for outcome, count in self.settled_before.items():
+        for outcome, count in settled_before.items():
             before[outcome if outcome in _OUTCOMES else "fail"] += count
             if outcome not in ("pass", "warn", "skip"):
                 failures[outcome] = count

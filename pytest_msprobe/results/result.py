@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from msprobe_standards.verdict import Verdict, worst
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skips import SkipReason
 
 
@@ -35,46 +36,31 @@ class OutputResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedCase:
-    """What became of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
-
-    folder: str = ""
-    size: int = 0
-    left_out: tuple[str, ...] = ()
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTensors:
-    """What became of a record's tensors for a baseline: their file's digest and size in bytes, or why there is none."""
-
-    digest: str = ""
-    size: int = 0
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
-    ``notes`` are paragraphs that its failure text ends with; ``saved`` says what became of the cases that were to be
-    saved, ``explored`` how many inputs were tried beside the recorded one, -1 where none were to be. ``input_dtypes``
-    and ``scalars`` chose the standards beside API and dtype, where a report asked for every metric. ``kept`` is about
-    tensors that were to be written for a baseline; ``tensors_unused`` says why those of a recorded one did not judge.
+    ``breakdown`` says why a failure has nothing that was measured. ``notes`` are paragraphs that its failure text ends
+    with. ``extras`` holds what features beside the verdict tell of the record, by name: dicts, lists, strings and
+    numbers, read by the feature that wrote them.
     """
 
     record: str
     verdict: Verdict
     outputs: tuple[OutputResult, ...] = ()
     skip: SkipReason | None = None
+    breakdown: Breakdown | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    saved: tuple[SavedCase, ...] = ()
-    explored: int = -1
-    input_dtypes: tuple[str, ...] = ()
-    scalars: bool = False
-    kept: KeptTensors | None = None
-    tensors_unused: str = ""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def decided_by(self) -> str:
+        """The name of the standard that decided, or of what kept the record from one; empty for a skip."""
+        return self.verdict.standard if self.breakdown is None else self.breakdown.value
+
+    def with_extra(self, name: str, value: Any) -> DirectionResult:
+        """Return the same with what a feature tells."""
+        return replace(self, extras={**self.extras, name: value})
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
@@ -111,11 +97,11 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
         why = SkipReason.NO_BASELINE
         verdict = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
-        return DirectionResult(record, verdict, tuple(outputs), why, seconds)
+        return DirectionResult(record, verdict, tuple(outputs), why, seconds=seconds)
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
         return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
-    return DirectionResult(record, verdict, tuple(outputs), None, seconds)
+    return DirectionResult(record, verdict, tuple(outputs), seconds=seconds)
 
 
 def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
@@ -130,9 +116,9 @@ def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
     return replace(result, verdict=skip, lacks_baseline=True)
 
 
-def broken(record: str, standard: str, reason: str) -> DirectionResult:
+def broken(record: str, breakdown: Breakdown, reason: str) -> DirectionResult:
     """Return the failure of a record that gave no result to measure."""
-    return DirectionResult(record, Verdict("fail", standard, reason, margin=math.inf))
+    return DirectionResult(record, Verdict("fail", "", reason, margin=math.inf), breakdown=breakdown)
 
 
 def to_plain(result: DirectionResult) -> dict[str, Any]:

@@ -1,47 +1,40 @@
-"""A dump becomes a collector, each of its API records an item."""
+"""Dumps become collectors, their records items, and what the user does not want is left out."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.engine.frameworks.registry import PYTORCH, missing_piece
-from pytest_msprobe.modes.overflow.items import overflow_items
-from pytest_msprobe.run.item import DumpItem, RecordItem
-from pytest_msprobe.run.options import Mode, Options, options_key
+from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.options import Options, options_key
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.pairs import Pair
+    from collections.abc import Hashable
 
 dumps_key = pytest.StashKey[dict[Path, Dump]]()
-pairs_key = pytest.StashKey["dict[Path, Pair]"]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
-    """Put the dumps of ``--msprobe-dump`` among pytest's arguments and read every dump that is an argument.
+    """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
 
-    Raises pytest.UsageError for the first file that cannot be used.
+    Raises DumpError for the first file that cannot be used.
     """
-    try:
-        wanted = [argument for text in options.dumps for argument in _arguments(config, text)]
-        if wanted:
-            named = config.args_source is pytest.Config.ArgsSource.ARGS
-            config.args = [*(config.args if named else ()), *wanted]
-        paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
-        dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
-        return {path: _checkable(read_dump(path), options.mode) for path in dumps}
-    except DumpError as error:
-        raise pytest.UsageError(str(error)) from None
+    wanted = [argument for text in options.dumps for argument in _arguments(config, text)]
+    if wanted:
+        named = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.args = [*(config.args if named else ()), *wanted]
+    paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
+    dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
+    return {path: read_dump(path) for path in dumps}
 
 
 def first_framework(config: pytest.Config, options: Options) -> str:
@@ -53,34 +46,6 @@ def first_framework(config: pytest.Config, options: Options) -> str:
     except (DumpError, StopIteration):
         # The run itself tells what is wrong with it.
         return PYTORCH
-
-
-def open_pairs(config: pytest.Config, options: Options) -> dict[Path, Pair]:
-    """Open the golden dumps of a comparison, by the target's path; nothing where none is asked for.
-
-    Raises pytest.UsageError for the first file that cannot be used.
-    """
-    if options.compare is None:
-        return {}
-    from pytest_msprobe.modes.compare.opening import open_pairs
-    from pytest_msprobe.modes.compare.policy import load_policy
-    from pytest_msprobe.modes.compare.running import ShortWay
-
-    config.pluginmanager.register(ShortWay(), "msprobe-short-way")
-    dumps = config.stash[dumps_key]
-    try:
-        return open_pairs(dumps, options.compare, load_policy(options.policy))
-    except DumpError as error:
-        raise pytest.UsageError(str(error)) from None
-    except ValueError as error:
-        raise pytest.UsageError(f"--msprobe-policy: {error}") from None
-
-
-def _checkable(dump: Dump, mode: Mode) -> Dump:
-    missing = missing_piece(dump.framework) if mode == "check" else None
-    if missing is not None:
-        raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
-    return dump
 
 
 def _arguments(config: pytest.Config, text: str) -> list[str]:
@@ -111,34 +76,7 @@ class DumpFile(pytest.File):
 
     def collect(self) -> Iterable[DumpItem]:
         """Yield the items in recorded order."""
-        return _COLLECTORS[self.config.stash[options_key].mode](self, self.config.stash[dumps_key][self.path])
-
-
-def _checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
-    """Yield an item for each API record; a call's backward item follows its forward item."""
-    records = dump.records
-    for name in dump.api_names:
-        head, _, direction = name.rpartition(".")
-        if direction == "backward" and f"{head}.forward" in records:
-            continue
-        yield RecordItem.from_parent(file, name=name, dump=dump)
-        if direction == "forward" and f"{head}.backward" in records:
-            yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
-
-
-def _compared_records(file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
-    """Return an item for each call of the target and the golden run."""
-    from pytest_msprobe.modes.compare.items import compared_items
-
-    options = file.config.stash[options_key].compare
-    return compared_items(file, file.config.stash[pairs_key][file.path], quick=bool(options and options.quick))
-
-
-_COLLECTORS: dict[Mode, Callable[[DumpFile, Dump], Iterable[DumpItem]]] = {
-    "check": _checked_records,
-    "overflow": overflow_items,
-    "compare": _compared_records,
-}
+        return self.config.stash[options_key].mode.items(self, self.config.stash[dumps_key][self.path])
 
 
 def select_items(config: pytest.Config, options: Options, items: list[pytest.Item]) -> None:
@@ -146,12 +84,12 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
     if not (options.only or options.skip or options.unique):
         return
     kept, deselected = list[pytest.Item](), list[pytest.Item]()
-    seen: set[tuple[Any, ...]] = set()
-    folded: set[tuple[Path, str]] = set()
+    seen: set[Hashable] = set()
+    repeated: set[tuple[Path, str]] = set()
     for item in items:
         wanted = not isinstance(item, DumpItem) or _is_listed(item.name, options)
-        if wanted and options.unique and isinstance(item, RecordItem):
-            wanted = not _is_repeated(item, seen, folded)
+        if wanted and options.unique and isinstance(item, DumpItem):
+            wanted = not _is_repeated(item, seen, repeated)
         (kept if wanted else deselected).append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
@@ -171,36 +109,14 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
 
 
-def _is_repeated(item: RecordItem, seen: set[tuple[Any, ...]], folded: set[tuple[Path, str]]) -> bool:
-    """Tell whether an earlier call was the same but for its tensors' values; a backward item follows its forward."""
-    head, _, direction = item.name.rpartition(".")
-    if direction == "backward":
-        return (item.path, head) in folded
-    try:
-        body = msgspec.json.decode(item.dump.records[item.name])
-        api = parse_api_name(item.name).qualified_api
-        inputs = [body.get("input_args"), body.get("input_kwargs"), f"{head}.backward" in item.dump.records]
-    except (msgspec.DecodeError, ValueError, AttributeError):
-        return False
-    signature = (api, msgspec.json.encode(_without_values(inputs)))
+def _is_repeated(item: DumpItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
+    """Tell whether an earlier call was the same; a call's other items follow the one that has its signature."""
+    call = (item.path, item.name.rpartition(".")[0])
+    signature = item.signature()
+    if signature is None:
+        return call in repeated
     if signature in seen:
-        folded.add((item.path, head))
+        repeated.add(call)
         return True
     seen.add(signature)
     return False
-
-
-_TENSOR_VALUES = re.compile(r"Max|Min|Mean|Norm|(Max|Min)_except_inf_nan|md5|data_name|datapath")
-
-
-def _without_values(tree: Any) -> Any:
-    if isinstance(tree, list):
-        return [_without_values(item) for item in tree]
-    if isinstance(tree, dict):
-        is_tensor = "shape" in tree and "dtype" in tree
-        return {
-            key: _without_values(value)
-            for key, value in tree.items()
-            if not (is_tensor and _TENSOR_VALUES.fullmatch(key))
-        }
-    return tree

@@ -13,14 +13,16 @@ import pytest
 from pytest_msprobe.containment import run_folder
 from pytest_msprobe.containment.process import die_with
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
+from pytest_msprobe.errors import OptionError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.header import StartLine
-from pytest_msprobe.run.item import DumpItem, RecordItem
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
-from pytest_msprobe.run.setups import worker_key
+from pytest_msprobe.run.setups import setups_key
 
 # What the controller tells workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
@@ -32,46 +34,46 @@ _slots_key = pytest.StashKey[Slots]()
 
 
 def start_device(session: pytest.Session) -> bool | None:
-    """Activate this process's card and load the policy, if it is going to run items.
+    """Activate this process's card and load the policy, if it is going to run items that need them.
 
-    Raises pytest.UsageError where either cannot be used. An xdist worker tells its controller instead, and returns
-    True: it runs nothing.
+    Raises a UserError where either cannot be used. An xdist worker tells its controller instead, and returns True: it
+    runs nothing.
     """
     config = session.config
-    items = {item.nodeid: item for item in session.items if isinstance(item, DumpItem)}
-    frameworks = sorted({item.dump.framework for item in items.values() if isinstance(item, RecordItem)})
-    if not frameworks or config.option.collectonly:
+    items = [item for item in session.items if isinstance(item, DumpItem)]
+    setups = config.stash[setups_key]
+    setups.frameworks = tuple(sorted({item.dump.framework for item in items if item.runs_on_device}))
+    isolated = {item.nodeid: item for item in items if item.is_isolated} if config.stash[options_key].isolate else {}
+    if config.option.collectonly or not (setups.frameworks or isolated):
         return None
-    worker = config.stash[worker_key]
-    worker.frameworks = tuple(frameworks)
     try:
-        if config.stash[options_key].isolate:
+        if isolated:
             from pytest_msprobe.containment.isolation import isolate
 
-            isolate(config, items)
+            isolate(config, isolated, on_fork=lambda: release_in_child(config))
         else:
-            worker.start  # noqa: B018 - starts the device
-    except (DeviceError, pytest.UsageError) as error:
+            setups.begin()
+    except UserError as error:
         if not hasattr(config, "workeroutput"):
-            raise pytest.UsageError(str(error)) from None
+            raise
         config.workeroutput["msprobe_unusable"] = str(error)
         return True
     line = config.pluginmanager.get_plugin("msprobe-start-line")
     if isinstance(line, StartLine):
-        line.write(worker.start)
+        line.write(setups.start)
     return None
 
 
 def leave_broken_device(item: pytest.Item) -> None:
     """End this process, or the run where nobody replaces the process, once its device no longer works."""
-    worker = item.config.stash[worker_key]
-    if worker.broken_device is None:
+    broken_device = item.config.stash[state_key].broken_device
+    if broken_device is None:
         return
     if getattr(item.config, "workerinput", {}).get(_BLAMES_RIGHTLY):
         # The item has been reported; the context that it broke can only hinder an orderly end.
         os._exit(1)
     item.session.shouldstop = (
-        f"{worker.broken_device}; every later item would fail for it. With --msprobe-isolate or -n such a run goes on"
+        f"{broken_device}; every later item would fail for it. With --msprobe-isolate or -n such a run goes on"
     )
 
 
@@ -109,20 +111,20 @@ def start_worker(config: pytest.Config) -> None:
     """Prepare an xdist worker of this machine to die: it never outlives its controller, nor takes it along."""
     if run_folder.INPUT in getattr(config, "workerinput", {}):
         die_with(os.getppid())
-        config.stash[worker_key].prepare_to_die()
+        config.stash[state_key].prepare_to_die()
 
 
 def take_back(node: Any, error: object) -> None:
     """Free the slot of a worker that ended, so that a replacement takes over its card.
 
-    Raises pytest.UsageError, which ends the run, where the worker could not start its device, or where workers do
+    Raises OptionError, which ends the run, where the worker could not start its device, or where workers do
     nothing but die.
     """
     config = node.config
     config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
-        raise pytest.UsageError(workeroutput["msprobe_unusable"])
+        raise OptionError(workeroutput["msprobe_unusable"])
     progress = config.pluginmanager.get_plugin("msprobe-progress")
     if error and progress is not None:
         progress.count_death(node.workerinput["workercount"])
@@ -135,19 +137,13 @@ def worker_count(config: pytest.Config) -> int | None:
     """
     options = read_options(config)
     choice = options.device
-    needs_no_device = options.mode == "compare" or (
-        options.mode == "overflow" and not config.getoption("msprobe_overflow_replay")
-    )
-    if not names_dumps(config) or choice.name == "cpu" or needs_no_device:
+    if not names_dumps(config) or choice.name == "cpu" or not options.mode.needs_device(config):
         return None
     if choice.indices:
         return len(choice.indices)
     if choice.name in (AUTO, "npu", "cuda"):
         return _count_elsewhere(choice.name, first_framework(config, options))
-    try:
-        return config.stash[devices_key].get(choice.name).count()
-    except DeviceError as error:
-        raise pytest.UsageError(str(error)) from None
+    return config.stash[devices_key].get(choice.name).count()
 
 
 def _count_elsewhere(name: str, framework: str) -> int | None:
@@ -160,6 +156,6 @@ def _count_elsewhere(name: str, framework: str) -> int | None:
     done = subprocess.run([sys.executable, "-c", code, name, framework], capture_output=True, text=True, check=False)
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise pytest.UsageError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
+        raise OptionError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
     found, count = json.loads(done.stdout.splitlines()[-1])
     return None if name == AUTO and found == "cpu" else int(count)

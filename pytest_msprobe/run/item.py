@@ -1,22 +1,24 @@
-"""One record as a test item."""
+"""A record as a test item, whatever is made of it."""
 
 from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Hashable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.settling import settle
+from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.properties import verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.options import options_key, record_argument, rerun_command
-from pytest_msprobe.run.setups import worker_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -39,21 +41,15 @@ class PrecisionError(AssertionError):
         self.result = result
 
 
-def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
-    """Return what JUnit shows of a verdict."""
-    verdict = result.verdict
-    return [
-        ("msprobe.verdict", verdict.outcome),
-        ("msprobe.standard", verdict.standard),
-        ("msprobe.margin", f"{verdict.margin:.6g}"),
-    ]
-
-
 class DumpItem(pytest.Item, ABC):
     """A verdict on one record; its name is the record's. A subclass says how it is reached."""
 
     #: Whether a warning is pytest's as well, beside being counted.
     announces_warnings = True
+    #: Whether the item runs on the device, which is then started before the first of them.
+    runs_on_device = False
+    #: Whether ``--msprobe-isolate`` judges it in a child: it may hang, crash or take all memory.
+    is_isolated = True
 
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -68,6 +64,10 @@ class DumpItem(pytest.Item, ABC):
         """Return what JUnit shows of this item beside its verdict."""
         return []
 
+    def signature(self) -> Hashable | None:
+        """Return what items share of which ``--msprobe-unique`` checks one; None where the item is like no other."""
+        return None
+
     def attach(self, report: Any) -> None:
         """Put what came of this item into its report, as plain data."""
         if self.result is not None:
@@ -81,7 +81,8 @@ class DumpItem(pytest.Item, ABC):
 
     def contained(self) -> DirectionResult:
         """Judge where a crash, a hang or exhausted memory costs this item alone."""
-        return self.config.stash.get(settle_key, settle)(self)
+        judge = self.config.stash.get(judge_elsewhere_key, None)
+        return settle(self, self.config.stash[state_key]) if judge is None else judge(self)
 
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
@@ -130,30 +131,4 @@ class DumpItem(pytest.Item, ABC):
         return super().iter_markers_with_node(name)
 
     def _rerun(self) -> str:
-        options = self.config.stash[options_key]
-        return rerun_command(options, record_argument(options, self.path, self.name))
-
-
-#: What judges an item where that does not happen in this process.
-settle_key = pytest.StashKey[Callable[[DumpItem], DirectionResult]]()
-
-
-class RecordItem(DumpItem):
-    """The check of one API record: replayed on the device and judged."""
-
-    def judge(self) -> DirectionResult:
-        """Replay the record and judge it."""
-        return self.replay()
-
-    def replay(self) -> DirectionResult:
-        """Return the policy's verdict on the record."""
-        return self.config.stash[worker_key].check(self.dump, self.name)
-
-    def properties(self) -> list[tuple[str, str]]:
-        """Return the device, its math modes and the seed."""
-        start, options = self.config.stash[worker_key].start, self.config.stash[options_key]
-        return [
-            ("msprobe.device", start.device),
-            ("msprobe.math_modes", start.modes_in_words),
-            ("msprobe.seed", str(options.seed)),
-        ]
+        return rerun_command(self.config, record_argument(self.config.stash[options_key], self.path, self.name))

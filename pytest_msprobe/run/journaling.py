@@ -11,60 +11,45 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.journal.file import (
-    BREAKDOWNS,
-    Entry,
-    Header,
-    JournalError,
-    JournalWriter,
-    fingerprint,
-    outcome_of,
-    read_header,
-    read_outcomes,
-    require_same,
-)
-from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
+from pytest_msprobe.reports.summary import settled_before_key
+from pytest_msprobe.results.outcomes import UNFINISHED, outcome_of
 from pytest_msprobe.results.result import Start, from_plain
-from pytest_msprobe.run.collection import dumps_key, pairs_key
-from pytest_msprobe.run.header import summary_key
+from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key, record_argument, rerun_command
+from pytest_msprobe.storage.digests import fingerprint
 
 _SIZE_INPUT = "msprobe_journal_size"
 _SETTLED_OUTPUT = "msprobe_settled"
-
-# How many items of this run the journal had settled, by outcome.
-_settled_key = pytest.StashKey[Counter[str]]()
 
 
 def start(config: pytest.Config) -> None:
     """Read the journal to resume, and in the process that hears of every item start writing.
 
-    Raises pytest.UsageError where the journal cannot be used.
+    Raises JournalError where the journal cannot be used.
     """
     options = config.stash[options_key]
     path = options.journal
     if path is None or not config.stash[dumps_key]:
         return
+    if hasattr(config, "workerinput"):
+        # A worker that starts later must skip what the others skip, not what has settled since.
+        _leave_out(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[0])
+        return
+    header = _header(config, options)
+    if options.resume:
+        require_same(path, read_header(path), header)
+    elif path.exists() and path.stat().st_size:
+        raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
+    writer = JournalWriter(path, header)
     try:
-        if hasattr(config, "workerinput"):
-            # A worker that starts later must skip what the others skip, not what has settled since.
-            _leave_out(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[0])
-            return
-        header = _header(config, options)
-        if options.resume:
-            require_same(path, read_header(path), header)
-        elif path.exists() and path.stat().st_size:
-            raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
-        writer = JournalWriter(path, header)
-        try:
-            # Once the file is ours, so that no line of another run comes between.
-            outcomes, starts = read_outcomes(path)
-            _require_same_ids(config, path, outcomes)
-        except JournalError:
-            writer.close()
-            raise
-    except JournalError as error:
-        raise pytest.UsageError(str(error)) from None
+        # Once the file is ours, so that no line of another run comes between.
+        outcomes, starts = read_outcomes(path)
+        _require_same_ids(config, path, outcomes)
+    except JournalError:
+        writer.close()
+        raise
     _leave_out(config, outcomes)
     config.pluginmanager.register(JournalReport(writer, starts), "msprobe-journal")
 
@@ -86,7 +71,7 @@ def release_in_child(config: pytest.Config) -> None:
 def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
     """Take what a worker left out; each collects the same items."""
     if _SETTLED_OUTPUT in workeroutput:
-        config.stash[_settled_key] = Counter(workeroutput[_SETTLED_OUTPUT])
+        config.stash[settled_before_key] = Counter(workeroutput[_SETTLED_OUTPUT])
 
 
 def finish(session: pytest.Session) -> None:
@@ -95,13 +80,12 @@ def finish(session: pytest.Session) -> None:
     A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
     """
     config = session.config
-    settled = config.stash.get(_settled_key, None)
+    settled = config.stash.get(settled_before_key, None)
     if not settled or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
         config.workeroutput[_SETTLED_OUTPUT] = dict(settled)
         return
-    config.stash[summary_key].settled_before = settled
     if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         failed = settled.keys() - {"pass", "warn", "skip"}
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
@@ -118,7 +102,7 @@ class Resumption:
         """Deselect the settled items among those that the run would have."""
         done = [item for item in items if item.nodeid in self._outcomes]
         if done:
-            config.stash[_settled_key] = Counter(self._outcomes[item.nodeid] for item in done)
+            config.stash[settled_before_key] = Counter(self._outcomes[item.nodeid] for item in done)
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item in items if item.nodeid not in self._outcomes]
 
@@ -191,33 +175,19 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
 def _leave_abandoned(config: pytest.Config, settled: dict[str, str]) -> None:
     """Have the backward records of calls that did not end left alone, as the run that was cut short would have."""
     for nodeid, outcome in settled.items():
-        if outcome in BREAKDOWNS:
+        if outcome in UNFINISHED:
             path, _, record = nodeid.partition("::")
             config.stash[run_folder_key].post("abandoned", config.rootpath / path, record)
 
 
 def _header(config: pytest.Config, options: Options) -> Header:
-    again = rerun_command(options, record_argument(options, Path("<dump>"), "<record>"))
-    overflow = config.stash.get(overflow_key, None)
-    dumps = {str(path): fingerprint(path) for path in config.stash[dumps_key]}
+    again = rerun_command(config, record_argument(options, Path("<dump>"), "<record>"))
+    facts = options.mode.journal_facts(config)
+    files = {**{str(path): path for path in config.stash[dumps_key]}, **facts.files}
     policy = options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy))
-    if options.compare is not None:
-        golden = {f"golden {pair.golden.path}": pair.golden.path for pair in config.stash[pairs_key].values()}
-        dumps |= {name: fingerprint(path) for name, path in golden.items()}
-        how = {**options.compare.settings()}
-    else:
-        how = {
-            "level": options.level or "by API",
-            "device": options.device.name,
-            "seed": str(options.seed),
-            "real_data": options.real_data,
-            **({"explore": str(options.explore.examples)} if options.explore else {}),
-            **({"baseline": fingerprint(options.baseline)} if options.baseline else {}),
-            **(overflow.settings() if overflow else {}),
-        }
     return Header(
-        dumps=dumps,
-        settings={"mode": options.mode, "policy": policy, **how},
+        dumps={name: fingerprint(path) for name, path in files.items()},
+        settings={"mode": options.mode.name, "policy": policy, **facts.settings},
         root=str(config.rootpath),
-        rerun=(*shlex.split(again), *(overflow.flags() if overflow else ())),
+        rerun=tuple(shlex.split(again)),
     )

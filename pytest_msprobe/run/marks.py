@@ -26,8 +26,11 @@ _MARKS = {
 }
 
 
-def register(config: pytest.Config) -> None:
-    """Describe every mark, so that ``pytest --markers`` lists them and ``--strict-markers`` knows them."""
+def register(config: pytest.Config, *, of_records: bool) -> None:
+    """Describe the marks, so that ``pytest --markers`` lists them and ``--strict-markers`` knows them.
+
+    Those ``of_records`` have everyday names such as ``forward``, and are no business of a run without any record.
+    """
     config.addinivalue_line(
         "markers",
         "precision_standard(name, **limits): judge precision.check() in this test by this standard, "
@@ -38,7 +41,7 @@ def register(config: pytest.Config) -> None:
         "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
         'as in msprobe_record(level="mix")',
     )
-    for meaning, names in _MARKS.items():
+    for meaning, names in _MARKS.items() if of_records else ():
         for name in names.split():
             config.addinivalue_line("markers", f"{name}: {meaning}")
 

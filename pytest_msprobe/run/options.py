@@ -12,22 +12,12 @@ from typing import Any, Literal, cast
 import pytest
 
 import msprobe_standards
-from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.options import read_isolate
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
-from pytest_msprobe.journal.file import OUTCOMES
-from pytest_msprobe.modes.check.baselines import options as baselines
-from pytest_msprobe.modes.check.cases import options as cases
-from pytest_msprobe.modes.check.cases.options import read_save_options
-from pytest_msprobe.modes.check.explore import options as explore
-from pytest_msprobe.modes.check.explore.options import ExploreOptions, read_explore_options
-from pytest_msprobe.modes.compare import options as compare
-from pytest_msprobe.modes.compare.options import CompareOptions
-from pytest_msprobe.modes.overflow import options as overflow
-from pytest_msprobe.storage.sizes import SaveOptions
+from pytest_msprobe.errors import DeviceError, OptionError
+from pytest_msprobe.results.outcomes import OUTCOMES
+from pytest_msprobe.run.mode import Mode, modes_of
 
-Mode = Literal["check", "overflow", "compare"]
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
 
@@ -42,13 +32,9 @@ _INI_TWINS = {
 }
 
 
-# The option that names the dumps of each mode.
-_FLAGS: dict[Mode, str] = {"check": "dump", "overflow": "overflow", "compare": "compare"}
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for. ``mode`` says what is made of ``dumps``."""
+    """What every run is asked for. ``mode`` says what is made of ``dumps``, and keeps its own options."""
 
     mode: Mode
     dumps: tuple[str, ...]
@@ -66,23 +52,36 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
-    baseline: Path | None
-    save_baseline: Path | None
-    save_baseline_tensors: SaveOptions | None
-    save: SaveOptions | None
-    explore: ExploreOptions | None
-    compare: CompareOptions | None
+
+    def words(self, *, with_device: bool = True) -> list[str]:
+        """Return the command-line words that ask for the same verdicts, on the same device or on none."""
+        words = ["--msprobe-device", str(self.device)] if with_device else []
+        for flag, value, default in (
+            ("--msprobe-policy", self.policy, "default"),
+            ("--msprobe-level", self.level, None),
+            ("--msprobe-seed", self.seed, 0),
+            ("--msprobe-real-data", self.real_data, "auto"),
+        ):
+            words += [flag, str(value)] if value != default else []
+        return words
+
+    def settings(self) -> dict[str, str]:
+        """Return what two runs on a device must share for one to go on with the other's journal."""
+        return {
+            "level": self.level or "by API",
+            "device": self.device.name,
+            "seed": str(self.seed),
+            "real_data": self.real_data,
+        }
 
 
 options_key = pytest.StashKey[Options]()
 devices_key = pytest.StashKey[DeviceRegistry]()
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the option group and the ini settings."""
-    group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
+def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
+    """Add the options that every run has, and the ini settings."""
     add = group.addoption
-    add("--msprobe-dump", metavar="PATH", action="append", default=[], help="dump.json to check, or a folder of them")
     add(
         "--msprobe-device",
         metavar="NAME[:INDICES]",
@@ -129,14 +128,6 @@ def add_options(parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
-    containment.add_options(group)
-    baselines.add_options(group)
-    cases.add_options(group)
-    explore.add_options(group)
-    add("--msprobe-record", metavar="DIR", help="record the tests marked msprobe_record, one folder per test")
-    overflow.add_options(group)
-    compare.add_options(group)
-    parser.addini("msprobe_record_options", "key=value lines: options of recordings made by tests", "linelist", [])
     for name, text in _INI_TWINS.items():
         parser.addini(f"msprobe_{name}", text, default=None)
 
@@ -144,7 +135,7 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Read and check the options, once: ``-n auto`` needs them before pytest is configured.
 
-    Raises pytest.UsageError that says what is allowed.
+    Raises OptionError that says what is allowed.
     """
     if options_key not in config.stash:
         config.stash[devices_key] = devices = DeviceRegistry()
@@ -154,8 +145,8 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
-    mode, dumps = _mode(config)
-    return Options(
+    mode, dumps = modes_of(config).chosen(config)
+    options = Options(
         mode=mode,
         dumps=dumps,
         device=_device(_text(config, "device", AUTO), devices),
@@ -172,35 +163,21 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
-        baseline=baselines.baseline(config),
-        save_baseline=baselines.save_baseline(config),
-        save_baseline_tensors=baselines.save_baseline_tensors(config),
-        save=read_save_options(config),
-        explore=read_explore_options(config),
-        compare=compare.read_options(config, mode == "compare"),
     )
-
-
-def _mode(config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
-    given = {mode: tuple(config.getoption(f"msprobe_{flag}")) for mode, flag in _FLAGS.items()}
-    modes: list[Mode] = [mode for mode, dumps in given.items() if dumps]
-    if len(modes) > 1:
-        flags = " and ".join(_flag(_FLAGS[mode]) for mode in modes)
-        raise pytest.UsageError(f"{flags}: one run does one of these; give one of them")
-    mode = modes[0] if modes else "check"
-    return mode, given[mode]
+    for other in modes_of(config):
+        other.read_options(config, is_chosen=other is mode)
+    return options
 
 
 def names_dumps(config: pytest.Config) -> bool:
     """Tell whether the command line names dumps, before it is known whether they can be read."""
-    flagged = any(config.getoption(f"msprobe_{flag}") for flag in _FLAGS.values())
-    return flagged or any(".json" in argument for argument in config.args)
+    return bool(modes_of(config).flagged(config)) or any(".json" in argument for argument in config.args)
 
 
 def record_argument(options: Options, dump: Path, record: str) -> str:
     """Return the argument that chooses one record of a dump."""
     # As an option, in one word, the dump's place changes neither pytest's rootdir nor which conftest.py are loaded.
-    return f"{_flag(_FLAGS[options.mode])}={dump}::{record}"
+    return f"{options.mode.flag}={dump}::{record}"
 
 
 def test_argument(item: pytest.Item) -> str:
@@ -208,20 +185,9 @@ def test_argument(item: pytest.Item) -> str:
     return f"{item.path}::{item.nodeid.partition('::')[2]}"
 
 
-def rerun_command(options: Options, chosen: str) -> str:
-    """Return the command that checks what an argument chooses again, under the same options."""
-    words = ["pytest", chosen]
-    words += ["--msprobe-device", str(options.device)] if options.compare is None else options.compare.words()
-    for flag, value, default in (
-        ("--msprobe-policy", options.policy, "default"),
-        ("--msprobe-level", options.level, None),
-        ("--msprobe-seed", options.seed, 0),
-        ("--msprobe-real-data", options.real_data, "auto"),
-        ("--msprobe-baseline", options.baseline, None),
-        ("--msprobe-explore", options.explore and options.explore.examples, None),
-    ):
-        words += [flag, str(value)] if value != default else []
-    return shlex.join(words)
+def rerun_command(config: pytest.Config, chosen: str) -> str:
+    """Return the command that runs what an argument chooses again, under the same options."""
+    return shlex.join(["pytest", chosen, *config.stash[options_key].mode.rerun_words(config)])
 
 
 def _text(config: pytest.Config, name: str, default: str) -> str:
@@ -231,7 +197,7 @@ def _text(config: pytest.Config, name: str, default: str) -> str:
 def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str | None) -> str | None:
     value = _text(config, name, default or "")
     if value and value not in allowed:
-        raise pytest.UsageError(f"{_flag(name)} {value!r}: allowed are {', '.join(allowed)}")
+        raise OptionError(f"{_flag(name)} {value!r}: allowed are {', '.join(allowed)}")
     return value or None
 
 
@@ -246,7 +212,7 @@ def _number(
     except ValueError:
         value = None
     if value is None or not valid(value):
-        raise pytest.UsageError(f"{_flag(name)} {text!r}: wants {wanted}")
+        raise OptionError(f"{_flag(name)} {text!r}: wants {wanted}")
     return value
 
 
@@ -260,7 +226,7 @@ def _device(text: str, devices: DeviceRegistry) -> DeviceChoice:
         if choice.name != AUTO:
             devices.get(choice.name)
     except DeviceError as error:
-        raise pytest.UsageError(f"--msprobe-device: {error}") from None
+        raise OptionError(f"--msprobe-device: {error}") from None
     return choice
 
 
@@ -270,9 +236,7 @@ def _policy(text: str, folder: Path) -> str:
         return text
     path = folder / text
     if not path.is_file():
-        raise pytest.UsageError(
-            f"--msprobe-policy {text!r}: neither a file nor a known policy; known are {', '.join(known)}"
-        )
+        raise OptionError(f"--msprobe-policy {text!r}: neither a file nor a known policy; known are {', '.join(known)}")
     return str(path)
 
 
@@ -282,16 +246,14 @@ def _folder(config: pytest.Config) -> Path | None:
         return None
     path: Path = config.invocation_params.dir / text
     if path.exists() and not path.is_dir():
-        raise pytest.UsageError(f"--msprobe-csv {text!r}: is a file; wants a folder")
+        raise OptionError(f"--msprobe-csv {text!r}: is a file; wants a folder")
     return path
 
 
 def _journal(config: pytest.Config) -> Path | None:
     new, resumed = config.getoption("msprobe_journal"), config.getoption("msprobe_resume")
     if new and resumed:
-        raise pytest.UsageError(
-            "--msprobe-journal starts a journal and --msprobe-resume goes on with one: give one of them"
-        )
+        raise OptionError("--msprobe-journal starts a journal and --msprobe-resume goes on with one: give one of them")
     text: str | None = new or resumed
     return None if text is None else Path(config.invocation_params.dir / text)
 
@@ -300,9 +262,9 @@ def _outcomes(config: pytest.Config) -> tuple[str, ...]:
     outcomes = _patterns(config.getoption("msprobe_rerun"))
     for outcome in outcomes:
         if outcome not in OUTCOMES:
-            raise pytest.UsageError(f"--msprobe-rerun {outcome!r}: allowed are {', '.join(OUTCOMES)}")
+            raise OptionError(f"--msprobe-rerun {outcome!r}: allowed are {', '.join(OUTCOMES)}")
     if outcomes and not config.getoption("msprobe_resume"):
-        raise pytest.UsageError("--msprobe-rerun says what to run again of a journal: give --msprobe-resume JOURNAL")
+        raise OptionError("--msprobe-rerun says what to run again of a journal: give --msprobe-resume JOURNAL")
     return outcomes
 
 

@@ -21,53 +21,40 @@ from msprobe_standards.ulp import Ulp
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
-_factories: dict[str, Callable[..., Standard]] = {
-    built_in.name: built_in
-    for built_in in (
-        AbsoluteThreshold,
-        AccumulativeError,
-        Benchmark,
-        BinaryConsistency,
-        Cascade,
-        MindsporeCheck,
-        MsprobeBenchmark,
-        MsprobeUlp,
-        NotCompared,
-        Thousandth,
-        Ulp,
-    )
-}
 
+class StandardRegistry:
+    """Standards by name; plugins add theirs in ``pytest_msprobe_register_standards``."""
 
-def register_standard(name: str, factory: Callable[..., Standard]) -> None:
-    """Make ``standard(name, **limits)`` call ``factory(**limits)``; a name may be registered once.
+    def __init__(self, *built_in: type[Standard]) -> None:
+        self._factories: dict[str, Callable[..., Standard]] = {standard.name: standard for standard in built_in}
 
-    Raises ValueError where the name is taken by another factory.
-    """
-    if _factories.setdefault(name, factory) is not factory:
-        raise ValueError(f"standard {name!r} is already registered; choose another name")
+    def add(self, name: str, factory: Callable[..., Standard]) -> None:
+        """Make ``standard(name, **limits)`` call ``factory(**limits)``; a name may be registered once.
 
+        Raises ValueError where the name is taken by another factory.
+        """
+        if self._factories.setdefault(name, factory) is not factory:
+            raise ValueError(f"standard {name!r} is already registered; choose another name")
 
-def standard(name: str, /, **limits: Any) -> Standard:
-    """Return the standard registered as ``name``, with these limits in place of its defaults.
+    def make(self, name: str, /, **limits: Any) -> Standard:
+        """Return the standard registered as ``name``, with these limits in place of its defaults.
 
-    Raises ValueError for an unknown name, an unknown limit or a limit that is not of its default's kind, and lists the
-    valid ones.
-    """
-    factory = _factories.get(name)
-    if factory is None:
-        raise ValueError(f"unknown standard {name!r} (known: {', '.join(sorted(_factories))})")
-    known = inspect.signature(factory).parameters
-    for key, value in limits.items():
-        if key not in known:
-            raise ValueError(f"standard {name!r} has no limit {key!r} (it has: {', '.join(known) or 'none'})")
-        _check_limit(name, key, value, known[key].default)
-    return factory(**limits)
+        Raises ValueError for an unknown name, an unknown limit or a limit that is not of its default's kind, and lists
+        the valid ones.
+        """
+        factory = self._factories.get(name)
+        if factory is None:
+            raise ValueError(f"unknown standard {name!r} (known: {', '.join(self.names())})")
+        known = inspect.signature(factory).parameters
+        for key, value in limits.items():
+            if key not in known:
+                raise ValueError(f"standard {name!r} has no limit {key!r} (it has: {', '.join(known) or 'none'})")
+            _check_limit(name, key, value, known[key].default)
+        return factory(**limits)
 
-
-def standard_names() -> tuple[str, ...]:
-    """Return the names of all registered standards."""
-    return tuple(sorted(_factories))
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all registered standards."""
+        return tuple(sorted(self._factories))
 
 
 def _check_limit(name: str, key: str, value: object, default: object) -> None:
@@ -78,3 +65,23 @@ def _check_limit(name: str, key: str, value: object, default: object) -> None:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not value >= 0:  # type: ignore[operator]
             raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be a number, 0 or above")
+
+
+#: The standards of this process.
+STANDARDS = StandardRegistry(
+    AbsoluteThreshold,
+    AccumulativeError,
+    Benchmark,
+    BinaryConsistency,
+    Cascade,
+    MindsporeCheck,
+    MsprobeBenchmark,
+    MsprobeUlp,
+    NotCompared,
+    Thousandth,
+    Ulp,
+)
+
+register_standard = STANDARDS.add
+standard = STANDARDS.make
+standard_names = STANDARDS.names

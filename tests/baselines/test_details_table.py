@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.file import BaselineError, read_baseline
+from pytest_msprobe.modes.check.baselines.file import read_baseline
 
 TABLES = Path(__file__).parents[1] / "data" / "precision_compare"
 

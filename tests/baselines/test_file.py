@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.modes.check.baselines.file import BaselineError, BaselineWriter, Header, read_baseline
+from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.results.result import Start
 

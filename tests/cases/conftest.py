@@ -17,8 +17,8 @@ from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.modes.check.cases.saved import SavedCase
 from pytest_msprobe.modes.check.cases.saving import origin_of, save_case
-from pytest_msprobe.results.result import SavedCase
 from pytest_msprobe.storage.sizes import SaveOptions
 
 Json = dict[str, Any]

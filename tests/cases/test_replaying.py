@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.modes.check.cases.case import Case, CaseError, read_case
+from pytest_msprobe.errors import CaseError
+from pytest_msprobe.modes.check.cases.case import Case, read_case
 from pytest_msprobe.modes.check.cases.replaying import Bench
 from tests.cases.conftest import SOFTMAX
 

@@ -10,8 +10,9 @@ import pytest
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.frameworks.registry import missing_piece
-from pytest_msprobe.journal.file import Entry, Header, JournalWriter, fingerprint
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.digests import fingerprint
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "check_a_dump" / "dump.json"

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.errors import JournalError
 from pytest_msprobe.generate.failures import read_failures
-from pytest_msprobe.journal.file import Entry, Header, JournalError, JournalWriter, fingerprint
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter
 from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.digests import fingerprint
 
 RECORD = "Functional.softmax.0.forward"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.generate.folder import MANIFEST, FolderError, write_files
+from pytest_msprobe.errors import FolderError
+from pytest_msprobe.generate.folder import MANIFEST, write_files
 
 
 def test_text_and_copies_are_written(tmp_path: Path) -> None:
@@ -92,7 +93,8 @@ def test_an_unwritable_folder_is_one_error() -> None:
 _FULL = """
 import signal, resource, sys
 from pathlib import Path
-from pytest_msprobe.generate.folder import FolderError, write_files
+from pytest_msprobe.generate.folder import write_files
+from pytest_msprobe.errors import FolderError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.generate.keywords import KeywordError, parse_keywords
+from pytest_msprobe.errors import KeywordError
+from pytest_msprobe.generate.keywords import parse_keywords
 
 NAMES = ["Functional.softmax.0.forward", "float32"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import mindspore
 import pytest
 
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.errors import DeviceError
 from tests.mindspore.calls import X, record, tensor
 
 Write = Callable[..., Path]

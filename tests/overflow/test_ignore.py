@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.modes.overflow.ignore import RulesError, is_ignored, load_rules
+from pytest_msprobe.errors import RulesError
+from pytest_msprobe.modes.overflow.ignore import is_ignored, load_rules
 from pytest_msprobe.modes.overflow.scenes import find_scene, read_traffic
 
 from .conftest import Json, call, dump, tensor

@@ -64,7 +64,7 @@ def test_a_death_is_told_by_status_words_and_memory(
     status: int | None, words: str, memory_ran_out: bool, outcome: str, said: str
 ) -> None:
     death = explain(status, words, memory_ran_out=memory_ran_out)
-    assert death.outcome == outcome
+    assert death.breakdown.value == outcome
     assert said in death.reason
 
 

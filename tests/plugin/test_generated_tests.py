@@ -322,5 +322,5 @@ def test_a_time_limit_holds_for_each_record(pytester: pytest.Pytester, check: An
     assert main(["generate", str(EXAMPLE), "-k", "pad", "-o", str(out), "--no-run", "--direction=forward"]) == 0
     (case,) = check(out, "--msprobe-device=faulty", "--msprobe-timeout=0.2").cases.values()
     assert case.outcome == "failed"
-    assert case.properties["msprobe.standard"] == "timeout"
+    assert case.properties["msprobe.breakdown"] == "timeout"
     assert "not done after 0.2 s" in case.text

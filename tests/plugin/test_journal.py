@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.file import (
-    Entry,
-    Header,
-    JournalError,
-    JournalWriter,
-    outcome_of,
-    read_journal,
-    read_outcomes,
-)
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_journal, read_outcomes
+from pytest_msprobe.results.outcomes import Breakdown, outcome_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
 
@@ -215,7 +209,7 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
 
 def test_a_journal_cut_at_every_byte_gives_exactly_its_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    entries = [Entry(name, "crash", broken(name, "crash", "it died")) for name in "ab"]
+    entries = [Entry(name, "crash", broken(name, Breakdown.CRASH, "it died")) for name in "ab"]
     write(path, *entries)
     whole = path.read_bytes()
     header, *ends = (i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))

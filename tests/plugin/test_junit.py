@@ -51,23 +51,23 @@ def test_counts_and_names_are_those_of_the_records(suite: ET.Element, records: J
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "standard"),
+    ("name", "verdict", "decided_by"),
     [
-        ("Functional.linear.0.backward", "pass", "benchmark"),
-        ("Torch.index_select.0.forward", "fail", "binary_consistency"),
-        ("Torch.no_such_api.0.forward", "skip", ""),
-        ("no name", "fail", "record"),
+        ("Functional.linear.0.backward", "pass", {"msprobe.standard": "benchmark"}),
+        ("Torch.index_select.0.forward", "fail", {"msprobe.standard": "binary_consistency"}),
+        ("Torch.no_such_api.0.forward", "skip", {"msprobe.standard": ""}),
+        ("no name", "fail", {"msprobe.standard": "", "msprobe.breakdown": "record"}),
     ],
 )
 def test_properties_tell_verdict_standard_margin_device_and_seed(
-    suite: ET.Element, name: str, verdict: str, standard: str
+    suite: ET.Element, name: str, verdict: str, decided_by: dict[str, str]
 ) -> None:
     told = properties(case(suite, name))
     margin = float(told.pop("msprobe.margin"))
     assert told.pop("msprobe.math_modes").startswith("float32 matmul precision highest")
     assert told == {
         "msprobe.verdict": verdict,
-        "msprobe.standard": standard,
+        **decided_by,
         "msprobe.device": "faulty:2",
         "msprobe.seed": "5",
     }

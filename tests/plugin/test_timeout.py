@@ -22,7 +22,7 @@ def test_a_record_that_hangs_in_python_is_one_failure_and_the_run_goes_on(
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", *workers, apart=True)
     assert checked.outcomes == dict.fromkeys(records, "passed") | {HANGING: "failed"}
     assert SAID in checked.cases[HANGING].text
-    assert checked.cases[HANGING].properties["msprobe.standard"] == "timeout"
+    assert checked.cases[HANGING].properties["msprobe.breakdown"] == "timeout"
 
 
 def test_code_that_catches_every_exception_is_interrupted_all_the_same(

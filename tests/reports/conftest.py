@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start, outcome_of
+from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start
+from pytest_msprobe.results.outcomes import Breakdown, outcome_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
 
@@ -72,7 +73,7 @@ def journal(write_journal: Callable[..., Path]) -> Path:
         make_judged("Torch.add.0.forward", "pass", seconds=0.25),
         make_judged("Torch.mul.0.forward", "fail", margin=3.0, reason="max_ulp_error is 6"),
         make_judged("Torch.mul.0.backward", "fail", margin=70.0, reason="max_ulp_error is 140"),
-        broken("Torch.bmm.0.forward", "crash", "the process that ran it died"),
+        broken("Torch.bmm.0.forward", Breakdown.CRASH, "the process that ran it died"),
         make_judged("Torch.exp.0.forward", "warn", margin=0.9, reason="worth a look"),
         skipped("Torch.no_such_api.0.forward", SkipReason.UNKNOWN_API),
         skipped("Torch.no_such_api.1.forward", SkipReason.UNKNOWN_API),

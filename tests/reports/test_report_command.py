@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.file import Header
+from pytest_msprobe.journal.file import VERSION, Header
 from pytest_msprobe.reports.csv import Tables
 from pytest_msprobe.results.skips import SkipReason
 
@@ -184,8 +184,8 @@ def test_a_file_that_is_no_journal_is_one_clear_error(
 def test_a_journal_of_another_version_is_one_clear_error(
     journal: Path, version: int, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    journal.write_text(journal.read_text().replace('"msprobe_journal":1', f'"msprobe_journal":{version}'))
-    assert f"{journal}: written by {word} version (format {version}, not 1); " in error(capsys, journal)
+    journal.write_text(journal.read_text().replace(f'"msprobe_journal":{VERSION}', f'"msprobe_journal":{version}'))
+    assert f"{journal}: written by {word} version (format {version}, not {VERSION}); " in error(capsys, journal)
 
 
 def test_a_damaged_line_is_named_with_its_number(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,10 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def own_registry() -> Iterator[None]:
-    before = dict(registry._factories)
+    before = dict(registry.STANDARDS._factories)
     yield
-    registry._factories.clear()
-    registry._factories.update(before)
+    registry.STANDARDS._factories.clear()
+    registry.STANDARDS._factories.update(before)
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -19,10 +19,10 @@ def golden() -> torch.Tensor:
 
 @pytest.fixture
 def own_registry() -> Iterator[None]:
-    before = dict(registry._factories)
+    before = dict(registry.STANDARDS._factories)
     yield
-    registry._factories.clear()
-    registry._factories.update(before)
+    registry.STANDARDS._factories.clear()
+    registry.STANDARDS._factories.update(before)
 
 
 def steps_off(golden: torch.Tensor, steps: int, count: int) -> torch.Tensor:

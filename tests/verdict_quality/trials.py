@@ -11,6 +11,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from tests.verdict_quality.fault import Variant, VariantDevice
 
@@ -65,7 +66,7 @@ class Bench:
         return tally
 
     def _count(self, tally: Tally, device: VariantDevice, result: DirectionResult, record: str) -> None:
-        if device.variant is not None and result.verdict.standard == "run":
+        if device.variant is not None and result.breakdown is Breakdown.RUN:
             raise RuntimeError(f"{device.variant.name!r} cannot run {record}: {result.verdict.reason}")
         digest = device.digests.pop(result.record, None)
         if device.variant is None and digest is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.frameworks.framework import Framework

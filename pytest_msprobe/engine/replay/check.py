@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,13 +22,12 @@ from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
+from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import CallResult, DirectionResult, OutputResult, broken, decided
 from pytest_msprobe.results.skips import Skip, SkipReason
-
-if TYPE_CHECKING:
-    from pytest_msprobe.modes.check.baselines.result import RecordedResult
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
 
@@ -57,7 +56,7 @@ class Replay:
         setup: Setup,
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
-        recorded: Callable[[str], RecordedResult] | None = None,
+        recorded: Callable[[str], Recorded] | None = None,
     ) -> None:
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
@@ -98,12 +97,13 @@ class Replay:
             measure_all = self.setup.measure_all
             result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded))
             if recorded is not None and recorded.problem:
-                result = replace(result, tensors_unused=recorded.problem)
+                result = _told_unused(result, recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
         dtypes = tuple(sorted(map(str, self._input_dtypes)))
-        return replace(result, input_dtypes=dtypes, scalars=self.trial.subject.arguments.has_rounded_scalars)
+        scalars = self.trial.subject.arguments.has_rounded_scalars
+        return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, scalars)
 
     def _select(self, direction: Direction, leaf: Any) -> Standard:
         try:
@@ -149,6 +149,11 @@ class Replay:
         return Trial(subject, setup.device)
 
 
+def _told_unused(result: DirectionResult, problem: str) -> DirectionResult:
+    note = f"The baseline's tensors were not used, but its numbers: {problem}"
+    return replace(result, notes=(note, *result.notes)).with_extra(TENSORS_UNUSED, problem)
+
+
 class _NoRuleError(Exception):
     """The policy has no rule for an output."""
 
@@ -161,12 +166,12 @@ def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionRe
     except Skip as skip:
         return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
     except _NoRuleError as error:
-        return broken(record, "policy", str(error))
+        return broken(record, Breakdown.POLICY, str(error))
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
-        return broken(record, "run", reason)
+        return broken(record, Breakdown.RUN, reason)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return broken(record, "oom", f"memory ran out: {describe_error(error)}")
+        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
     return decided(record, outputs, time.perf_counter() - started)

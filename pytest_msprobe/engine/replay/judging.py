@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,22 +16,19 @@ from msprobe_standards.judging import fitting
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
-from pytest_msprobe.modes.check.baselines.lookup import RecordedBaseline
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip, SkipReason
-
-if TYPE_CHECKING:
-    from pytest_msprobe.modes.check.baselines.result import RecordedResult
 
 SelectStandard = Callable[[Direction, Any], Standard]
 
 
 def judge_forward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: Recorded | None = None
 ) -> list[OutputResult]:
     """Judge what a call returned and what it changed, by what a ``recorded`` baseline has where there is one.
 
@@ -62,7 +59,7 @@ def judge_forward(
 
 
 def judge_backward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: RecordedResult | None = None
+    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: Recorded | None = None
 ) -> list[OutputResult]:
     """Judge the gradients of a call's inputs, as `judge_forward` its results."""
     randomness = _randomness(trial)
@@ -94,11 +91,11 @@ def _judge(
     baseline: Callable[[], Any],
     select: Callable[[Any], Standard],
     measure_all: bool,
-    result: RecordedResult | None,
-    prepare: Callable[[str, torch.Tensor], torch.Tensor] = lambda path, tensor: tensor,
+    result: Recorded | None,
+    prepare: Prepare = lambda path, tensor: tensor,
 ) -> list[OutputResult]:
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
-    recorded = None if result is None else RecordedBaseline(result, targets, goldens, prepare)
+    recorded = None if result is None else result.beside(targets, goldens, prepare)
     verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
     results = [
         _output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.schema import TensorElement, walk_tensors
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.health import free_on_card
+from pytest_msprobe.devices.memory import free_on_card
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.results.skips import Skip, SkipReason

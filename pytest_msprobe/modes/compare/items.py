@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.settling import contained
+from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.compare.advice import advice
 from pytest_msprobe.modes.compare.pairs import Pair, item_name
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row, Value, encode
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem
 
@@ -25,6 +26,8 @@ class ComparedItem(DumpItem):
     """The comparison of one call of the target with its golden partner."""
 
     announces_warnings = False
+    # Nothing here runs on a device or takes more memory than two tensors.
+    is_isolated = False
 
     def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
         super().__init__(dump=pair.target, **kwargs)
@@ -41,8 +44,8 @@ class ComparedItem(DumpItem):
         return super().settle() if self.result is None else self.result
 
     def contained(self) -> DirectionResult:
-        """Judge in this process: nothing here runs on a device or takes more memory than two tensors."""
-        return contained(self.config, self.name, self.judge)
+        """Judge in this process, beside whatever else runs."""
+        return contained(self.config.stash[state_key], self.name, self.judge)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the golden partner, and whether a difference begins here."""
@@ -83,7 +86,8 @@ class QuickItem(DumpItem):
         outputs = result_of(first, self.pair.policy.name).outputs
         reason = f"{len(wrong)} of {len(matches)} records differ, the first is {first.record}"
         reason += "".join(f"\n{output.path}: {output.verdict.reason}" for output in outputs[:1])
-        return broken(self.name, "equal", f"{reason}\n{first.reason}".rstrip())
+        verdict = Verdict("fail", "equal", f"{reason}\n{first.reason}".rstrip(), margin=math.inf)
+        return DirectionResult(self.name, verdict)
 
 
 def compared_items(file: DumpFile, pair: Pair, quick: bool) -> Iterator[DumpItem]:

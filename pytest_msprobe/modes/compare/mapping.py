@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pytest
-
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.documents import read_document
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ NOTHING = "N/A"
 def read_mapping(path: Path) -> dict[str, str]:
     """Read a YAML mapping of full value names, the target's to the golden run's or ``N/A``.
 
-    Raises pytest.UsageError that names file, line and remedy.
+    Raises OptionError that names file, line and remedy.
     """
     entries = read_document(path, _EXAMPLE).items(f"not a data mapping; it maps names of values, as in  {_EXAMPLE}")
     return {name: value.text("the name of a golden value, or N/A") for name, _, value in entries}
@@ -38,7 +37,7 @@ def record_of(name: str, dump: Dump) -> str | None:
 
 
 def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], goldens: list[Dump]) -> None:
-    """Raise pytest.UsageError where a name belongs to no record of any dump of its side."""
+    """Raise OptionError where a name belongs to no record of any dump of its side."""
     for side, names, dumps in (
         ("target", mapping, targets),
         ("golden", [name for name in mapping.values() if name != NOTHING], goldens),
@@ -46,6 +45,6 @@ def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], g
         unknown = [name for name in names if not any(record_of(name, dump) for dump in dumps)]
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            raise pytest.UsageError(
+            raise OptionError(
                 f"{path}: no record of the {side} has the value {unknown[0]!r}{more}; correct or delete it"
             )

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.translation import read_mappings, translation, without_effect
 from pytest_msprobe.modes.compare.mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.pairs import Pair
@@ -25,7 +24,7 @@ _STEP, _RANK = re.compile(r"step(\d+)"), re.compile(r"rank(\d+)")
 def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, Pair]:
     """Pair the target's dumps with the golden ones, by the numbers of step and rank where there are several.
 
-    Returns the pairs by the target's path. Raises DumpError or pytest.UsageError that names what does not fit.
+    Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
     golden = [options.golden] if options.golden.is_file() else find_dumps(options.golden)
     partners = _partners(list(dumps), golden)
@@ -65,7 +64,7 @@ def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
     surplus = [place for place in theirs if place not in ours]
     if missing or surplus:
         place, side, other = (missing[0], "golden run", ours) if missing else (surplus[0], "target", theirs)
-        raise pytest.UsageError(
+        raise OptionError(
             f"{other[place]}: the {side} has no dump of {_words(place)}; steps and ranks are paired by their numbers, "
             "name the folders that both have"
         )
@@ -77,7 +76,7 @@ def _by_place(paths: list[Path], side: str) -> dict[tuple[int | None, int | None
     for path in paths:
         place = _place(path)
         if place in places:
-            raise pytest.UsageError(
+            raise OptionError(
                 f"{path}: the {side} has two dumps of {_words(place)}, the other is {places[place]}; "
                 "dumps are paired by folders named step0, step1 ... and rank0, rank1 ..."
             )

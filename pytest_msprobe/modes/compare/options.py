@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.file import fingerprint
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.storage.digests import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +72,16 @@ def add_options(group: Any) -> None:
     add("--msprobe-html", metavar="FILE", help="write the comparison as one page to look at")
 
 
-def read_options(config: pytest.Config, is_comparing: bool) -> CompareOptions | None:
-    """Read and check the options of a comparison, None where nothing is compared.
-
-    Raises pytest.UsageError that says what is wrong.
-    """
-    if not is_comparing:
-        _refuse_without_target(config)
-        return None
+def read_options(config: pytest.Config) -> CompareOptions:
+    """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     folder = config.invocation_params.dir
     golden, mapping = config.getoption("msprobe_golden"), config.getoption("msprobe_data_mapping")
     if not golden:
-        raise pytest.UsageError("--msprobe-compare names the run under test: give --msprobe-golden PATH as well")
+        raise OptionError("--msprobe-compare names the run under test: give --msprobe-golden PATH as well")
     if not (folder / golden).exists():
-        raise pytest.UsageError(f"--msprobe-golden {golden!r}: no such file or folder")
+        raise OptionError(f"--msprobe-golden {golden!r}: no such file or folder")
     if mapping and not (folder / mapping).is_file():
-        raise pytest.UsageError(f"--msprobe-data-mapping {mapping!r}: no such file")
+        raise OptionError(f"--msprobe-data-mapping {mapping!r}: no such file")
     return CompareOptions(
         golden=folder / golden,
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
@@ -103,15 +98,16 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
     if not text:
         return None
     if name == "xlsx" and find_spec("xlsxwriter") is None:
-        raise pytest.UsageError("--msprobe-xlsx wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+        raise OptionError("--msprobe-xlsx wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
     path: Path = config.invocation_params.dir / text
     if path.exists() and path.is_dir() is (name == "html"):
-        raise pytest.UsageError(f"--msprobe-{name} {text!r}: wants {wanted}")
+        raise OptionError(f"--msprobe-{name} {text!r}: wants {wanted}")
     return path
 
 
-def _refuse_without_target(config: pytest.Config) -> None:
+def refuse_without_target(config: pytest.Config) -> None:
+    """Raise OptionError where an option of a comparison is given without one."""
     own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
     for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
         flag = f"--msprobe-{name.replace('_', '-')}"
-        raise pytest.UsageError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")
+        raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

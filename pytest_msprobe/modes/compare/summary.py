@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
+from pytest_msprobe.reports.summary import settled_before_key
 
 if TYPE_CHECKING:
     import pytest
@@ -27,7 +28,6 @@ class CompareSummary:
         self._reasons: Counter[str] = Counter()
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
         self._inherited = 0
-        self.settled_before: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one call."""
@@ -47,22 +47,23 @@ class CompareSummary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        if not (self._outcomes or self.settled_before):
+        before = terminalreporter.config.stash.get(settled_before_key, Counter())
+        if not (self._outcomes or before):
             return
         terminalreporter.section("msprobe")
-        for line in self.lines():
+        for line in self.lines(before):
             terminalreporter.line(line)
 
-    def lines(self) -> list[str]:
-        """Return the section's lines: the first culprits lead."""
+    def lines(self, settled_before: Counter[str] | None = None) -> list[str]:
+        """Return the section's lines: the first culprits lead. ``settled_before`` counts what a resumed journal had."""
         lines = [line for pair in self._pairs for line in self._culprits(pair)]
         total = sum(self._outcomes.values(), Counter[str]())
         if not lines and total:
             lines = ["no compared call differs"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
         lines.append(f"{sum(total.values())} calls: {counts}")
-        if self.settled_before:
-            before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in self.settled_before.items())
+        if settled_before:
+            before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in settled_before.items())
             lines.append(f"settled before this run, and not looked at above: {before}")
         if self._inherited:
             lines.append(f"{self._inherited} of them inherited their error from their inputs")

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.overflow.scenes import Finding, Place, api_of
 
 _OWN_FILE = Path(__file__).parent / "ignore.yaml"
 _KEY = "ignore_nan_inf"
 _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
-
-
-class RulesError(ValueError):
-    """A file of rules cannot be used; the text names the file, the rule and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ from pytest_msprobe.modes.overflow.words import describe_values, growth_words, o
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.options import options_key, record_argument
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -107,11 +105,6 @@ class OverflowItem(DumpItem):
     def warning(self, verdict: Verdict) -> str:
         """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
         return self._warning
-
-    def _rerun(self) -> str:
-        options = self.config.stash[options_key]
-        words = ["pytest", record_argument(options, self.path, self.name), *self.config.stash[overflow_key].flags()]
-        return shlex.join(words)
 
 
 def _output(place: Place, verdict: Verdict) -> OutputResult:

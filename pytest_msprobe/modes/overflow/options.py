@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_msprobe.modes.overflow.ignore import Rules, RulesError, load_rules
+from pytest_msprobe.errors import OptionError, RulesError
+from pytest_msprobe.modes.overflow.ignore import Rules, load_rules
 from pytest_msprobe.modes.overflow.scenes import LEVELS, Level
 
 _DEFAULT_LEVEL: Level = "critical"
@@ -28,8 +29,8 @@ class OverflowOptions:
         """Tell whether a level makes a record fail."""
         return LEVELS.index(level) <= LEVELS.index(self.level)
 
-    def flags(self) -> list[str]:
-        """Return the words that ask for the same again."""
+    def words(self) -> list[str]:
+        """Return the command-line words that ask for the same."""
         words = ["--msprobe-overflow-level", self.level] if self.level != _DEFAULT_LEVEL else []
         words += ["--msprobe-overflow-ignore", str(self.ignore)] if self.ignore is not None else []
         return words + (["--msprobe-overflow-replay"] if self.replay else [])
@@ -73,32 +74,26 @@ def add_options(group: pytest.OptionGroup) -> None:
     )
 
 
-def overflow_options(config: pytest.Config) -> OverflowOptions:
-    """Read and check the options, once. Raises pytest.UsageError that says what is allowed."""
-    if overflow_key not in config.stash:
-        config.stash[overflow_key] = _read(config)
-    return config.stash[overflow_key]
-
-
 def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise pytest.UsageError where an option of ``--msprobe-overflow`` is given without it."""
+    """Raise OptionError where an option of ``--msprobe-overflow`` is given without it."""
     for name in ("level", "ignore", "replay", "json"):
         if config.getoption(f"msprobe_overflow_{name}"):
-            raise pytest.UsageError(
-                f"--msprobe-overflow-{name} is about overflow: give --msprobe-overflow PATH as well"
-            )
+            raise OptionError(f"--msprobe-overflow-{name} is about overflow: give --msprobe-overflow PATH as well")
 
 
-def _read(config: pytest.Config) -> OverflowOptions:
+def read_options(config: pytest.Config) -> OverflowOptions:
+    """Read and check the options. Raises OptionError that says what is allowed."""
     level = config.getoption("msprobe_overflow_level") or _DEFAULT_LEVEL
     if level not in LEVELS:
-        raise pytest.UsageError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
+        raise OptionError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
     ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
     json = _path(config, config.getoption("msprobe_overflow_json"))
     try:
         rules = load_rules(ignore)
     except RulesError as error:
-        raise pytest.UsageError(f"--msprobe-overflow-ignore: {error}") from None
+        raise OptionError(f"--msprobe-overflow-ignore: {error}") from None
+    if json is not None:
+        _make_folder(json)
     return OverflowOptions(
         level=cast("Level", level),
         ignore=ignore,
@@ -106,6 +101,14 @@ def _read(config: pytest.Config) -> OverflowOptions:
         replay=bool(config.getoption("msprobe_overflow_replay")),
         json=json,
     )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of msprobe's file now, so that a wrong one costs no run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"--msprobe-overflow-json {str(folder)!r}: {error.strerror}") from None
 
 
 def _path(config: pytest.Config, text: Any) -> Path | None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.check.checker import checker_of
+from pytest_msprobe.modes.check.items import RecordItem
 from pytest_msprobe.modes.overflow.ignore import Rules, is_ignored
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.scenes import find_scene, may_hold_non_finite, read_traffic
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.run.item import DumpItem, RecordItem
-from pytest_msprobe.run.options import options_key, record_argument, rerun_command
-from pytest_msprobe.run.setups import worker_key
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -52,12 +52,12 @@ def _overflows(dump: Dump, name: str, rules: Rules) -> bool:
 class OverflowReplayItem(RecordItem):
     """An overflowing forward call, replayed on the device and on the CPU."""
 
-    def replay(self) -> DirectionResult:
+    def judge(self) -> DirectionResult:
         """Replay the call on both and compare."""
         from pytest_msprobe.modes.overflow.replay import overflow_judge
 
         judge = overflow_judge(recorded_tensors=self._has_recorded_tensors())
-        return self.config.stash[worker_key].check(self.dump, self.name, judge)
+        return checker_of(self.config).check(self.dump, self.name, judge)
 
     def _has_recorded_tensors(self) -> bool:
         tensors = [
@@ -70,8 +70,3 @@ class OverflowReplayItem(RecordItem):
         """Return the device, the seed and whether the overflow is normal."""
         level = _LEVELS[self.result.verdict.outcome] if self.result else "not replayed"
         return [*super().properties(), (LEVEL_PROPERTY, level)]
-
-    def _rerun(self) -> str:
-        options = self.config.stash[options_key]
-        command = rerun_command(options, record_argument(options, self.path, self.name))
-        return f"{command} {shlex.join(self.config.stash[overflow_key].flags())}"

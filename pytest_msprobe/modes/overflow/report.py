@@ -9,73 +9,40 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
-from pytest_msprobe.modes.overflow.findings import Findings, findings_key
+from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
-from pytest_msprobe.modes.overflow.options import OverflowOptions, overflow_options, refuse_stray_options
+from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.ranks import Step
 from pytest_msprobe.modes.overflow.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
-from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.options import options_key
 
 _MALFORMED_SHOWN = 5
 _OTHERS_SHOWN = 7
 
 
-def start(config: pytest.Config) -> None:
-    """Prepare a search for overflow, if that is what the run does. Raises pytest.UsageError for a wrong option."""
-    if config.stash[options_key].mode != "overflow":
-        refuse_stray_options(config)
-        return
-    options = overflow_options(config)
-    _require_pytorch(config, options)
-    findings = Findings(config.stash[dumps_key].values(), options.rules)
-    config.stash[findings_key] = findings
-    if not hasattr(config, "workerinput"):
-        _make_folder(options)
-        config.pluginmanager.register(OverflowReport(findings, options), "msprobe-overflow")
-
-
-def _require_pytorch(config: pytest.Config, options: OverflowOptions) -> None:
-    for path, dump in config.stash[dumps_key].items():
-        if options.replay and dump.framework != "pytorch":
-            raise pytest.UsageError(
-                f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
-                " without it the statistics are judged"
-            )
-
-
-def _make_folder(options: OverflowOptions) -> None:
-    """Make the folder of msprobe's file now, so that a wrong one costs no run."""
-    if options.json is not None:
-        try:
-            options.json.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise pytest.UsageError(f"--msprobe-overflow-json {str(options.json)!r}: {error.strerror}") from None
+def header_lines(config: pytest.Config) -> list[str]:
+    """Return what fails, what is ignored, and the dump of each rank."""
+    options, findings = config.stash[overflow_key], config.stash[findings_key]
+    lines = [f"msprobe: overflow, failing from level {options.level}"]
+    if options.replay:
+        lines = ["msprobe: overflow, replaying what overflowed"]
+    if options.ignore is not None:
+        lines.append(f"msprobe: ignoring what {options.ignore} says, beside the built-in rules")
+    for step in findings.steps:
+        for rank, dump in step.ranks.items():
+            about = f"{dump.framework}, {dump.level}, {dump.task}"
+            lines.append(f"msprobe: rank {rank}: {dump.path}: {len(dump.records)} records ({about})")
+    return lines
 
 
 class OverflowReport:
     """Counts levels as reports arrive, and in the end names the first culprits."""
 
-    def __init__(self, findings: Findings, options: OverflowOptions) -> None:
-        self._findings = findings
-        self._options = options
+    def __init__(self, config: pytest.Config) -> None:
+        self._findings = config.stash[findings_key]
+        self._options = config.stash[overflow_key]
         self._levels: Counter[str] = Counter()
         self._written: list[Path] = []
-
-    def pytest_report_header(self) -> list[str]:
-        """Say what fails."""
-        options = self._options
-        lines = [f"msprobe: overflow, failing from level {options.level}"]
-        if options.replay:
-            lines = ["msprobe: overflow, replaying what overflowed"]
-        if options.ignore is not None:
-            lines.append(f"msprobe: ignoring what {options.ignore} says, beside the built-in rules")
-        for step in self._findings.steps:
-            for rank, dump in step.ranks.items():
-                about = f"{dump.framework}, {dump.level}, {dump.task}"
-                lines.append(f"msprobe: rank {rank}: {dump.path}: {len(dump.records)} records ({about})")
-        return lines
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""

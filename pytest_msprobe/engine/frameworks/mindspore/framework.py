@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore
 
-from pytest_msprobe.devices.device import Device, DeviceError
+from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.frameworks.framework import Functions
@@ -17,6 +17,7 @@ from pytest_msprobe.engine.frameworks.mindspore.runtime import use
 from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.errors import DeviceError
 
 
 class MindSporeFramework:

@@ -7,8 +7,8 @@ import contextlib
 import mindspore
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.engine.frameworks.mindspore.runtime import use
+from pytest_msprobe.errors import DeviceError
 
 
 class MindSporeNpu(CpuDevice):

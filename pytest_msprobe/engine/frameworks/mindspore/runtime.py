@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.errors import DeviceError
 
 
 def start() -> None:

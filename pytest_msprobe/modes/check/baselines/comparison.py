@@ -14,6 +14,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.modes.check.baselines.runs import Run, paired
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, lacking_baseline
 from pytest_msprobe.results.skips import SkipReason
 
@@ -115,7 +116,7 @@ def _result(row: OutputRow, verdict: Verdict) -> OutputResult:
 def _as_it_was(row: RecordRow) -> DirectionResult:
     if row.outcome == "skip" or row.outcome not in _OUTCOMES:
         return _skipped(row.record, row.reason or "the run tells nothing of it")
-    return DirectionResult(row.record, Verdict(_OUTCOMES[row.outcome], "run", row.reason))
+    return DirectionResult(row.record, Verdict(_OUTCOMES[row.outcome], "", row.reason), breakdown=Breakdown.RUN)
 
 
 def _skipped(record: str, reason: str) -> DirectionResult:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msprobe_standards.msprobe_benchmark import ratio_floor
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import ComparedOutput, ComparedRecord
-from pytest_msprobe.modes.check.baselines.file import BaselineError
 from pytest_msprobe.modes.check.baselines.numbers import torch_dtype
 from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
 

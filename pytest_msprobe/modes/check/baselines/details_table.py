@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_msprobe.modes.check.baselines.file import BaselineError
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.reports.csv import METRIC_COLUMNS, STATUS
 

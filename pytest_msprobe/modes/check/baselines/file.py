@@ -16,14 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.result import Start, as_json
 
 VERSION = 1
-
-
-class BaselineError(Exception):
-    """A baseline cannot be used or written; the text names the file, the problem and the remedy."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_msprobe.results.result import KeptTensors
+from pytest_msprobe.modes.check.baselines.kept import KeptTensors
 from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY, slug
 from pytest_msprobe.storage.sizes import format_size
 from pytest_msprobe.storage.stored import StoredTensor

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from safetensors import SafetensorError
 
 from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
 from pytest_msprobe.engine.values.failures import describe_error
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
-from pytest_msprobe.results.result import DirectionResult, KeptTensors
+from pytest_msprobe.modes.check.baselines.kept import KeptTensors, with_kept
+from pytest_msprobe.modes.check.follow_ups import Judged
+from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.names import TEMPORARY, locked
 from pytest_msprobe.storage.sizes import SaveOptions, format_size
 from pytest_msprobe.storage.tensors import describe, write_tensors
@@ -23,6 +26,19 @@ from pytest_msprobe.storage.tensors import describe, write_tensors
 
 class _NoRoomError(Exception):
     """The limits do not take these tensors."""
+
+
+class KeepTensors:
+    """Writes what the target gave, as a step after the verdict; ``fingerprint`` digests a dump."""
+
+    def __init__(self, options: SaveOptions, fingerprint: Callable[[Dump], str]) -> None:
+        self._options = options
+        self._fingerprint = fingerprint
+
+    def __call__(self, judged: Judged) -> DirectionResult:
+        """Write the tensors of a record that was measured and tell so."""
+        kept = keep_tensors(judged.replay, judged.result, self._fingerprint(judged.dump), self._options)
+        return judged.result if kept is None else with_kept(judged.result, kept)
 
 
 def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: SaveOptions) -> KeptTensors | None:

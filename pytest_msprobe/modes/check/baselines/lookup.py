@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
 
 from msprobe_standards import Metrics, Standard, measure
+from pytest_msprobe.engine.replay.recorded import Prepare
 from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, other_inputs
 from pytest_msprobe.results.result import OutputResult, lacking_baseline
 
@@ -27,7 +28,7 @@ class RecordedBaseline:
         recorded: RecordedResult,
         targets: Mapping[str, torch.Tensor],
         goldens: Mapping[str, torch.Tensor],
-        prepare: Callable[[str, torch.Tensor], torch.Tensor],
+        prepare: Prepare,
     ) -> None:
         self._recorded = recorded
         self._targets = targets

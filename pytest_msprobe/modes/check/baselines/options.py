@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.baselines.folder import tensors_folder
-from pytest_msprobe.storage.sizes import SaveOptions, save_options
+from pytest_msprobe.run.limits import save_options
+from pytest_msprobe.storage.sizes import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -37,35 +39,35 @@ def baseline(config: pytest.Config) -> Path | None:
 
 
 def save_baseline(config: pytest.Config) -> Path | None:
-    """Return the baseline to write. Raises pytest.UsageError where the run cannot write a whole one."""
+    """Return the baseline to write. Raises OptionError where the run cannot write a whole one."""
     path = _path(config, "msprobe_save_baseline")
     if path is None:
         return None
     if config.getoption("msprobe_resume"):
-        raise pytest.UsageError(
+        raise OptionError(
             "--msprobe-save-baseline wants the numbers of every record, which a resumed run does not measure again: "
             "leave out --msprobe-resume"
         )
     if config.getoption("msprobe_explore"):
-        raise pytest.UsageError(
+        raise OptionError(
             "--msprobe-save-baseline wants the numbers of the recorded inputs, and --msprobe-explore tells of others: "
             "leave one of them out"
         )
     if path.is_dir():
-        raise pytest.UsageError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
+        raise OptionError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
     return path
 
 
 def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
-    """Return where and how much of the tensors to write. Raises pytest.UsageError where they cannot be."""
+    """Return where and how much of the tensors to write. Raises OptionError where they cannot be."""
     if not config.getoption("msprobe_save_baseline_tensors"):
         return None
     path = _path(config, "msprobe_save_baseline")
     if path is None:
-        raise pytest.UsageError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
+        raise OptionError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
     folder = tensors_folder(path)
     if folder.exists() and not folder.is_dir():
-        raise pytest.UsageError(f"--msprobe-save-baseline-tensors: {folder} is a file; wants a folder")
+        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is a file; wants a folder")
     return save_options(config, folder, "--msprobe-save-baseline-tensors")
 
 

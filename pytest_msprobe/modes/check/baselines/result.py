@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import torch
 
+from pytest_msprobe.engine.replay.recorded import Prepare
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
+from pytest_msprobe.modes.check.baselines.lookup import RecordedBaseline
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.skips import Skip
 from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
@@ -24,6 +27,12 @@ class RecordedResult:
         self.row = row
         self.problem = ""
         self._path = folder / file_name(row.record, row.tensors)
+
+    def beside(
+        self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
+    ) -> RecordedBaseline:
+        """Return what looks up this record's tensors or numbers for outputs by path."""
+        return RecordedBaseline(self, targets, goldens, prepare)
 
     def tensor(self, path: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         """Return the output or gradient at a path; None where there is none of this dtype and shape to be had."""

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS
+from pytest_msprobe.modes.check.baselines.kept import kept_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
@@ -69,15 +71,16 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def record_row(result: DirectionResult, dump: str) -> RecordRow:
     """Return the row of what came of a record."""
+    kept = kept_of(result)
     return RecordRow(
         record=result.record,
         dump=dump,
         outcome=result.verdict.outcome,
         reason="" if result.outputs else result.verdict.reason,
-        input_dtypes=result.input_dtypes,
-        scalars=result.scalars,
+        input_dtypes=tuple(result.extras.get(INPUT_DTYPES, ())),
+        scalars=result.extras.get(SCALARS, False),
         outputs=tuple(map(_output_row, result.outputs)),
-        tensors=result.kept.digest if result.kept else "",
+        tensors="" if kept is None else kept.digest,
     )
 
 

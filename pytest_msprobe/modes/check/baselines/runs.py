@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_msprobe.journal.file import Journal, JournalError, read_journal
+from pytest_msprobe.errors import BaselineError, JournalError
+from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.file import Baseline, BaselineError, made_on, read_baseline
+from pytest_msprobe.modes.check.baselines.file import Baseline, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
 
 

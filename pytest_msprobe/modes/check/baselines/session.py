@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -9,53 +10,38 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.reader import Dump
-from pytest_msprobe.journal.file import fingerprint
-from pytest_msprobe.modes.check.baselines.file import (
-    Baseline,
-    BaselineError,
-    BaselineWriter,
-    Header,
-    made_on,
-    read_baseline,
-)
+from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.modes.check.baselines.file import Baseline, BaselineWriter, Header, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.folder import KeptFolder, tensors_folder
+from pytest_msprobe.modes.check.baselines.kept import kept_of
 from pytest_msprobe.modes.check.baselines.rows import record_row
+from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.storage.digests import fingerprint
 
 _described_key = pytest.StashKey[list[str]]()
 
 
-def start(config: pytest.Config) -> None:
-    """Check that the baseline fits this run, and start to write one, in the process that hears of every item.
-
-    Raises pytest.UsageError where either file cannot be used.
-    """
-    options, dumps = config.stash[options_key], config.stash[dumps_key]
-    if hasattr(config, "workerinput"):
+def open_baseline(config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+    """Check that the baseline fits this run, in the process that hears of every item. Raises BaselineError."""
+    path = config.stash[check_key].baseline
+    if path is None or not dumps or hasattr(config, "workerinput"):
         return
-    if options.mode != "check":
-        if options.baseline or options.save_baseline:
-            raise pytest.UsageError(
-                "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
-            )
-        return
-    if not dumps:
-        return
-    try:
-        if options.baseline is not None:
-            baseline = read_baseline(options.baseline)
-            require_fit(baseline, dumps, options)
-            config.stash[_described_key] = describe(baseline)
-        if options.save_baseline is not None and not config.option.collectonly:
-            report = BaselineReport(BaselineWriter(options.save_baseline), config)
-            config.pluginmanager.register(report, "msprobe-save-baseline")
-    except BaselineError as error:
-        raise pytest.UsageError(str(error)) from None
+    baseline = read_baseline(path)
+    require_fit(baseline, dumps, config.stash[options_key])
+    config.stash[_described_key] = describe(baseline)
 
 
-def require_fit(baseline: Baseline, dumps: dict[Path, Dump], options: Options) -> None:
+def baseline_report(config: pytest.Config) -> BaselineReport:
+    """Start to write the baseline of this run. Raises BaselineError where the file cannot be written."""
+    path = config.stash[check_key].save_baseline
+    assert path is not None
+    return BaselineReport(BaselineWriter(path), config)
+
+
+def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options) -> None:
     """Raise BaselineError, naming what differs, where a baseline is about other inputs than this run's."""
     path, header = baseline.path, baseline.header
     if header is None:
@@ -109,7 +95,7 @@ class BaselineReport:
         self._writer = writer
         self._config = config
         self._problem = ""
-        tensors = config.stash[options_key].save_baseline_tensors
+        tensors = config.stash[check_key].save_baseline_tensors
         self._tensors = None if tensors is None else KeptFolder(tensors.folder)
         self._starts: list[Start] = []
         self._fingerprints = {path: fingerprint(path) for path in config.stash[dumps_key]}
@@ -124,8 +110,9 @@ class BaselineReport:
         if plain is None or dump is None or self._problem:
             return
         result = from_plain(plain)
-        if self._tensors is not None and result.kept is not None:
-            self._tensors.add(result.kept)
+        kept = kept_of(result)
+        if self._tensors is not None and kept is not None:
+            self._tensors.add(kept)
         try:
             self._writer.add(record_row(result, dump))
         except BaselineError as error:

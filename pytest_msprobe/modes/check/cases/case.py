@@ -16,6 +16,7 @@ from msprobe_hooks.dump.names import Direction, parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.errors import CaseError
 from pytest_msprobe.results.result import DirectionResult, as_json
 from pytest_msprobe.storage.stored import StoredTensor
 
@@ -25,10 +26,6 @@ TENSORS_NAME = "tensors.safetensors"
 
 
 NO_RECORD = msgspec.Raw(b"null")
-
-
-class CaseError(Exception):
-    """A case cannot be used; the text names the file, the problem and the remedy."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):

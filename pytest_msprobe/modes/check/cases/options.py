@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.storage.sizes import SaveOptions, add_limit_option, save_options
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.limits import save_options
+from pytest_msprobe.storage.sizes import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -17,20 +19,19 @@ def add_options(group: pytest.OptionGroup) -> None:
         metavar="DIR",
         help="save what a failing record computed with, and what came out, for pytest-msprobe replay",
     )
-    add_limit_option(group)
 
 
 def read_save_options(config: pytest.Config) -> SaveOptions | None:
-    """Return what the user asked for, None where nothing is to be saved. Raises pytest.UsageError."""
+    """Return what the user asked for, None where nothing is to be saved. Raises OptionError."""
     text: Any = config.getoption("msprobe_save_failures")
     if not text:
         if config.getoption("msprobe_save_limit") and not config.getoption("msprobe_save_baseline_tensors"):
-            raise pytest.UsageError(
+            raise OptionError(
                 "--msprobe-save-limit bounds what is saved: give --msprobe-save-failures DIR or "
                 "--msprobe-save-baseline-tensors"
             )
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():
-        raise pytest.UsageError(f"--msprobe-save-failures {text!r}: is a file; wants a folder")
+        raise OptionError(f"--msprobe-save-failures {text!r}: is a file; wants a folder")
     return save_options(config, folder, "--msprobe-save-failures")

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import torch
 
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_standards import Policy, register_standard
-from pytest_msprobe.devices.device import Device, DeviceError
+from msprobe_standards import Policy
+from msprobe_standards.registry import STANDARDS
+from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trial import Setup
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, CaseError, read_case
+from pytest_msprobe.errors import CaseError, DeviceError
+from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_case
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.stored import TensorFileError
@@ -35,13 +37,13 @@ class Judged:
 
     def text(self, command: str, verbosity: int = 0) -> str:
         """Return the verdict as a failing item shows it; ``command`` judges this case alone."""
-        verdict, before = self.result.verdict, self.case.result.verdict
+        verdict, before = self.result.verdict, self.case.result
         if verdict.outcome == "fail":
             return failure_text(self.result, command, verbosity)
         by = f" by {verdict.standard}" if verdict.standard else ""
         reason = f": {verdict.reason}" if verdict.reason else ""
         settings = self.case.settings.get("device", "another device")
-        then = f"it was {before.outcome} by {before.standard} on {settings}"
+        then = f"it was {before.verdict.outcome} by {before.decided_by} on {settings}"
         return f"{self.result.record}: {verdict.outcome}{by}{reason}\n  {then}"
 
 
@@ -60,7 +62,7 @@ class Bench:
         self._references = ReferenceRegistry()
         _register(plugins, "devices", devices)
         _register(plugins, "references", self._references)
-        _register(plugins, "standards", SimpleNamespace(add=register_standard))
+        _register(plugins, "standards", STANDARDS)
         try:
             self._choice = parse_device(device)
             devices.get(self._choice.name)

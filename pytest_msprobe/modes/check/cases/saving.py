@@ -9,7 +9,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,9 +23,12 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
 from pytest_msprobe.engine.values.failures import describe_error
 from pytest_msprobe.engine.values.tree import tensors_with_paths
-from pytest_msprobe.journal.file import fingerprint
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, CaseError, encode_case
-from pytest_msprobe.results.result import DirectionResult, SavedCase
+from pytest_msprobe.errors import CaseError
+from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
+from pytest_msprobe.modes.check.cases.saved import SavedCase, with_saved
+from pytest_msprobe.modes.check.follow_ups import Judged
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.storage.digests import fingerprint
 from pytest_msprobe.storage.names import TEMPORARY, locked, slug
 from pytest_msprobe.storage.sizes import SaveOptions, format_size
 from pytest_msprobe.storage.tensors import describe, write_tensors
@@ -52,6 +55,26 @@ def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored:
     forward = dump.records[f"{key}.forward"] if explored is None else msgspec.Raw(explored)
     backward = dump.records.get(f"{key}.backward", NO_RECORD)
     return Origin(dump.path, forward, backward, policy, level, explored is not None)
+
+
+class SaveFailure:
+    """Saves what fails, as a step after the verdict. The policy is as the user named it."""
+
+    def __init__(self, options: SaveOptions, policy: str, level: str | None) -> None:
+        self._options = options
+        self._policy = policy
+        self._level = level
+
+    def __call__(self, judged: Judged) -> DirectionResult:
+        """Save a failing record's case and tell so."""
+        if judged.result.verdict.outcome != "fail":
+            return judged.result
+        return with_saved(judged.result, self.saved(judged.dump, judged.replay, judged.result))
+
+    def saved(self, dump: Dump, replay: Replay, result: DirectionResult, explored: bytes | None = None) -> SavedCase:
+        """Save a failing case and say what became of it; ``explored`` is the forward record of an explored input."""
+        origin = origin_of(dump, result.record, self._policy, self._level, explored)
+        return save_case(replay, result, origin, self._options)
 
 
 def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
@@ -93,7 +116,7 @@ def _save(replay: Replay, result: DirectionResult, origin: Origin, options: Save
         forward=origin.forward,
         backward=origin.backward,
         tensors={name: describe(tensor) for tree in (inputs, *results.values()) for name, tensor in tree.items()},
-        result=replace(result, saved=()),
+        result=result,
     )
     # The header of the tensors' file says less of each than case.json does.
     room -= 2 * len(encode_case(case))

@@ -31,6 +31,7 @@ from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
 from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
 from pytest_msprobe.modes.check.explore.values import Drawing
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -78,7 +79,7 @@ def explore(
     depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
     """
     direction: Direction = "backward" if recorded.record.endswith(".backward") else "forward"
-    wanted = _kind(recorded.verdict) if recorded.verdict.outcome == "fail" else None
+    wanted = _kind(recorded) if recorded.verdict.outcome == "fail" else None
     search = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
     if search.is_random:
         return search.found
@@ -137,9 +138,9 @@ class _DatabaseOfRecord(ExampleDatabase):
         self._database.delete(self._prefix + key, value)
 
 
-def _kind(verdict: Verdict) -> tuple[str, bool]:
-    """Return what two failures must share to be shrunk into each other: the standard, and whether it is about NaN."""
-    return verdict.standard, "nonfinite_mismatch" in verdict.metrics
+def _kind(result: DirectionResult) -> tuple[str, bool]:
+    """Return what two failures must share to be shrunk into each other: what decided, and whether it is about NaN."""
+    return result.decided_by, "nonfinite_mismatch" in result.verdict.metrics
 
 
 def _elements(call: Call) -> int:
@@ -158,8 +159,8 @@ def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
     verdict = result.verdict
     return (
         verdict.outcome == "skip"
-        or verdict.standard == "oom"
-        or (verdict.standard == "run" and candidate.trial.baseline is None)
+        or result.breakdown is Breakdown.OOM
+        or (result.breakdown is Breakdown.RUN and candidate.trial.baseline is None)
     )
 
 
@@ -215,7 +216,7 @@ class _Search:
             return False
         self.found.judged += 1
         if self._is_wanted(result):
-            self.wanted = _kind(result.verdict)
+            self.wanted = _kind(result)
             self._keep(Finding(msgspec.json.encode(body), candidate, result))
             raise _WrongError
         return True
@@ -223,7 +224,7 @@ class _Search:
     def _is_wanted(self, result: DirectionResult) -> bool:
         # Of one kind, so that shrinking does not slip from one fault to another.
         verdict = result.verdict
-        return verdict.outcome == "fail" and not _only_drifts(verdict) and self.wanted in (None, _kind(verdict))
+        return verdict.outcome == "fail" and not _only_drifts(verdict) and self.wanted in (None, _kind(result))
 
     def shorten(self) -> None:
         """Make the values of the finding short, if there is one, in what is left of the time."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.errors import OptionError
+
 _DEFAULT_SECONDS = 20.0
 
 
@@ -43,19 +45,17 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
-    """Return what the user asked for, None where nothing is explored. Raises pytest.UsageError."""
+    """Return what the user asked for, None where nothing is explored. Raises OptionError."""
     number: Any = config.getoption("msprobe_explore")
     seconds: Any = config.getoption("msprobe_explore_time")
     if not number:
         if seconds:
-            raise pytest.UsageError("--msprobe-explore-time bounds exploring: give --msprobe-explore N")
+            raise OptionError("--msprobe-explore-time bounds exploring: give --msprobe-explore N")
         return None
     if not number.isdecimal() or int(number) == 0:
-        raise pytest.UsageError(f"--msprobe-explore {number!r}: wants a positive number of inputs")
+        raise OptionError(f"--msprobe-explore {number!r}: wants a positive number of inputs")
     if importlib.util.find_spec("hypothesis") is None:
-        raise pytest.UsageError(
-            "--msprobe-explore needs hypothesis: install it with pip install 'pytest-msprobe[explore]'"
-        )
+        raise OptionError("--msprobe-explore needs hypothesis: install it with pip install 'pytest-msprobe[explore]'")
     return ExploreOptions(int(number), _seconds(seconds))
 
 
@@ -65,5 +65,5 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise pytest.UsageError(f"--msprobe-explore-time {text!r}: wants a positive number of seconds")
+        raise OptionError(f"--msprobe-explore-time {text!r}: wants a positive number of seconds")
     return seconds

@@ -97,7 +97,7 @@ def parameter_names() -> Mapping[str, str]:
 def read_apis(path: Path) -> ApiMapping:
     """Read a user's file: one mapping, or a list of them.
 
-    Raises pytest.UsageError that names file, line and remedy.
+    Raises OptionError that names file, line and remedy.
     """
     pairs: dict[str, ApiPair] = {}
     for part in read_document(path, _EXAMPLE).members():

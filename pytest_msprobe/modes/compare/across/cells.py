@@ -57,7 +57,7 @@ _DIRECTIONS = frozenset({"forward", "backward", "parameters_grad"})
 
 
 def read_cells(path: Path) -> CellMapping:
-    """Read a file. Raises pytest.UsageError that names file, line and remedy."""
+    """Read a file. Raises OptionError that names file, line and remedy."""
     names: dict[str, str] = {}
     lines: dict[str, str] = {}
     document = read_document(path, _EXAMPLE)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import yaml
+
+from pytest_msprobe.errors import OptionError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -39,12 +40,12 @@ class Part:
         """File and line in words."""
         return f"{self.path}, line {self.line}"
 
-    def refuse(self, problem: str) -> pytest.UsageError:
+    def refuse(self, problem: str) -> OptionError:
         """Return the error that names file and line."""
-        return pytest.UsageError(f"{self.place}: {problem}")
+        return OptionError(f"{self.place}: {problem}")
 
     def text(self, wanted: str) -> str:
-        """Return the text. Raises pytest.UsageError that says what is ``wanted`` where it is none, or empty."""
+        """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             found = "a list" if self.is_list else "a mapping" if self.is_mapping else "nothing"
             raise self.refuse(f"{found} in place of {wanted}")
@@ -53,7 +54,7 @@ class Part:
     def items(self, wanted: str) -> Iterator[tuple[str, Part, Part]]:
         """Yield each key of a mapping as text and as part, and what it maps to.
 
-        Raises pytest.UsageError with the text ``wanted`` where this is no mapping, and for a key given twice.
+        Raises OptionError with the text ``wanted`` where this is no mapping, and for a key given twice.
         """
         if not isinstance(self.node, yaml.MappingNode):
             raise self.refuse(wanted)
@@ -76,18 +77,18 @@ class Part:
 def read_document(path: Path, example: str) -> Part:
     """Read a YAML file that must hold something; ``example`` shows what, in the error.
 
-    Raises pytest.UsageError that names file, line and problem.
+    Raises OptionError that names file, line and problem.
     """
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (OSError, UnicodeDecodeError) as error:
-        raise pytest.UsageError(f"{path}: cannot be read: {error}") from None
+        raise OptionError(f"{path}: cannot be read: {error}") from None
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = f"{path}{line}: cannot be read as YAML: {error.problem}; a line of it looks like  {example}"
-        raise pytest.UsageError(problem) from None
+        raise OptionError(problem) from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise pytest.UsageError(f"{path}: cannot be read as YAML: {error}") from None
+        raise OptionError(f"{path}: cannot be read as YAML: {error}") from None
     if node is None:
-        raise pytest.UsageError(f"{path}: the file is empty; a line of it looks like  {example}")
+        raise OptionError(f"{path}: the file is empty; a line of it looks like  {example}")
     return Part(path, node)

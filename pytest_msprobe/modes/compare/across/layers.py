@@ -74,7 +74,7 @@ class LayerMapping:
 
 
 def read_layers(path: File) -> LayerMapping:
-    """Read a file. Raises pytest.UsageError that names file, line and remedy."""
+    """Read a file. Raises OptionError that names file, line and remedy."""
     children: dict[str, dict[Path, Child]] = {}
     document = read_document(path, _EXAMPLE)
     for parent, key, section in document.items(f"no layer mapping; it maps classes to children, as in  {_EXAMPLE}"):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.file import fingerprint
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.storage.digests import fingerprint
 
 #: What an option without a file stands for.
 BUILT_IN = "built-in"
@@ -75,13 +76,13 @@ def given(config: pytest.Config) -> list[str]:
 
 
 def read_options(config: pytest.Config) -> AcrossOptions:
-    """Read and check the options. Raises pytest.UsageError that says what is wrong."""
+    """Read and check the options. Raises OptionError that says what is wrong."""
     files: dict[str, Path | None] = {}
     for name in _NAMES:
         text = config.getoption(f"msprobe_{name}")
         path = None if text in (None, BUILT_IN) else config.invocation_params.dir / text
         if path is not None and not path.is_file():
-            raise pytest.UsageError(f"--msprobe-{name.replace('_', '-')} {text!r}: no such file")
+            raise OptionError(f"--msprobe-{name.replace('_', '-')} {text!r}: no such file")
         files[name] = path
     wanted = given(config)
     return AcrossOptions(

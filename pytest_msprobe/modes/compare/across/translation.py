@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pytest
-
 from msprobe_hooks.dump.names import MODULE_TYPES, is_module_name
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis, split_api
 from pytest_msprobe.modes.compare.across.cells import CellMapping, read_cells
 from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
@@ -53,7 +52,7 @@ class Translation:
 
 
 def read_mappings(options: AcrossOptions) -> Mappings:
-    """Read the files that were given. Raises pytest.UsageError that names file, line and remedy."""
+    """Read the files that were given. Raises OptionError that names file, line and remedy."""
     return Mappings(
         apis=read_apis(options.apis) if options.apis else ApiMapping(),
         cells=read_cells(options.cells) if options.cells else CellMapping(),
@@ -64,7 +63,7 @@ def read_mappings(options: AcrossOptions) -> Mappings:
 def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions) -> Translation:
     """Return how two dumps meet.
 
-    Raises pytest.UsageError where a mapping was asked for that these two cannot use, DumpError where a file beside a
+    Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file beside a
     dump is missing or damaged.
     """
     ours, theirs = _FORMS[target.framework], _FORMS[golden.framework]
@@ -74,7 +73,7 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
         names = (shared, str) if ours == "mindspore" else (str, shared)
     else:
         if options.wants_apis:
-            raise pytest.UsageError(
+            raise OptionError(
                 f"--msprobe-api-mapping is for a run of mindspore and one of pytorch; {target.path} and {golden.path} "
                 f"are of {target.framework} and {golden.framework}, whose calls have the same names: leave it out"
             )

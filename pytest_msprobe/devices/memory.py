@@ -1,4 +1,4 @@
-"""Whether a card still works, and how much of its memory is free.
+"""How much of a card's memory is free, and giving back what is kept.
 
 Functions and not methods of ``Device``: a registered device need not have them.
 """
@@ -6,29 +6,10 @@ Functions and not methods of ``Device``: a registered device need not have them.
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
-
-
-def failed_probe(device: Device) -> str | None:
-    """Compute something tiny on the active card; return None where that works, else the error in words.
-
-    A wrong result is no reason to give a card up: whether results are right is what items are about.
-    """
-    import torch
-
-    from pytest_msprobe.engine.values.failures import describe_error
-
-    try:
-        one = device.put(torch.ones(2))
-        device.get(device.call(operator.add, (one, one), {}, record="probe"))
-        device.synchronize()
-    except Exception as error:
-        return describe_error(error)
-    return None
 
 
 def free_on_card(device: Device) -> float:

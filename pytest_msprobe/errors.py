@@ -1,0 +1,78 @@
+"""What a user can have given wrong.
+
+UserError            what was given cannot be used
+├── OptionError      an option, a setting or a marker
+├── DeviceError      a device
+├── JournalError     a journal
+├── BaselineError    a recorded baseline
+├── CaseError        a saved case
+├── RulesError       a file of rules
+├── KeywordError     an expression that chooses records
+├── FolderError      a folder to write to
+├── FreshRunError    pytest could not run what was generated
+└── CommandError     anything else that a command was given
+
+What is wrong with a dump is told by ``msprobe_hooks.errors``. Code that finds such an error raises it and knows nothing
+of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on stderr.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msprobe_hooks.errors import ConfigError, DumpError, RecordingError
+
+
+class UserError(Exception):
+    """What the user gave cannot be used: the ``problem``, the ``file`` that has it, and what to do about it."""
+
+    def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
+        where = "" if file is None else f"{file}: "
+        super().__init__(f"{where}{problem}{'; ' if remedy else ''}{remedy}")
+        self.problem = problem
+        self.file = file
+        self.remedy = remedy
+
+
+class OptionError(UserError):
+    """An option, an ini setting or a marker is wrong; the text says what is allowed."""
+
+
+class DeviceError(UserError):
+    """A device cannot be used; the text names the missing piece and what to do."""
+
+
+class JournalError(UserError):
+    """A journal cannot be used."""
+
+
+class BaselineError(UserError):
+    """A recorded baseline cannot be used."""
+
+
+class CaseError(UserError):
+    """A saved case cannot be used."""
+
+
+class RulesError(UserError):
+    """A file of rules cannot be used."""
+
+
+class KeywordError(UserError):
+    """An expression that chooses records cannot be read."""
+
+
+class FolderError(UserError):
+    """A folder cannot be written to."""
+
+
+class FreshRunError(UserError):
+    """pytest could not run a module; the text holds its last words."""
+
+
+class CommandError(UserError):
+    """A command cannot do what it was asked."""
+
+
+#: All that a face translates, once, into its own kind of message.
+USER_ERRORS = (UserError, DumpError, RecordingError, ConfigError)

@@ -1,0 +1,141 @@
+"""A record replayed, judged by the policy, and followed up."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.errors import RecordError
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.containment.state import ProcessState, state_key
+from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.modes.check.baselines.file import Baseline, read_baseline
+from pytest_msprobe.modes.check.baselines.folder import tensors_folder
+from pytest_msprobe.modes.check.follow_ups import FollowUp, Judged, follow_ups, followed_up
+from pytest_msprobe.modes.check.options import CheckOptions, check_key
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.setups import Setups, setups_key
+from pytest_msprobe.storage.digests import fingerprint
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.engine.replay.call import Call
+    from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+    from pytest_msprobe.modes.check.baselines.result import RecordedResult
+
+
+class Checker:
+    """Checks the records of this process, and keeps a call between its two directions."""
+
+    def __init__(self, options: Options, check: CheckOptions, setups: Setups, state: ProcessState) -> None:
+        self._options = options
+        self._check = check
+        self._setups = setups
+        self._state = state
+        self._fingerprints: dict[Path, str] = {}
+        self._last: tuple[Dump, str, Replay] | None = None
+        state.on_forget(self._forget)
+
+    def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
+        """Check one record; the other direction of the same call is remembered where it came just before.
+
+        A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
+        tensor file is unusable.
+        """
+        try:
+            replay = self._replay(dump, record)
+            direction = parse_api_name(record).direction
+            started = time.monotonic()
+            try:
+                if judge is not None:
+                    return replay.forward(judge)
+                result = replay.judge(direction)
+                return followed_up(Judged(dump, replay, direction, result, started), self._follow_ups)
+            finally:
+                if direction == "backward" or replay.call.backward is None:
+                    self._state.forget()
+        except Skip as skip:
+            return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+        except BaselineError as error:
+            return broken(record, Breakdown.BASELINE, str(error))
+
+    def _forget(self) -> None:
+        self._last = None
+
+    @functools.cached_property
+    def _follow_ups(self) -> list[FollowUp]:
+        return follow_ups(self._options, self._check, self._fingerprint)
+
+    @functools.cached_property
+    def _baseline(self) -> Baseline | None:
+        path = self._check.baseline
+        return None if path is None else read_baseline(path)
+
+    def _recorded(self, dump: Dump) -> Callable[[str], RecordedResult] | None:
+        baseline = self._baseline
+        if baseline is None:
+            return None
+        from pytest_msprobe.modes.check.baselines.result import RecordedResult
+
+        digest, folder = self._fingerprint(dump), tensors_folder(baseline.path)
+        return lambda record: RecordedResult(baseline.row(digest, record), folder)
+
+    def _fingerprint(self, dump: Dump) -> str:
+        if dump.path not in self._fingerprints:
+            self._fingerprints[dump.path] = fingerprint(dump.path)
+        return self._fingerprints[dump.path]
+
+    def _replay(self, dump: Dump, record: str) -> Replay:
+        try:
+            forward = f"{parse_api_name(record).key}.forward"
+        except ValueError as error:
+            raise RecordError(record_path(record), str(error)) from None
+        if self._last is not None and self._last[0] is dump and self._last[1] == forward:
+            return self._last[2]
+        self._state.forget()
+        if forward not in dump.records:
+            raise Skip(SkipReason.NO_FORWARD)
+        if record != forward and self._state.was_abandoned(dump.path, forward):
+            raise Skip(SkipReason.FORWARD_FAILED)
+        setup = self._setups.setup_for(dump.framework)
+        from pytest_msprobe.engine.replay.check import Replay
+
+        replay = Replay(_read_call(dump, forward, record), setup, recorded=self._recorded(dump))
+        if replay.call.backward is not None:
+            self._last = (dump, forward, replay)
+        return replay
+
+
+_checker_key = pytest.StashKey[Checker]()
+
+
+def checker_of(config: pytest.Config) -> Checker:
+    """Return the checker of this process."""
+    if _checker_key not in config.stash:
+        stash = config.stash
+        stash[_checker_key] = Checker(stash[options_key], stash[check_key], stash[setups_key], stash[state_key])
+    return config.stash[_checker_key]
+
+
+def _read_call(dump: Dump, forward: str, record: str) -> Call:
+    """Read the call for one of its records; a malformed record is that record's failure alone."""
+    from pytest_msprobe.engine.replay.call import read_call
+
+    try:
+        return read_call(dump, forward)
+    except RecordError as error:
+        if error.path.startswith(record_path(record)):
+            raise
+        if record != forward:
+            raise Skip(SkipReason.FORWARD_FAILED, str(error)) from None
+        return read_call(dump, forward, with_backward=False)

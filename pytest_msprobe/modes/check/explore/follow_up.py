@@ -1,0 +1,46 @@
+"""Exploring around a record that was judged, as a step after the verdict."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import msgspec
+
+from pytest_msprobe.modes.check.cases.saved import with_saved
+from pytest_msprobe.modes.check.cases.saving import SaveFailure
+from pytest_msprobe.modes.check.explore.exploring import explore
+from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.modes.check.explore.snippet import explored_text
+from pytest_msprobe.modes.check.explore.tally import EXPLORED
+from pytest_msprobe.modes.check.follow_ups import Judged
+from pytest_msprobe.results.result import DirectionResult
+
+
+class Explore:
+    """Tries inputs around the recorded one, and saves the one that fails where ``save`` is given."""
+
+    def __init__(self, options: ExploreOptions, timeout: float | None, save: SaveFailure | None) -> None:
+        self._options = options
+        self._timeout = timeout
+        self._save = save
+
+    def __call__(self, judged: Judged) -> DirectionResult:
+        """Explore; the result is that of an input that fails, where the recorded one does not."""
+        recorded = judged.result
+        if recorded.verdict.outcome == "skip":
+            return recorded
+        options = self._options.within(self._timeout, time.monotonic() - judged.started)
+        body = msgspec.json.decode(judged.dump.records[judged.replay.call.forward.name])
+        exploration = explore(judged.replay, body, recorded, options)
+        found = exploration.finding
+        if found is None:
+            return recorded.with_extra(EXPLORED, exploration.judged)
+        failed = recorded.verdict.outcome == "fail"
+        note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
+        told = replace(found.result, notes=(note,))
+        result = replace(recorded, notes=(note, *recorded.notes)) if failed else told
+        result = result.with_extra(EXPLORED, exploration.judged)
+        if self._save is None:
+            return result
+        return with_saved(result, self._save.saved(judged.dump, found.replay, told, found.body))

@@ -1,0 +1,80 @@
+"""API records as items that are replayed on the device and judged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.modes.check.checker import checker_of
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.setups import setups_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.results.result import DirectionResult
+    from pytest_msprobe.run.collection import DumpFile
+
+
+class RecordItem(DumpItem):
+    """The check of one API record."""
+
+    runs_on_device = True
+
+    def judge(self) -> DirectionResult:
+        """Return the policy's verdict on the record."""
+        return checker_of(self.config).check(self.dump, self.name)
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the device, its math modes and the seed."""
+        start, options = self.config.stash[setups_key].start, self.config.stash[options_key]
+        return [
+            ("msprobe.device", start.device),
+            ("msprobe.math_modes", start.modes_in_words),
+            ("msprobe.seed", str(options.seed)),
+        ]
+
+    def signature(self) -> Hashable | None:
+        """Return the API and all inputs but the values of their tensors; None for a backward record."""
+        head, _, direction = self.name.rpartition(".")
+        if direction == "backward":
+            return None
+        try:
+            body = msgspec.json.decode(self.dump.records[self.name])
+            api = parse_api_name(self.name).qualified_api
+            inputs = [body.get("input_args"), body.get("input_kwargs"), f"{head}.backward" in self.dump.records]
+        except (msgspec.DecodeError, ValueError, AttributeError):
+            return None
+        return api, msgspec.json.encode(_without_values(inputs))
+
+
+_TENSOR_VALUES = re.compile(r"Max|Min|Mean|Norm|(Max|Min)_except_inf_nan|md5|data_name|datapath")
+
+
+def _without_values(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_without_values(item) for item in tree]
+    if isinstance(tree, dict):
+        is_tensor = "shape" in tree and "dtype" in tree
+        return {
+            key: _without_values(value)
+            for key, value in tree.items()
+            if not (is_tensor and _TENSOR_VALUES.fullmatch(key))
+        }
+    return tree
+
+
+def checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
+    """Yield an item for each API record; a call's backward item follows its forward item."""
+    records = dump.records
+    for name in dump.api_names:
+        head, _, direction = name.rpartition(".")
+        if direction == "backward" and f"{head}.forward" in records:
+            continue
+        yield RecordItem.from_parent(file, name=name, dump=dump)
+        if direction == "forward" and f"{head}.backward" in records:
+            yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)

@@ -1,0 +1,98 @@
+"""The check: each API record of a dump is replayed on the device and judged against a golden result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.devices.math_modes import environment_modes
+from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.modes.check import options as check_options
+from pytest_msprobe.modes.check.baselines import session as baselines
+from pytest_msprobe.modes.check.items import checked_records
+from pytest_msprobe.modes.check.options import check_key
+from pytest_msprobe.modes.check.tallies import tallies
+from pytest_msprobe.reports.csv import CsvReport
+from pytest_msprobe.reports.summary import Summary
+from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.setups import setups_key
+from pytest_msprobe.storage.digests import fingerprint
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.check.items import RecordItem
+    from pytest_msprobe.run.collection import DumpFile
+
+
+class CheckMode:
+    """``--msprobe-dump``, and any dump among pytest's arguments."""
+
+    name = "check"
+    flag = "--msprobe-dump"
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options of a check."""
+        check_options.add_options(group)
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Keep them also where tests of the user's own are all that is checked."""
+        config.stash[check_key] = check_options.read_options(config, is_chosen=is_chosen)
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Every record is replayed."""
+        return True
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+        """See that the dumps can be replayed, and that the baseline is about them."""
+        for dump in dumps.values():
+            missing = missing_piece(dump.framework)
+            if missing is not None:
+                raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
+        if config.stash[check_key].save_baseline is not None:
+            config.stash[setups_key].measure_all = True
+        baselines.open_baseline(config, dumps)
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return policy, device, seed, math modes, dumps and baseline."""
+        options = config.stash[options_key]
+        level = f" level {options.level}" if options.level else ""
+        lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
+        lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
+        for path, dump in config.stash[dumps_key].items():
+            modules = f", {dump.module_count} module records" if dump.module_count else ""
+            about = f"{dump.framework}, {dump.level}, {dump.task}"
+            lines.append(f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({about})")
+        return [*lines, *baselines.header(config)]
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return the summary, msprobe's tables and what writes a baseline."""
+        dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
+        modules = sum(dump.module_count for dump in dumps.values())
+        reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies())}
+        if csv is not None:
+            reporters["msprobe-csv"] = CsvReport(csv)
+        if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
+            reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
+        return reporters
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return what decides a verdict beside the policy."""
+        check = config.stash[check_key]
+        settings = config.stash[options_key].settings()
+        settings |= {"explore": str(check.explore.examples)} if check.explore is not None else {}
+        settings |= {"baseline": fingerprint(check.baseline)} if check.baseline is not None else {}
+        return JournalFacts(settings)
+
+    def items(self, file: DumpFile, dump: Dump) -> Iterable[RecordItem]:
+        """Return an item for each API record."""
+        return checked_records(file, dump)
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the options that decide a verdict."""
+        return [*config.stash[options_key].words(), *config.stash[check_key].words()]

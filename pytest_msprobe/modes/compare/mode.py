@@ -1,0 +1,103 @@
+"""The comparison: each call of one recorded run beside its partner in another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.compare import options as compare_options
+from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import options_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.run.collection import DumpFile
+    from pytest_msprobe.run.item import DumpItem
+
+# What follows is loaded by runs that compare, not by every start of pytest.
+_pairs_key: pytest.StashKey[dict[Path, Pair]] = pytest.StashKey()
+
+
+class CompareMode:
+    """``--msprobe-compare PATH --msprobe-golden PATH``."""
+
+    name = "compare"
+    flag = "--msprobe-compare"
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options of a comparison."""
+        compare_options.add_options(group)
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read them, or refuse those that only a comparison understands."""
+        if is_chosen:
+            config.stash[compare_key] = compare_options.read_options(config)
+        else:
+            compare_options.refuse_without_target(config)
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+        """Open the golden dumps and pair both sides."""
+        from pytest_msprobe.modes.compare.opening import open_pairs
+        from pytest_msprobe.modes.compare.policy import load_policy
+        from pytest_msprobe.modes.compare.running import ShortWay
+
+        config.pluginmanager.register(ShortWay(), "msprobe-short-way")
+        try:
+            policy = load_policy(config.stash[options_key].policy)
+        except ValueError as error:
+            raise OptionError(f"--msprobe-policy: {error}") from None
+        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy)
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return the policy, and what is compared with what."""
+        pairs = config.stash[_pairs_key].values()
+        return [
+            f"msprobe: comparing by policy {config.stash[options_key].policy}",
+            *(f"msprobe: {pair.target.path} with {pair.golden.path} ({pair.mode})" for pair in pairs),
+        ]
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return the collected calls, the summary, and what writes tables and page."""
+        from pytest_msprobe.modes.compare.rows import ComparedCalls, compared_key
+        from pytest_msprobe.modes.compare.summary import CompareSummary
+
+        options, compare = config.stash[options_key], config.stash[compare_key]
+        pairs = list(config.stash[_pairs_key].values())
+        config.stash[compared_key] = calls = ComparedCalls()
+        reporters: dict[str, object] = {
+            "msprobe-compared-calls": calls,
+            "msprobe-compare-summary": CompareSummary(pairs, calls),
+        }
+        if options.csv or compare.xlsx or compare.html:
+            from pytest_msprobe.modes.compare.reporting import CompareReports
+
+            reports = CompareReports(compare, options.csv, options.policy, pairs, calls)
+            reporters["msprobe-compare-reports"] = reports
+        return reporters
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return how calls find each other, and the golden dumps."""
+        golden = (pair.golden.path for pair in config.stash[_pairs_key].values())
+        return JournalFacts(config.stash[compare_key].settings(), {f"golden {path}": path for path in golden})
+
+    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+        """Return an item for each call of the target and the golden run."""
+        from pytest_msprobe.modes.compare.items import compared_items
+
+        return compared_items(
+            file, file.config.stash[_pairs_key][file.path], quick=file.config.stash[compare_key].quick
+        )
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the golden run, how calls find each other, and the policy."""
+        return [*config.stash[compare_key].words(), *config.stash[options_key].words(with_device=False)]

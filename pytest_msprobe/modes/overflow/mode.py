@@ -1,0 +1,89 @@
+"""The search for overflow: records fail where inf or nan arises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.overflow import options as overflow_options
+from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import options_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.run.collection import DumpFile
+    from pytest_msprobe.run.item import DumpItem
+
+
+class OverflowMode:
+    """``--msprobe-overflow PATH``, by statistics alone or with ``--msprobe-overflow-replay``."""
+
+    name = "overflow"
+    flag = "--msprobe-overflow"
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options of the search."""
+        overflow_options.add_options(group)
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read them, or refuse those that only the search understands."""
+        if is_chosen:
+            config.stash[overflow_key] = overflow_options.read_options(config)
+        else:
+            overflow_options.refuse_stray_options(config)
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Only what is replayed runs on the device."""
+        return config.stash[overflow_key].replay
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+        """Order the dumps by steps and ranks."""
+        from pytest_msprobe.modes.overflow.findings import Findings, findings_key
+
+        options = config.stash[overflow_key]
+        for path, dump in dumps.items():
+            if options.replay and dump.framework != "pytorch":
+                raise OptionError(
+                    f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
+                    " without it the statistics are judged"
+                )
+        config.stash[findings_key] = Findings(dumps.values(), options.rules)
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return what fails, what is ignored, and the ranks' dumps."""
+        from pytest_msprobe.modes.overflow.report import header_lines
+
+        return header_lines(config)
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return the report on first culprits, the summary and msprobe's tables."""
+        from pytest_msprobe.modes.overflow.report import OverflowReport
+        from pytest_msprobe.reports.csv import CsvReport
+        from pytest_msprobe.reports.summary import Summary
+
+        csv = config.stash[options_key].csv
+        reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
+        reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
+        if csv is not None:
+            reporters["msprobe-csv"] = CsvReport(csv)
+        return reporters
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return what fails, and what a replay depends on."""
+        return JournalFacts({**config.stash[options_key].settings(), **config.stash[overflow_key].settings()})
+
+    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+        """Return an item for each record that has inputs and outputs, or for each one to replay."""
+        from pytest_msprobe.modes.overflow.items import overflow_items
+
+        return overflow_items(file, dump)
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return what fails, and for a replay what every run on a device depends on."""
+        overflow = config.stash[overflow_key]
+        return [*(config.stash[options_key].words() if overflow.replay else ()), *overflow.words()]

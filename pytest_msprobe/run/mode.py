@@ -1,0 +1,125 @@
+"""A kind of run: what is made of the dumps that its flag names.
+
+A mode is one object that a plugin or ``conftest.py`` adds in ``pytest_msprobe_register_modes``; this package's own come
+the same way. Nothing outside of a mode's folder knows it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.run.collection import DumpFile
+    from pytest_msprobe.run.item import DumpItem
+
+_PLUGIN = "msprobe-modes"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFacts:
+    """What a run that resumes a journal must share with the one that began it: settings, and files beside the dumps."""
+
+    settings: Mapping[str, str]
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Mode(Protocol):
+    """A kind of run. In the order of a run, its methods are called from top to bottom."""
+
+    #: What a journal calls it.
+    name: str
+    #: The option that names its dumps, such as ``--msprobe-dump``; may be given several times.
+    flag: str
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the flag and the mode's other options."""
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
+
+        ``is_chosen`` says whether this run is of this mode; if not, options that make no sense then are refused.
+        """
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Tell whether items run on the device: it is then started before the first of them."""
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+        """Open what belongs to the dumps, in every process of the run. Raises a UserError or DumpError."""
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return the header's lines: what is run, how, and on which dumps."""
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return the plugins that hear of every item, by name; they live in the controller only."""
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return what the journal's header says beside mode, policy and dumps."""
+
+    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+        """Yield the items of a dump, in recorded order."""
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the options that a command needs to run one of the items again as here."""
+
+
+class ModeRegistry:
+    """The modes by name; each adds its options to pytest's as it comes."""
+
+    def __init__(self, group: pytest.OptionGroup) -> None:
+        self._group = group
+        self._modes: dict[str, Mode] = {}
+        self._default: Mode | None = None
+
+    def add(self, mode: Mode, *, is_default: bool = False) -> None:
+        """Make a mode known; the default one is that of a run without any mode's flag.
+
+        Raises ValueError where the name is taken.
+        """
+        if mode.name in self._modes:
+            raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
+        self._modes[mode.name] = mode
+        self._default = mode if is_default else self._default
+        mode.add_options(self._group)
+
+    def __iter__(self) -> Iterator[Mode]:
+        return iter(self._modes.values())
+
+    def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
+        """Return the modes whose flag the command line has, each with the dumps that it names."""
+        given = [(mode, tuple(config.getoption(_destination(mode.flag)) or ())) for mode in self]
+        return [(mode, dumps) for mode, dumps in given if dumps]
+
+    def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
+        """Return the mode of this run and its dumps. Raises OptionError where the command line asks for several."""
+        flagged = self.flagged(config)
+        if len(flagged) > 1:
+            flags = " and ".join(mode.flag for mode, _ in flagged)
+            raise OptionError(f"{flags}: one run does one of these; give one of them")
+        assert self._default is not None
+        return flagged[0] if flagged else (self._default, ())
+
+
+def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.OptionGroup) -> None:
+    """Ask every plugin for its modes: those that are there, and each that comes later when it comes."""
+    registry = ModeRegistry(group)
+    pluginmanager.register(registry, _PLUGIN)
+    pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
+
+
+def modes_of(config: pytest.Config) -> ModeRegistry:
+    """Return the registry of this run."""
+    registry = config.pluginmanager.get_plugin(_PLUGIN)
+    assert isinstance(registry, ModeRegistry)
+    return registry
+
+
+def _destination(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
