@@ -25,7 +25,7 @@ from msprobe_hooks.dump.schema import (
     TensorElement,
     ValueElement,
 )
-from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.call import Call as ReplayedCall
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, walk_tensors
-from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import lost_argument
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.values.dtypes import dtype_named

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pytest_msprobe.results.result import DirectionResult
 
 
 class Breakdown(Enum):
@@ -38,9 +34,3 @@ UNFINISHED = tuple(kind.value for kind in _DID_NOT_END)
 
 #: What may come of an item: a verdict's outcomes, and those of items that did not end.
 OUTCOMES = ("pass", "warn", "fail", "skip", *UNFINISHED)
-
-
-def outcome_of(result: DirectionResult) -> str:
-    """Return how an item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
-    kind = result.breakdown
-    return kind.value if kind is not None and kind.did_not_end else result.verdict.outcome

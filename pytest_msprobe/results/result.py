@@ -54,6 +54,12 @@ class DirectionResult:
     extras: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def outcome(self) -> str:
+        """How the item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
+        kind = self.breakdown
+        return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
+
+    @property
     def decided_by(self) -> str:
         """The name of the standard that decided, or of what kept the record from one; empty for a skip."""
         return self.verdict.standard if self.breakdown is None else self.breakdown.value

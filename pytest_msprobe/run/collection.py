@@ -13,7 +13,7 @@ import pytest
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.engine.frameworks.registry import PYTORCH
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 
@@ -74,7 +74,7 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
 class DumpFile(pytest.File):
     """One ``dump.json``; the run's mode says what its items are."""
 
-    def collect(self) -> Iterable[DumpItem]:
+    def collect(self) -> Iterable[pytest.Item]:
         """Yield the items in recorded order."""
         return self.config.stash[options_key].mode.items(self, self.config.stash[dumps_key][self.path])
 

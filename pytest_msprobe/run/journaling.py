@@ -14,7 +14,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
 from pytest_msprobe.reports.summary import settled_before_key
-from pytest_msprobe.results.outcomes import UNFINISHED, outcome_of
+from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key, record_argument, rerun_command
@@ -125,7 +125,7 @@ class JournalReport:
         if plain is not None:
             result = from_plain(plain)
             device = dict(report.user_properties).get("msprobe.device", "")
-            self._write(Entry(report.nodeid, outcome_of(result), result, str(device)))
+            self._write(Entry(report.nodeid, result.outcome, result, str(device)))
 
     def _begin(self, start: Start) -> None:
         self._write(start)

@@ -17,8 +17,6 @@ from pytest_msprobe.errors import OptionError
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.run.collection import DumpFile
-    from pytest_msprobe.run.item import DumpItem
 
 _PLUGIN = "msprobe-modes"
 
@@ -63,8 +61,8 @@ class Mode(Protocol):
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what the journal's header says beside mode, policy and dumps."""
 
-    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
-        """Yield the items of a dump, in recorded order."""
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[pytest.Item]:
+        """Yield the items of a dump's collector, in recorded order; each is a `DumpItem`."""
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that a command needs to run one of the items again as here."""

@@ -13,7 +13,8 @@ from pytest_msprobe.containment.probing import failed_probe
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.memory import release_memory
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
-from pytest_msprobe.engine.frameworks.registry import PYTORCH, framework_named
+from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.loading import import_torch
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.results.result import Start

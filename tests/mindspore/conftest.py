@@ -12,7 +12,8 @@ import pytest
 # Loaded once here: pytester drops what an inner run in this process loads, and neither can be loaded twice.
 import torch  # noqa: F401
 
-from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
+from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.frameworks.registry import framework_named
 
 if missing_piece("mindspore") is None:
     framework_named("mindspore")

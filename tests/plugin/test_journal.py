@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_journal, read_outcomes
-from pytest_msprobe.results.outcomes import Breakdown, outcome_of
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
 
@@ -22,7 +22,7 @@ def entry(name: str, verdict: Verdict) -> Entry:
     result = DirectionResult(
         name, verdict, (OutputResult("output.0", verdict, "torch.float32", "torch.float64", (2,)),)
     )
-    return Entry(f"dump.json::{name}", outcome_of(result), result)
+    return Entry(f"dump.json::{name}", result.outcome, result)
 
 
 def write(path: Path, *entries: Entry, header: Header = HEADER) -> None:

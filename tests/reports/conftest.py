@@ -9,7 +9,7 @@ import pytest
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start
-from pytest_msprobe.results.outcomes import Breakdown, outcome_of
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
 
@@ -23,7 +23,7 @@ START = Start("npu:3", "npu:3 Ascend 910B, torch 2.7.1", {"HF32 matmul": "off", 
 
 
 def entry(result: DirectionResult, dump: str = "run/dump.json") -> Entry:
-    return Entry(f"{dump}::{result.record}", outcome_of(result), result, "npu:3")
+    return Entry(f"{dump}::{result.record}", result.outcome, result, "npu:3")
 
 
 def make_judged(

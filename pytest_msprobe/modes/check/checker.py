@@ -18,7 +18,8 @@ from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.file import Baseline, read_baseline
 from pytest_msprobe.modes.check.baselines.folder import tensors_folder
-from pytest_msprobe.modes.check.follow_ups import FollowUp, Judged, follow_ups, followed_up
+from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
+from pytest_msprobe.modes.check.judged import FollowUp, Judged
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken

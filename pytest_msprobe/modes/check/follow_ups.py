@@ -1,35 +1,20 @@
-"""What happens after a verdict: a list of steps, each of which may add to what came of the record."""
+"""What happens after a verdict, by the options of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.results.outcomes import Breakdown
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.names import Direction
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.modes.check.cases.saving import SaveFailure
+    from pytest_msprobe.modes.check.judged import FollowUp, Judged
     from pytest_msprobe.modes.check.options import CheckOptions
     from pytest_msprobe.results.result import DirectionResult
     from pytest_msprobe.run.options import Options
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A record that was judged just now. ``started`` is when that began, of `time.monotonic`."""
-
-    dump: Dump
-    replay: Replay
-    direction: Direction
-    result: DirectionResult
-    started: float
-
-
-FollowUp = Callable[[Judged], "DirectionResult"]
 
 
 def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:

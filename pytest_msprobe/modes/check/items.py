@@ -15,9 +15,10 @@ from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
+    import pytest
+
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.results.result import DirectionResult
-    from pytest_msprobe.run.collection import DumpFile
 
 
 class RecordItem(DumpItem):
@@ -68,7 +69,7 @@ def _without_values(tree: Any) -> Any:
     return tree
 
 
-def checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
+def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Yield an item for each API record; a call's backward item follows its forward item."""
     records = dump.records
     for name in dump.api_names:

@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.devices.math_modes import environment_modes
-from pytest_msprobe.engine.frameworks.registry import missing_piece
+from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import session as baselines
 from pytest_msprobe.modes.check.items import checked_records
@@ -27,7 +27,6 @@ from pytest_msprobe.storage.digests import fingerprint
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.check.items import RecordItem
-    from pytest_msprobe.run.collection import DumpFile
 
 
 class CheckMode:
@@ -89,7 +88,7 @@ class CheckMode:
         settings |= {"baseline": fingerprint(check.baseline)} if check.baseline is not None else {}
         return JournalFacts(settings)
 
-    def items(self, file: DumpFile, dump: Dump) -> Iterable[RecordItem]:
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[RecordItem]:
         """Return an item for each API record."""
         return checked_records(file, dump)
 

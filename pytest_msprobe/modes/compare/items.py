@@ -17,7 +17,7 @@ from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:
-    from pytest_msprobe.run.collection import DumpFile
+    import pytest
 
 _STACK_SHOWN = 3
 
@@ -90,7 +90,7 @@ class QuickItem(DumpItem):
         return DirectionResult(self.name, verdict)
 
 
-def compared_items(file: DumpFile, pair: Pair, quick: bool) -> Iterator[DumpItem]:
+def compared_items(file: pytest.File, pair: Pair, quick: bool) -> Iterator[DumpItem]:
     """Yield an item for each call of both runs in execution order, or the one of the quick question."""
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)

@@ -17,7 +17,6 @@ from pytest_msprobe.run.options import options_key
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.pairs import Pair
-    from pytest_msprobe.run.collection import DumpFile
     from pytest_msprobe.run.item import DumpItem
 
 # What follows is loaded by runs that compare, not by every start of pytest.
@@ -90,7 +89,7 @@ class CompareMode:
         golden = (pair.golden.path for pair in config.stash[_pairs_key].values())
         return JournalFacts(config.stash[compare_key].settings(), {f"golden {path}": path for path in golden})
 
-    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each call of the target and the golden run."""
         from pytest_msprobe.modes.compare.items import compared_items
 

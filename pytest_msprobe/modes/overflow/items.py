@@ -27,8 +27,9 @@ from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:
+    import pytest
+
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.run.collection import DumpFile
 
 STANDARD = "overflow"
 
@@ -36,13 +37,8 @@ STANDARD = "overflow"
 LEVEL_PROPERTY = "msprobe.overflow"
 
 
-def overflow_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
-    """Yield an item for each record that has inputs and outputs, in recorded order, or for each one to replay."""
-    if file.config.stash[overflow_key].replay:
-        from pytest_msprobe.modes.overflow.replay_items import replayed_items
-
-        yield from replayed_items(file, dump)
-        return
+def overflow_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
+    """Yield an item for each record that has inputs and outputs, in recorded order."""
     for name in dump.records:
         if is_judgeable(name):
             yield OverflowItem.from_parent(file, name=name, dump=dump)

@@ -16,7 +16,6 @@ from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.run.collection import DumpFile
     from pytest_msprobe.run.item import DumpItem
 
 
@@ -77,8 +76,12 @@ class OverflowMode:
         """Return what fails, and what a replay depends on."""
         return JournalFacts({**config.stash[options_key].settings(), **config.stash[overflow_key].settings()})
 
-    def items(self, file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each record that has inputs and outputs, or for each one to replay."""
+        if file.config.stash[overflow_key].replay:
+            from pytest_msprobe.modes.overflow.replay_items import replayed_items
+
+            return replayed_items(file, dump)
         from pytest_msprobe.modes.overflow.items import overflow_items
 
         return overflow_items(file, dump)

@@ -18,13 +18,14 @@ from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
+    import pytest
+
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.run.collection import DumpFile
 
 _LEVELS = {"pass": "normal", "fail": "abnormal", "warn": "not reproduced", "skip": "not replayed"}
 
 
-def replayed_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
+def replayed_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
     """Yield an item for each forward call whose recorded output holds inf or nan, in recorded order."""
     rules = file.config.stash[overflow_key].rules
     for name in dump.api_names:

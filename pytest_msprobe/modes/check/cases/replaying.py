@@ -15,7 +15,8 @@ from msprobe_standards.registry import STANDARDS
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
 from pytest_msprobe.engine.frameworks.framework import Framework
-from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
+from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trial import Setup

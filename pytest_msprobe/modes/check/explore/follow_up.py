@@ -13,7 +13,7 @@ from pytest_msprobe.modes.check.explore.exploring import explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.snippet import explored_text
 from pytest_msprobe.modes.check.explore.tally import EXPLORED
-from pytest_msprobe.modes.check.follow_ups import Judged
+from pytest_msprobe.modes.check.judged import Judged
 from pytest_msprobe.results.result import DirectionResult
 
 
