@@ -65,7 +65,8 @@ def test_what_a_baseline_needs_is_read_back(
     path = tmp_path_factory.mktemp("journal") / "run.jsonl"
     verdict = Verdict("pass", "benchmark")
     output = OutputResult("out", verdict, own_bounds={"a": 1.0}, own_measured={"b": number}, lacks_baseline=lacks)
-    result = DirectionResult("a", verdict, (output,), skip, input_dtypes=("torch.float32",), scalars=True)
+    extras = {"input_dtypes": ["torch.float32"], "scalars": True}
+    result = DirectionResult("a", verdict, (output,), skip, extras=extras)
     write(path, Entry("dump.json::a", "pass", result))
     (read,) = read_journal(path).entries.values()
     assert read.result == result
@@ -84,7 +85,7 @@ def test_a_line_that_was_cut_short_is_dropped_and_overwritten(tmp_path: Path) ->
 def test_the_last_line_about_an_item_counts(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     again = entry("a", Verdict("pass", "ulp"))
-    write(path, entry("a", Verdict("fail", "crash")), again)
+    write(path, Entry("dump.json::a", "crash", broken("a", Breakdown.CRASH, "it died")), again)
     assert list(read_journal(path).entries.values()) == [again]
 
 
@@ -104,7 +105,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         (b'{"data": {}}\n', "not a journal"),
         (b'{"msprobe_journal": 99}\n', "written by a newer version"),
         (b'{"msprobe_journal": 0}\n', "written by an older version"),
-        (b'{"msprobe_journal": 1}\n', "line 1 is no header"),
+        (b'{"msprobe_journal": 2}\n', "line 1 is no header"),
     ],
 )
 def test_a_foreign_file_is_refused_with_its_name(tmp_path: Path, text: bytes, problem: str) -> None:
@@ -195,7 +196,7 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "run.jsonl"
     names = cut.draw(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), unique=True, max_size=4))
-    written = [entry(name, Verdict("fail", "crash", name, margin=math.inf)) for name in names]
+    written = [Entry(f"dump.json::{name}", "crash", broken(name, Breakdown.CRASH, name)) for name in names]
     write(path, *written)
     whole = path.read_bytes()
     size = cut.draw(st.integers(whole.index(b"\n") + 1, len(whole)))

@@ -101,7 +101,7 @@ class Replay:
             return self._with_inputs(result) if measure_all and result.outputs else result
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
-        dtypes = tuple(sorted(map(str, self._input_dtypes)))
+        dtypes = sorted(map(str, self._input_dtypes))
         scalars = self.trial.subject.arguments.has_rounded_scalars
         return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, scalars)
 
