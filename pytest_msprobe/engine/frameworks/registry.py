@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.engine.frameworks.known import MINDSPORE, PYTORCH, missing_piece
@@ -11,20 +12,30 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.frameworks.framework import Framework
 
 
-def framework_named(name: str) -> Framework:
-    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
-    if name == PYTORCH:
-        from pytest_msprobe.engine.frameworks.torch import TorchFramework
+def _open_torch() -> Framework:
+    from pytest_msprobe.engine.frameworks.torch import TorchFramework
 
-        return TorchFramework()
-    missing = missing_piece(name)
-    if missing is not None:
-        raise DeviceError(missing)
-    if name != MINDSPORE:
-        raise DeviceError(f"unknown framework {name!r}; known are {PYTORCH}, {MINDSPORE}")
+    return TorchFramework()
+
+
+def _open_mindspore() -> Framework:
     from pytest_msprobe.engine.frameworks.mindspore.runtime import start
 
     start()
     from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
 
     return MindSporeFramework()
+
+
+#: What imports and starts each framework, by the name that dumps give it.
+OPENERS: dict[str, Callable[[], Framework]] = {PYTORCH: _open_torch, MINDSPORE: _open_mindspore}
+
+
+def framework_named(name: str) -> Framework:
+    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
+    missing = missing_piece(name)
+    if missing is not None:
+        raise DeviceError(missing)
+    if name not in OPENERS:
+        raise DeviceError(f"unknown framework {name!r}; known are {', '.join(OPENERS)}")
+    return OPENERS[name]()
