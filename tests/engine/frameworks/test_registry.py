@@ -49,7 +49,7 @@ class NumpyFramework:
 
 def tensor(*shape: int) -> dict[str, Any]:
     statistics = {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 2.0}
-    return {"type": "numpy.ndarray", "dtype": "torch.float32", "shape": list(shape), **statistics}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(shape), **statistics}
 
 
 @pytest.fixture
