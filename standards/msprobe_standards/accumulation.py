@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from msprobe_standards.chunking import CHUNK, chunks, dot
 from msprobe_standards.dtypes import Bounds, float_format, real_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-CHUNK = 16384
-_BLAS_SINGLE_THREAD = 8192
 _EXPONENT_BITS = np.int64(0x7FF << 52)
 _TINY = float(np.finfo(np.float64).tiny)
 _SQUARED_TWICE_SAFELY = (1e-70, 1e70)
@@ -59,7 +56,7 @@ class Walk:
     def _reset(self) -> None:
         self.count = self.mismatched = self.finite = 0
         self.unequal = self.cast_unequal = self.above = self.below = 0
-        self.max_abs = self.max_golden = 0.0
+        self.max_abs_err = self.max_golden = 0.0
         self.tt = self.tg = self.gg = 0.0
         self.within = [0, 0, 0]
         self.special = self.special_bad = 0
@@ -83,20 +80,20 @@ class Walk:
             if "scaled" in self.groups or self.bounds.ulp_floor:
                 self.scale = self._mean_magnitude(golden)
             self._walk(target, golden)
-            peak = self.max_golden + self.max_abs
+            peak = self.max_golden + self.max_abs_err
             if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
                 self.factor = math.ldexp(1.0, min(-math.frexp(peak)[1], 1000))
                 self._reset()
                 self._walk(target, golden)
 
     def _walk(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in paired_chunks(target, golden):
+        for offset, ours, theirs in chunks(target, golden):
             self._add(offset, ours, theirs)
 
     def _mean_magnitude(self, golden: torch.Tensor) -> float:
         """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
         total, count = 0.0, 0
-        for _, part, _ in paired_chunks(golden, golden):
+        for _, part, _ in chunks(golden, golden):
             values = self._load(part, 0)
             magnitude = np.abs(values, out=self._scratch[0, : values.size])
             part_sum = float(magnitude.sum())
@@ -180,7 +177,7 @@ class Walk:
         self.finite += size
         a = np.abs(d, out=self._scratch[1, :size])
         ratio = self._scratch[3, :size]
-        self.max_abs = self._greatest("max_abs_err", a, self.max_abs, offset, positions)
+        self.max_abs_err = self._greatest("max_abs_err", a, self.max_abs_err, offset, positions)
         self.max_golden = max(self.max_golden, float(m.max()))
         groups = self.groups
         if "ulp" in groups:
@@ -280,35 +277,3 @@ def _unequal(t: Floats, g: Floats) -> int:
     if count:
         count -= int(np.count_nonzero(np.isnan(t[different]) & np.isnan(g[different])))
     return count
-
-
-def dot(x: Floats, y: Floats) -> float:
-    """Return the inner product, in pieces too short for BLAS to start threads on."""
-    if x.size <= _BLAS_SINGLE_THREAD:
-        return float(np.dot(x, y))
-    half = x.size // 2
-    return dot(x[:half], y[:half]) + dot(x[half:], y[half:])
-
-
-def paired_chunks(
-    target: torch.Tensor, golden: torch.Tensor, first: int = 0
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most `CHUNK` long.
-
-    Only non-contiguous tensors are copied, and those part by part.
-    """
-    count = target.numel()
-    if target.is_contiguous() and golden.is_contiguous():
-        target, golden = target.view(-1), golden.view(-1)
-        for start in range(0, count, CHUNK):
-            yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
-    elif count <= CHUNK:
-        yield first, target.reshape(-1), golden.reshape(-1)
-    else:
-        inner = count // target.shape[0]
-        rows = max(1, CHUNK // inner)
-        for row in range(0, target.shape[0], rows):
-            if rows == 1:
-                yield from paired_chunks(target[row], golden[row], first + row * inner)
-            else:
-                yield from paired_chunks(target[row : row + rows], golden[row : row + rows], first + row * inner)

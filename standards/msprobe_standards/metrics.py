@@ -48,7 +48,7 @@ METRICS: Mapping[str, str] = {
     "rms_scaled_error": "root mean square of |target - golden| / max(|golden|, scale), in unit roundoffs",
     "gain_error": "least-squares gain of target over golden less one, in unit roundoffs; truncation makes it negative",
     "gain_z": "gain_error in its own standard errors",
-    "tail_share": "share of elements with a relative error above the tail bound",
+    "tail_share": "share of elements with a relative error above the bound tail",
 }
 """Name and meaning of every metric, in the order of `Metrics`."""
 
@@ -191,7 +191,7 @@ def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def _base(walk: Walk) -> Numbers:
-    yield "max_abs_err", math.inf if walk.mismatched else walk.max_abs
+    yield "max_abs_err", math.inf if walk.mismatched else walk.max_abs_err
     yield "nonfinite_mismatch", float(walk.mismatched)
 
 

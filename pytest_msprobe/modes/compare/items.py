@@ -141,8 +141,8 @@ def _numbers(ours: Value | None, theirs: Value | None, row: Row) -> Iterator[str
             yield f"{name}: {', '.join(numbers)}"
         elif value is not None and value.checksum is not None and value.is_tensor:
             yield f"{name}: checksum {value.checksum}"
-    if "cosine" in row.metrics:
-        yield f"cosine {row.metrics['cosine']:.12g}, greatest absolute error {row.metrics['max_abs']:.6g}"
+    if "cosine_sim" in row.metrics:
+        yield f"cosine {row.metrics['cosine_sim']:.12g}, greatest absolute error {row.metrics['max_abs_err']:.6g}"
 
 
 def _surroundings(call: ComparedCall) -> Iterator[str]:

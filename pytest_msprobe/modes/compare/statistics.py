@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.rows import Number, Value
 
 _DIFFERENCES = tuple(f"{name}_diff" for name in STATISTICS)
-_RELATIVES = tuple(f"{name}_rel" for name in STATISTICS)
+_RELATIVES = tuple(f"{name}_rel_diff" for name in STATISTICS)
 _ZEROS = dict.fromkeys((*_DIFFERENCES, *_RELATIVES), 0.0)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from msprobe_standards.accumulation import CHUNK, dot, paired_chunks
+from msprobe_standards import chunks, measure
+from msprobe_standards.chunking import CHUNK, dot
 from msprobe_standards.dtypes import FloatFormat, family, float_format, real_dtype
-from msprobe_standards.metrics import measure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +58,7 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
     if not (target.dtype.is_floating_point or target.dtype.is_complex) and family(target.dtype) == family(golden.dtype):
         # Exact beyond 2**53, where float64 is not.
         exact = measure(target, golden)
-        metrics["max_abs"] = exact["max_abs_err"]
+        metrics["max_abs_err"] = exact["max_abs_err"]
         if exact["max_abs_err"] and walk.worst < 0 and exact.worst_index is not None:
             return Measured(metrics, exact.worst_index, walk.scale, walk.norm)
     return Measured(metrics, walk.worst_index(target), walk.scale, walk.norm)
@@ -69,7 +69,7 @@ class _Walk:
 
     def __init__(self, target: torch.Tensor, golden: torch.Tensor) -> None:
         self.gg = self.gd = self.dd = 0.0
-        self.max_abs = self.max_rel = self.max_ulp = self.scale = 0.0
+        self.max_abs_err = self.rel_err_max = self.max_ulp_error = self.scale = 0.0
         self.count = self.mismatched = 0
         self.within = [0, 0]
         self.worst = self.first_mismatch = -1
@@ -94,7 +94,7 @@ class _Walk:
                 self._over(target, golden)
 
     def _over(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in paired_chunks(target, golden):
+        for offset, ours, theirs in chunks(target, golden):
             self._add(offset * self._width, self._load(ours, 0), self._load(theirs, 1))
 
     def _load(self, part: torch.Tensor, slot: int) -> Floats:
@@ -136,8 +136,8 @@ class _Walk:
         self._add_products(g, d, squares)
         a = np.abs(d, out=d)
         greatest = float(a.max())
-        if greatest > self.max_abs:
-            self.max_abs = greatest
+        if greatest > self.max_abs_err:
+            self.max_abs_err = greatest
             at = int(a.argmax())
             self.worst = offset + (at if places is None else int(places[at]))
         self._add_relative(a, m, size)
@@ -157,7 +157,7 @@ class _Walk:
         if greatest != greatest:
             np.nan_to_num(ratio, copy=False, nan=0.0, posinf=math.inf)
             greatest = float(ratio.max())
-        self.max_rel = max(self.max_rel, greatest)
+        self.rel_err_max = max(self.rel_err_max, greatest)
         for i, limit in enumerate((0.001, 0.005)):
             self.within[i] += size if greatest < limit else int(np.count_nonzero(ratio < limit))
         if self._format is not None:
@@ -168,7 +168,7 @@ class _Walk:
         if math.isfinite(greatest):
             # |golden| is less than twice the power of two below it: errors in the last place are within a factor of two
             # of the relative ones, and only the largest of these can be the largest of those.
-            if greatest * bits * 2 <= self.max_ulp:
+            if greatest * bits * 2 <= self.max_ulp_error:
                 return
             candidates = np.greater_equal(ratio, greatest / 2, out=self._flags[: ratio.size])
             if np.count_nonzero(candidates) < _FEW * ratio.size:
@@ -179,7 +179,7 @@ class _Walk:
         # A float64 with its mantissa bits cleared is the power of two below it.
         np.bitwise_and(m.view(np.int64), _EXPONENT_BITS, out=ratio.view(np.int64))
         np.divide(a, np.maximum(ratio, least, out=ratio), out=ratio)
-        self.max_ulp = max(self.max_ulp, float(ratio.max()) * bits)
+        self.max_ulp_error = max(self.max_ulp_error, float(ratio.max()) * bits)
 
     @property
     def norm(self) -> float:
@@ -190,16 +190,16 @@ class _Walk:
         count = self.count or 1
         metrics = {
             "euclidean": math.inf if bad else math.sqrt(self.dd) / self.factor,
-            "max_abs": math.inf if bad else self.max_abs,
-            "max_rel": math.inf if bad else self.max_rel,
-            "one_thousandth": self.within[0] / count,
-            "five_thousandths": self.within[1] / count,
+            "max_abs_err": math.inf if bad else self.max_abs_err,
+            "rel_err_max": math.inf if bad else self.rel_err_max,
+            "rel_err_thousandth": self.within[0] / count,
+            "rel_err_five_thousandths": self.within[1] / count,
             "nonfinite_mismatch": float(self.mismatched),
         }
         if self._format is not None:
-            metrics["max_ulp"] = math.inf if bad else self.max_ulp
+            metrics["max_ulp_error"] = math.inf if bad else self.max_ulp_error
         if numel > 1 and not bad:
-            metrics["cosine"] = self._cosine()
+            metrics["cosine_sim"] = self._cosine()
         return metrics
 
     def _cosine(self) -> float:
