@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # minus the value to which SELU saturates: what alpha dropout puts in place of an element (Klambauer et al., 2017)
 _ALPHA = 1.7580993408473766
-# scaling and shifting round a handful of times
+# scaling and shifting round a handful of times (docs/standards.md, "Random results")
 _ROUNDINGS = 3
 
 

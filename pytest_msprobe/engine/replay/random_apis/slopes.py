@@ -43,6 +43,7 @@ class SlopeProperty:
             x.isfinite() & (x < 0) & (x.abs() * min(1.0, abs(self.lower) or 1.0) > limits.smallest_normal / limits.eps)
         )
         slopes = y[legible] / x[legible]
+        # docs/standards.md, "Random results", on the roundings here and below
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         return tail_bound.decided(against(slopes, bounds, eps=limits.eps, spread=spread))
