@@ -64,9 +64,9 @@ def open_pairs(config: pytest.Config, options: Options) -> dict[Path, Pair]:
         return {}
     from pytest_msprobe.modes.compare.opening import open_pairs
     from pytest_msprobe.modes.compare.policy import load_policy
-    from pytest_msprobe.modes.compare.running import ShortWay
+    from pytest_msprobe.modes.compare.running import FastPath
 
-    config.pluginmanager.register(ShortWay(), "msprobe-short-way")
+    config.pluginmanager.register(FastPath(), "msprobe-fast-path")
     dumps = config.stash[dumps_key]
     try:
         return open_pairs(dumps, options.compare, load_policy(options.policy))

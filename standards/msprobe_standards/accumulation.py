@@ -89,8 +89,8 @@ class Walk:
                 self._walk(target, golden)
 
     def _walk(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in chunks(target, golden):
-            self._add(offset, ours, theirs)
+        for offset, target_part, golden_part in chunks(target, golden):
+            self._add(offset, target_part, golden_part)
 
     def _mean_magnitude(self, golden: torch.Tensor) -> float:
         """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
@@ -122,19 +122,19 @@ class Walk:
             part = torch.view_as_real(part).reshape(-1)
         return self._load(part.to(to), 2)
 
-    def _add(self, offset: int, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        t, g = self._load(ours, 0), self._load(theirs, 1)
+    def _add(self, offset: int, target_part: torch.Tensor, golden_part: torch.Tensor) -> None:
+        t, g = self._load(target_part, 0), self._load(golden_part, 1)
         size = t.size
         self.count += size
         if self.dtype.itemsize == 1:
             # These casts may saturate: beyond the largest finite value, what the cast gives is the right result.
-            g = np.where(np.abs(g) > self.largest, self._rounded(theirs, self.dtype, g), g)
+            g = np.where(np.abs(g) > self.largest, self._rounded(golden_part, self.dtype, g), g)
         if "equality" in self.groups:
             self.unequal += _unequal(t, g)
         if "cast" in self.groups:
-            self.cast_unequal += _unequal(t, self._rounded(theirs, self.dtype, g))
+            self.cast_unequal += _unequal(t, self._rounded(golden_part, self.dtype, g))
         if "balance" in self.groups:
-            carried = self._rounded(theirs, self.carrier, g)
+            carried = self._rounded(golden_part, self.carrier, g)
             self.above += int(np.count_nonzero(np.greater(t, carried, out=self._flags[0, :size])))
             self.below += int(np.count_nonzero(np.less(t, carried, out=self._flags[0, :size])))
         d = np.subtract(t, g, out=self._scratch[0, :size])
@@ -143,9 +143,9 @@ class Walk:
             finite = np.isfinite(t) & np.isfinite(g)
             if not finite.all():
                 positions = np.flatnonzero(finite)
-                self._add_nonfinite(offset, t, self._rounded(theirs, self.dtype, g), finite)
+                self._add_nonfinite(offset, t, self._rounded(golden_part, self.dtype, g), finite)
         m = np.abs(g, out=self._scratch[2, :size])
-        if ours.is_complex():
+        if target_part.is_complex():
             modulus = np.hypot(g[0::2], g[1::2])
             m = np.where(np.isfinite(modulus), modulus, 0.0).repeat(2)
             np.maximum(m, np.abs(g), out=m)

@@ -171,18 +171,18 @@ def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only:
 
 def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:
     """Compare integers or bools exactly, whatever the widths of the two dtypes."""
-    ours, theirs = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
-    different = np.not_equal(ours, theirs)
+    t, g = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
+    different = np.not_equal(t, g)
     count = int(np.count_nonzero(different))
     numbers = dict.fromkeys(_INTEGER_METRICS, 0.0)
     where: dict[str, tuple[int, ...]] = {}
     if count:
         # Python integers: the distance of two int64 or uint64 values does not fit either of them.
         at = np.flatnonzero(different)
-        gaps = np.abs(ours[at].astype(object) - theirs[at].astype(object)) if ours.dtype != np.bool_ else np.ones(count)
+        gaps = np.abs(t[at].astype(object) - g[at].astype(object)) if t.dtype != np.bool_ else np.ones(count)
         numbers["max_abs_err"] = float(gaps.max())
         where["max_abs_err"] = _unravel(int(at[gaps.argmax()]), target.shape)
-        numbers["error_rate"] = numbers["cast_error_rate"] = count / ours.size
+        numbers["error_rate"] = numbers["cast_error_rate"] = count / t.size
     return Metrics(numbers, dtype, target.numel(), where)
 
 

@@ -64,14 +64,14 @@ class Scaled:
         return self._by_error(row, target, golden, error)
 
     def _by_error(self, row: Row, target: Value, golden: Value, error: float) -> Row:
-        ours, theirs = _precision(target), _precision(golden)
-        if ours is None or theirs is None:
+        target_precision, golden_precision = _precision(target), _precision(golden)
+        if target_precision is None or golden_precision is None:
             return _with(row, "fail", _difference(row, error)) if error else row
-        warn, fail = self._limits[min(ours, theirs, key=_PRECISION.index)]
+        warn, fail = self._limits[min(target_precision, golden_precision, key=_PRECISION.index)]
         if error > fail:
             return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
-        finer = self._limits[max(ours, theirs, key=_PRECISION.index)][0]
+        finer = self._limits[max(target_precision, golden_precision, key=_PRECISION.index)][0]
         if error > min(warn, finer):
             return _with(row, "warn", f"{_difference(row, error)}; {min(warn, finer):.3g} is usual")
         return row

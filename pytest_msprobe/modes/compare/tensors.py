@@ -94,8 +94,8 @@ class _Walk:
                 self._over(target, golden)
 
     def _over(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in chunks(target, golden):
-            self._add(offset * self._width, self._load(ours, 0), self._load(theirs, 1))
+        for offset, target_part, golden_part in chunks(target, golden):
+            self._add(offset * self._width, self._load(target_part, 0), self._load(golden_part, 1))
 
     def _load(self, part: torch.Tensor, slot: int) -> Floats:
         if self._width == 2:
