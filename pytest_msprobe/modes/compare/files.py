@@ -32,7 +32,9 @@ def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
         return replace(row, unmeasured="empty")
     measured = measure_tensors(target_tensor, golden_tensor)
     metrics = measured.metrics
-    scaled = max(_scaled(metrics["max_abs_err"], measured.scale), _scaled(metrics["euclidean"], measured.norm))
+    scaled = max(
+        _scaled(metrics["max_abs_err"], measured.max_golden), _scaled(metrics["euclidean"], measured.golden_norm)
+    )
     return replace(row, metrics={**metrics, SCALED_ERROR: scaled}, worst=measured.worst)
 
 

@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 _EXPONENT_BITS = np.int64(0x7FF << 52)
 # Picking elements out costs more than looking at all of them where it is not a small share.
 _FEW = 0.1
+# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scale.
+    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
 
-    ``scale`` is the greatest magnitude and ``norm`` the norm of the golden elements that are finite on both sides.
+    ``max_golden`` is the greatest magnitude and ``golden_norm`` the norm of the golden elements finite on both sides.
     """
 
     metrics: dict[str, float]
     worst: tuple[int, ...] | None
-    scale: float
-    norm: float
+    max_golden: float
+    golden_norm: float
 
 
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -60,8 +61,8 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
         exact = measure(target, golden)
         metrics["max_abs_err"] = exact["max_abs_err"]
         if exact["max_abs_err"] and walk.worst < 0 and exact.worst_index is not None:
-            return Measured(metrics, exact.worst_index, walk.scale, walk.norm)
-    return Measured(metrics, walk.worst_index(target), walk.scale, walk.norm)
+            return Measured(metrics, exact.worst_index, walk.max_golden, walk.golden_norm)
+    return Measured(metrics, walk.worst_index(target), walk.max_golden, walk.golden_norm)
 
 
 class _Walk:
@@ -69,7 +70,7 @@ class _Walk:
 
     def __init__(self, target: torch.Tensor, golden: torch.Tensor) -> None:
         self.gg = self.gd = self.dd = 0.0
-        self.max_abs_err = self.rel_err_max = self.max_ulp_error = self.scale = 0.0
+        self.max_abs_err = self.rel_err_max = self.max_ulp_error = self.max_golden = 0.0
         self.count = self.mismatched = 0
         self.within = [0, 0]
         self.worst = self.first_mismatch = -1
@@ -84,10 +85,10 @@ class _Walk:
         with np.errstate(all="ignore"):
             self._over(target, golden)
             squares = (self.gg, self.gd, self.dd)
-            if self.scale and not (
-                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.scale < _SQUARED_SAFELY[1]
+            if self.max_golden and not (
+                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
             ):
-                self.factor = math.ldexp(1.0, min(-math.frexp(self.scale)[1], 1000))
+                self.factor = math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000))
                 self.gg = self.gd = self.dd = 0.0
                 self.count = self.mismatched = 0
                 self.within = [0, 0]
@@ -128,7 +129,7 @@ class _Walk:
                     return
                 squares = dot(d, d)
         m = np.abs(g, out=self._scratch[1, :size])
-        self.scale = max(self.scale, float(m.max()))
+        self.max_golden = max(self.max_golden, float(m.max()))
         if squares == 0 and not d.any():
             self.within = [share + size for share in self.within]
             self.gg += dot(g, g) if self.factor == 1.0 else dot(g * self.factor, g * self.factor)
@@ -182,7 +183,7 @@ class _Walk:
         self.max_ulp_error = max(self.max_ulp_error, float(ratio.max()) * bits)
 
     @property
-    def norm(self) -> float:
+    def golden_norm(self) -> float:
         return math.sqrt(self.gg) / self.factor
 
     def metrics(self, numel: int) -> dict[str, float]:
