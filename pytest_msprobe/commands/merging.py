@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_msprobe.errors import CommandError
 
-TENSOR_METRICS = (
+TENSOR_COLUMNS = (
     "Cosine",
     "EucDist",
     "MaxAbsErr",
@@ -24,7 +24,7 @@ TENSOR_METRICS = (
     "Five Thousandths Err Ratio",
     "Requires_grad Consistent",
 )
-STATISTICS_METRICS = (
+STATISTICS_COLUMNS = (
     "Max diff",
     "Min diff",
     "Mean diff",
@@ -76,7 +76,7 @@ def read_configuration(path: Path) -> Configuration:
         raise CommandError(f"{path}: api: {apis!r} is not a list of names such as Distributed.all_reduce")
     if not _are_words(metrics):
         raise CommandError(f"{path}: compare_index: {metrics!r} is not a list of titles")
-    known = dict.fromkeys((*TENSOR_METRICS, *STATISTICS_METRICS))
+    known = dict.fromkeys((*TENSOR_COLUMNS, *STATISTICS_COLUMNS))
     for metric in metrics:
         if metric not in known:
             raise CommandError(f"{path}: compare_index: {metric!r} is none of {', '.join(known)}")
@@ -164,7 +164,7 @@ def _metrics_of(path: Path, titles: list[str], configuration: Configuration) -> 
     if "NPU Name" not in titles or not set(_SHOWN_INSTEAD) <= set(titles):
         kind = "a table of checksums" if "NPU MD5" in titles else "no table of a comparison"
         raise CommandError(f"{path}: is {kind}; merged are those of statistics and of tensors")
-    every = TENSOR_METRICS if "Cosine" in titles else STATISTICS_METRICS
+    every = TENSOR_COLUMNS if "Cosine" in titles else STATISTICS_COLUMNS
     for metric in configuration.metrics:
         if metric not in titles or metric not in every:
             offered = ", ".join(title for title in titles if title in every)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
-from msprobe_standards.policy import built_in_policies
+from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.errors import CommandError, DeviceError, FolderError, FreshRunError, JournalError, KeywordError
 from pytest_msprobe.generate.failures import Failures, read_failures

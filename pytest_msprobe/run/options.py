@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import pytest
 
-import msprobe_standards
+from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
@@ -231,7 +231,7 @@ def _device(text: str, devices: DeviceRegistry) -> DeviceChoice:
 
 
 def _policy(text: str, folder: Path) -> str:
-    known = sorted(path.stem for path in (Path(msprobe_standards.__file__).parent / "policies").glob("*.yaml"))
+    known = built_in_policies()
     if text in known:
         return text
     path = folder / text

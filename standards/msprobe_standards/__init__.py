@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from msprobe_standards.benchmark import Benchmark
     from msprobe_standards.binary_consistency import BinaryConsistency
     from msprobe_standards.cascade import Cascade
+    from msprobe_standards.chunking import chunks
     from msprobe_standards.dtypes import Bounds, msprobe_bounds
     from msprobe_standards.excuse import ExcusedByBaseline
-    from msprobe_standards.judging import judge
+    from msprobe_standards.judging import fitting, judge
     from msprobe_standards.metrics import METRICS, Metrics, measure
     from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
     from msprobe_standards.msprobe_ulp import MsprobeUlp
     from msprobe_standards.policy import Policy
+    from msprobe_standards.policy_files import built_in_policies
     from msprobe_standards.protocol import Standard
     from msprobe_standards.recorded import RecordedOutput, judge_recorded
     from msprobe_standards.registry import register_standard, standard, standard_names
@@ -47,6 +49,9 @@ _HOMES = {
     "Standard": "protocol",
     "Thousandth": "thousandth",
     "Ulp": "ulp",
+    "built_in_policies": "policy_files",
+    "chunks": "chunking",
+    "fitting": "judging",
     "judge": "judging",
     "judge_recorded": "recorded",
     "judge_tree": "structure",
@@ -76,6 +81,9 @@ __all__ = [
     "Thousandth",
     "Ulp",
     "Verdict",
+    "built_in_policies",
+    "chunks",
+    "fitting",
     "judge",
     "judge_recorded",
     "judge_tree",

@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from msprobe_standards.chunking import CHUNK, chunks, dot
 from msprobe_standards.dtypes import Bounds, float_format, real_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
-CHUNK = 16384
-_BLAS_SINGLE_THREAD = 8192
 _EXPONENT_BITS = np.int64(0x7FF << 52)
+# In place of a golden 0: 0/0 is then 0, and any error over it beyond every limit.
 _TINY = float(np.finfo(np.float64).tiny)
+# docs/standards.md, "Where the constants come from": the squares of error times golden value stay within float64.
 _SQUARED_TWICE_SAFELY = (1e-70, 1e70)
 _CARRIERS = {torch.float16: torch.float16, torch.float64: torch.float64}
 _HELD_BY = {
@@ -59,7 +58,7 @@ class Walk:
     def _reset(self) -> None:
         self.count = self.mismatched = self.finite = 0
         self.unequal = self.cast_unequal = self.above = self.below = 0
-        self.max_abs = self.max_golden = 0.0
+        self.max_abs_err = self.max_golden = 0.0
         self.tt = self.tg = self.gg = 0.0
         self.within = [0, 0, 0]
         self.special = self.special_bad = 0
@@ -83,20 +82,20 @@ class Walk:
             if "scaled" in self.groups or self.bounds.ulp_floor:
                 self.scale = self._mean_magnitude(golden)
             self._walk(target, golden)
-            peak = self.max_golden + self.max_abs
+            peak = self.max_golden + self.max_abs_err
             if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
                 self.factor = math.ldexp(1.0, min(-math.frexp(peak)[1], 1000))
                 self._reset()
                 self._walk(target, golden)
 
     def _walk(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in paired_chunks(target, golden):
-            self._add(offset, ours, theirs)
+        for offset, target_part, golden_part in chunks(target, golden):
+            self._add(offset, target_part, golden_part)
 
     def _mean_magnitude(self, golden: torch.Tensor) -> float:
         """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
         total, count = 0.0, 0
-        for _, part, _ in paired_chunks(golden, golden):
+        for _, part, _ in chunks(golden, golden):
             values = self._load(part, 0)
             magnitude = np.abs(values, out=self._scratch[0, : values.size])
             part_sum = float(magnitude.sum())
@@ -123,19 +122,19 @@ class Walk:
             part = torch.view_as_real(part).reshape(-1)
         return self._load(part.to(to), 2)
 
-    def _add(self, offset: int, ours: torch.Tensor, theirs: torch.Tensor) -> None:
-        t, g = self._load(ours, 0), self._load(theirs, 1)
+    def _add(self, offset: int, target_part: torch.Tensor, golden_part: torch.Tensor) -> None:
+        t, g = self._load(target_part, 0), self._load(golden_part, 1)
         size = t.size
         self.count += size
         if self.dtype.itemsize == 1:
             # These casts may saturate: beyond the largest finite value, what the cast gives is the right result.
-            g = np.where(np.abs(g) > self.largest, self._rounded(theirs, self.dtype, g), g)
+            g = np.where(np.abs(g) > self.largest, self._rounded(golden_part, self.dtype, g), g)
         if "equality" in self.groups:
             self.unequal += _unequal(t, g)
         if "cast" in self.groups:
-            self.cast_unequal += _unequal(t, self._rounded(theirs, self.dtype, g))
+            self.cast_unequal += _unequal(t, self._rounded(golden_part, self.dtype, g))
         if "balance" in self.groups:
-            carried = self._rounded(theirs, self.carrier, g)
+            carried = self._rounded(golden_part, self.carrier, g)
             self.above += int(np.count_nonzero(np.greater(t, carried, out=self._flags[0, :size])))
             self.below += int(np.count_nonzero(np.less(t, carried, out=self._flags[0, :size])))
         d = np.subtract(t, g, out=self._scratch[0, :size])
@@ -144,9 +143,9 @@ class Walk:
             finite = np.isfinite(t) & np.isfinite(g)
             if not finite.all():
                 positions = np.flatnonzero(finite)
-                self._add_nonfinite(offset, t, self._rounded(theirs, self.dtype, g), finite)
+                self._add_nonfinite(offset, t, self._rounded(golden_part, self.dtype, g), finite)
         m = np.abs(g, out=self._scratch[2, :size])
-        if ours.is_complex():
+        if target_part.is_complex():
             modulus = np.hypot(g[0::2], g[1::2])
             m = np.where(np.isfinite(modulus), modulus, 0.0).repeat(2)
             np.maximum(m, np.abs(g), out=m)
@@ -180,7 +179,7 @@ class Walk:
         self.finite += size
         a = np.abs(d, out=self._scratch[1, :size])
         ratio = self._scratch[3, :size]
-        self.max_abs = self._greatest("max_abs_err", a, self.max_abs, offset, positions)
+        self.max_abs_err = self._greatest("max_abs_err", a, self.max_abs_err, offset, positions)
         self.max_golden = max(self.max_golden, float(m.max()))
         groups = self.groups
         if "ulp" in groups:
@@ -215,7 +214,10 @@ class Walk:
                 self.dg_squares += dot(product, product)
 
     def _noise(self) -> float:
-        """Return the absolute error that says nothing of a small element: subnormal rounding, float32 partial sums."""
+        """Return the absolute error that says nothing of a small element: subnormal rounding, float32 partial sums.
+
+        The factor of 16 is that of ``docs/standards.md``, "Where the constants come from".
+        """
         roundoff = self.format.unit_roundoff
         return max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)
 
@@ -280,35 +282,3 @@ def _unequal(t: Floats, g: Floats) -> int:
     if count:
         count -= int(np.count_nonzero(np.isnan(t[different]) & np.isnan(g[different])))
     return count
-
-
-def dot(x: Floats, y: Floats) -> float:
-    """Return the inner product, in pieces too short for BLAS to start threads on."""
-    if x.size <= _BLAS_SINGLE_THREAD:
-        return float(np.dot(x, y))
-    half = x.size // 2
-    return dot(x[:half], y[:half]) + dot(x[half:], y[half:])
-
-
-def paired_chunks(
-    target: torch.Tensor, golden: torch.Tensor, first: int = 0
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most `CHUNK` long.
-
-    Only non-contiguous tensors are copied, and those part by part.
-    """
-    count = target.numel()
-    if target.is_contiguous() and golden.is_contiguous():
-        target, golden = target.view(-1), golden.view(-1)
-        for start in range(0, count, CHUNK):
-            yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
-    elif count <= CHUNK:
-        yield first, target.reshape(-1), golden.reshape(-1)
-    else:
-        inner = count // target.shape[0]
-        rows = max(1, CHUNK // inner)
-        for row in range(0, target.shape[0], rows):
-            if rows == 1:
-                yield from paired_chunks(target[row], golden[row], first + row * inner)
-            else:
-                yield from paired_chunks(target[row : row + rows], golden[row : row + rows], first + row * inner)

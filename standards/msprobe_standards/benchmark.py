@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
+# docs/standards.md, "Benchmark", has the formulas that these stand in, "Where the constants come from" their sources.
 _SMALL_SAMPLE = 8.0
 _TAIL_NOISE = 0.03
+_TAIL_RATIO = 4.0
+_NONE_SEEN = 3.0
 _STANDARD_ERRORS = 7.0
+_DRIFT_RATIO = 2.0
+_CORRECT_ROUNDING = 1.0
 _UNAIDED_FLOORS = 4.0
 
 
@@ -78,10 +83,10 @@ class Benchmark(Standard):
         rms_limit = self.max_rms_ratio * (1 + _SMALL_SAMPLE / math.sqrt(n)) * max(rms, floor)
         limits = {
             "rms_scaled_error": rms_limit,
-            "max_scaled_error": self.max_error_ratio * max(greatest, floor, 1.0),
+            "max_scaled_error": self.max_error_ratio * max(greatest, floor, _CORRECT_ROUNDING),
             # Where partial sums are rounded, the elements of a row share the errors of its sum.
-            "gain_error": 2 * drift + self.max_bias if floor < 1 else rms_limit,
-            "tail_share": 4 * tail + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + 3 / n,
+            "gain_error": _DRIFT_RATIO * drift + self.max_bias if floor < 1 else rms_limit,
+            "tail_share": _TAIL_RATIO * tail + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + _NONE_SEEN / n,
         }
         measured = {name: metrics[name] for name in limits} | {"gain_error": bias(metrics)}
         return within(self.name, metrics, limits, measured)

@@ -29,7 +29,7 @@ class ExcusedByBaseline(Standard):
     """
 
     inner: Standard
-    ratio: float = 2.0
+    ratio: float = 2.0  # docs/standards.md, "Where the constants come from"
 
     needs_baseline: ClassVar[bool] = True
     adopts_baseline: ClassVar[bool] = True

@@ -88,17 +88,17 @@ def _judge_tensor(
     metrics = measured(target)
     verdict = standard.settled(metrics)
     if verdict is None:
-        theirs = recorded(standard) if recorded else None
-        if isinstance(theirs, torch.Tensor):
-            baseline, theirs = theirs, None
+        baseline_metrics = recorded(standard) if recorded else None
+        if isinstance(baseline_metrics, torch.Tensor):
+            baseline, baseline_metrics = baseline_metrics, None
         adopts = standard.adopts_baseline and metrics["nonfinite_mismatch"] > 0
-        reference = _comparable(baseline, golden, dtype) if theirs is None or adopts else None
+        reference = _comparable(baseline, golden, dtype) if baseline_metrics is None or adopts else None
         if reference is not None and adopts:
             golden = _adopted(target, golden, reference)
             metrics = measured(target)
-        if theirs is None and reference is not None:
-            theirs = measured(reference)
-        verdict = standard.decide(metrics, theirs)
+        if baseline_metrics is None and reference is not None:
+            baseline_metrics = measured(reference)
+        verdict = standard.decide(metrics, baseline_metrics)
     if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
@@ -136,9 +136,9 @@ def _obtained(baseline: Baseline) -> object:
 
 def _adopted(target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor) -> torch.Tensor:
     """Return golden with the NaN and inf results that target and baseline share."""
-    ours, theirs = target.to(golden.dtype), baseline.to(golden.dtype)
-    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    return torch.where(same & ~(ours.isfinite() & golden.isfinite()), ours, golden)
+    found, reference = target.to(golden.dtype), baseline.to(golden.dtype)
+    same = (found == reference) | (found.isnan() & reference.isnan())
+    return torch.where(same & ~(found.isfinite() & golden.isfinite()), found, golden)
 
 
 def _shown(element: torch.Tensor) -> str:

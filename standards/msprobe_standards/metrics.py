@@ -48,7 +48,7 @@ METRICS: Mapping[str, str] = {
     "rms_scaled_error": "root mean square of |target - golden| / max(|golden|, scale), in unit roundoffs",
     "gain_error": "least-squares gain of target over golden less one, in unit roundoffs; truncation makes it negative",
     "gain_z": "gain_error in its own standard errors",
-    "tail_share": "share of elements with a relative error above the tail bound",
+    "tail_share": "share of elements with a relative error above the bound tail",
 }
 """Name and meaning of every metric, in the order of `Metrics`."""
 
@@ -171,18 +171,18 @@ def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only:
 
 def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:
     """Compare integers or bools exactly, whatever the widths of the two dtypes."""
-    ours, theirs = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
-    different = np.not_equal(ours, theirs)
+    t, g = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
+    different = np.not_equal(t, g)
     count = int(np.count_nonzero(different))
     numbers = dict.fromkeys(_INTEGER_METRICS, 0.0)
     where: dict[str, tuple[int, ...]] = {}
     if count:
         # Python integers: the distance of two int64 or uint64 values does not fit either of them.
         at = np.flatnonzero(different)
-        gaps = np.abs(ours[at].astype(object) - theirs[at].astype(object)) if ours.dtype != np.bool_ else np.ones(count)
+        gaps = np.abs(t[at].astype(object) - g[at].astype(object)) if t.dtype != np.bool_ else np.ones(count)
         numbers["max_abs_err"] = float(gaps.max())
         where["max_abs_err"] = _unravel(int(at[gaps.argmax()]), target.shape)
-        numbers["error_rate"] = numbers["cast_error_rate"] = count / ours.size
+        numbers["error_rate"] = numbers["cast_error_rate"] = count / t.size
     return Metrics(numbers, dtype, target.numel(), where)
 
 
@@ -191,7 +191,7 @@ def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def _base(walk: Walk) -> Numbers:
-    yield "max_abs_err", math.inf if walk.mismatched else walk.max_abs
+    yield "max_abs_err", math.inf if walk.mismatched else walk.max_abs_err
     yield "nonfinite_mismatch", float(walk.mismatched)
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class MindsporeCheck(Standard):
     """The cosine is above ``min_cosine`` and the greatest absolute error below ``max_abs_err``.
 
-    msprobe's code has 0.001 for the latter, its manual 0.0001; the default is what the tool does. The cosine counts as
+    msprobe's code has 0.001 for the latter, its manual 0.0001; the default is what the tool does (docs/standards.md,
+    "mindspore-1.2"). The cosine counts as
     right where it is not defined: with zeros on one side msprobe's formula, (1e-8 + a b) / (1e-8 + |a| |b|), gives 1.
     """
 

@@ -13,6 +13,7 @@ import yaml
 
 from msprobe_standards.dtypes import family
 from msprobe_standards.excuse import ExcusedByBaseline
+from msprobe_standards.policy_files import built_in_policies, policy_file
 from msprobe_standards.registry import standard
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 # The C loader is as safe and ten times as fast, but not in every build of PyYAML.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FOLDER = Path(__file__).parent / "policies"
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules")
@@ -82,7 +82,7 @@ class Policy:
                 raise ValueError(
                     f"unknown policy {str(source)!r} (known: {', '.join(known)}, or the path of a .yaml file)"
                 )
-            path = _FOLDER / f"{source}.yaml"
+            path = policy_file(str(source))
         try:
             table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
         except yaml.YAMLError as error:
@@ -148,11 +148,6 @@ class Policy:
         raise ValueError(
             f"policy {self.name!r} has no rule for {api} with {output_dtype} output; add one without conditions"
         )
-
-
-def built_in_policies() -> tuple[str, ...]:
-    """Return the names that `Policy.load` knows without a file."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def _kinds(dtype: torch.dtype) -> set[str]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from msprobe_standards.dtypes import Bounds
     from msprobe_standards.metrics import Metrics
 
+_CERTAIN = 7
+
 
 class Standard(Protocol):
     """A rule that turns the metrics of one output into a verdict.
@@ -101,9 +103,10 @@ def bias(metrics: Metrics) -> float:
 
     The gain is the least-squares slope of target over golden. The sum of error x golden over the root of the sum of
     its squares (``gain_z``) exceeds 7 with a probability below 5e-11 for independent errors that are as often up as
-    down, whatever their sizes (a self-normalized sum, bounded by Hoeffding's inequality).
+    down, whatever their sizes: a self-normalized sum, bounded by Hoeffding's inequality (``docs/standards.md``, "Where
+    the constants come from").
     """
-    return abs(metrics["gain_error"]) if metrics["gain_z"] > 7 else 0.0
+    return abs(metrics["gain_error"]) if metrics["gain_z"] > _CERTAIN else 0.0
 
 
 def _used(value: float, limit: float) -> float:

@@ -80,17 +80,17 @@ def _leaves(
         standard = select(path, target)
         yield path, judge(target, golden, standard=standard, baseline=lambda: baseline.leaf(keys), recorded=recorded)
     else:
-        ours, theirs = _children(target), _children(golden)
-        if not ours and not theirs:
+        found, expected = _children(target), _children(golden)
+        if not found and not expected:
             yield path, Verdict("pass", "structure")
-        for key in dict.fromkeys((*theirs, *ours)):
+        for key in dict.fromkeys((*expected, *found)):
             below = (*keys, key)
-            if key not in ours:
-                yield _joined(below), failure("structure", f"output {key!r} is missing; it has {_listed(ours)}")
-            elif key not in theirs:
-                yield _joined(below), failure("structure", f"output {key!r} is surplus; golden has {_listed(theirs)}")
+            if key not in found:
+                yield _joined(below), failure("structure", f"output {key!r} is missing; it has {_listed(found)}")
+            elif key not in expected:
+                yield _joined(below), failure("structure", f"output {key!r} is surplus; golden has {_listed(expected)}")
             else:
-                yield from _leaves(ours[key], theirs[key], baseline, select, below)
+                yield from _leaves(found[key], expected[key], baseline, select, below)
 
 
 def _joined(keys: tuple[object, ...]) -> str:

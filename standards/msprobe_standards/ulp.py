@@ -24,7 +24,7 @@ class Ulp(Standard):
     value in the target's dtype, in the subnormal range that of the smallest normal value. ``scale_floor`` widens it
     for elements below that share of the mean golden magnitude (0: nowhere): an addition of a scaled operand may cancel.
     ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`); the
-    default, 0, does not judge it.
+    default, 0, does not judge it. ``docs/standards.md``, "ULP", has the reasons.
     """
 
     max_ulp: float = 2.0

@@ -187,7 +187,7 @@ def test_a_policy_may_fail_calls_without_partner(
     both = {"Torch.relu.0.forward": call(tensor(4))}
     policy = tmp_path / "strict.yaml"
     policy.write_text(
-        "rule: msprobe-26\nlimits: {one_thousandth: [0.9, 0.1], cosine: [0.9, 0.1], norm_rel: [0.1, 0.5],"
+        "rule: msprobe-26\nlimits: {rel_err_thousandth: [0.9, 0.1], cosine_sim: [0.9, 0.1], norm_rel_diff: [0.1, 0.5],"
         " norm_growth: 10}\nunmatched: fail\n"
     )
     paths = runs.both(both | {"Torch.mm.0.forward": call(tensor(4))}, both)

@@ -79,7 +79,7 @@ def test_the_worst_element_of_a_tensor_is_named(real_runs: Path) -> None:
     weight = calls["Functional.linear.1.forward"].rows[1]
     # Only weight[0, 0] was changed.
     assert weight.worst == (0, 0)
-    assert weight.metrics["one_thousandth"] == 1 - 1 / (24 * 24)
+    assert weight.metrics["rel_err_thousandth"] == 1 - 1 / (24 * 24)
 
 
 def test_rows_cross_processes_unchanged(real_runs: Path) -> None:

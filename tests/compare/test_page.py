@@ -43,7 +43,7 @@ def call(place: int, outcome: Any = "pass", record: str | None = None, **fields:
     def row(group: Any, outcome: Any) -> Row:
         value = Value(f"{name}.{group}.0", "torch.Tensor", "torch.float32", (2, 3), False, (1.0, -1.0, 0.5, 2.0))
         counts = (4, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0)
-        metrics = {"scaled_error": error, "cosine": 0.5}
+        metrics = {"scaled_error": error, "cosine_sim": 0.5}
         return Row(group, f"{group}.0", value, value, outcome, metrics, histogram=counts)
 
     rows = (row("input", "pass"), row("output", outcome))

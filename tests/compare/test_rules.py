@@ -134,7 +134,7 @@ def test_a_call_that_adds_to_its_inputs_error_is_a_culprit_of_its_own(runs: Any,
         ("rule: none", "allowed: scaled"),
         ("rule: scaled\nlimits: {float32: [1, 2]}", "no limits for"),
         ("rule: scaled\nlimit: 1", "unknown key 'limit'"),
-        ("rule: msprobe-1.2\nlimits: {cosine: 1}", "do not fit"),
+        ("rule: msprobe-1.2\nlimits: {cosine_sim: 1}", "do not fit"),
         ("rule: msprobe-26\nunmatched: maybe", "skip, warn, fail"),
         ("[1]", "is a mapping"),
         ("{", "YAML"),
@@ -145,3 +145,13 @@ def test_a_wrong_policy_says_what_is_allowed(tmp_path: Any, text: str, problem: 
     path.write_text(text)
     with pytest.raises(ValueError, match=problem):
         load_policy(str(path))
+
+
+@pytest.mark.parametrize("name", ["default", "msprobe-1.2", "msprobe-26"])
+def test_a_built_in_policy_has_the_name_that_users_type(name: str) -> None:
+    assert load_policy(name).name == name
+
+
+def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'compare-default' \(known: default, msprobe-1.2, msprobe-26, or"):
+        load_policy("compare-default")

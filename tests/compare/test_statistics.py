@@ -23,7 +23,7 @@ def test_differences_are_target_less_golden() -> None:
     metrics = measure_statistics(value(3.0, -1.0, 0.5, 4.0), value(2.0, -2.0, 0.25, 5.0))
     assert set(metrics) == set(STATISTICS_METRICS)
     assert [metrics[f"{name}_diff"] for name in ("max", "min", "mean", "norm")] == [1.0, 1.0, 0.25, -1.0]
-    assert [metrics[f"{name}_rel"] for name in ("max", "min", "mean", "norm")] == [0.5, 0.5, 1.0, 0.2]
+    assert [metrics[f"{name}_rel_diff"] for name in ("max", "min", "mean", "norm")] == [0.5, 0.5, 1.0, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_differences_are_target_less_golden() -> None:
 )
 def test_special_numbers(target: float, golden: float, difference: float, relative: float) -> None:
     metrics = measure_statistics(value(target, 0, 0, 0), value(golden, 0, 0, 0))
-    assert (metrics["max_diff"], metrics["max_rel"]) == (difference, relative)
+    assert (metrics["max_diff"], metrics["max_rel_diff"]) == (difference, relative)
 
 
 def test_what_a_side_lacks_is_absent() -> None:
     metrics = measure_statistics(value(3, 0, None, None), value(2, 0, None, 1.0))
-    assert set(metrics) == {"max_diff", "min_diff", "max_rel", "min_rel"}
+    assert set(metrics) == {"max_diff", "min_diff", "max_rel_diff", "min_rel_diff"}
 
 
 def test_a_mean_near_zero_makes_no_small_difference_large() -> None:

@@ -84,7 +84,7 @@ def test_our_own_columns_follow_those_of_msprobe() -> None:
 
 
 def test_a_relative_error_is_in_per_cent_and_zero_is_a_number() -> None:
-    one = call(row(metrics={"max_diff": 0.5, "max_rel": 0.25, "min_diff": 0.0, "min_rel": 0.0}))
+    one = call(row(metrics={"max_diff": 0.5, "max_rel_diff": 0.25, "min_diff": 0.0, "min_rel_diff": 0.0}))
     (cells,) = shown(one)
     assert (cells["Max diff"], cells["MaxRelativeErr"], cells["Min diff"], cells["MinRelativeErr"]) == (
         0.5,
@@ -217,15 +217,25 @@ def grown(mode: DataMode, before: dict[str, float], after: dict[str, float]) -> 
 @pytest.mark.parametrize(
     ("mode", "before", "after", "colour"),
     [
-        ("statistics", {"max_diff": 1.0, "max_rel": 0.0}, {"max_diff": 20.0, "max_rel": 0.0}, "yellow"),
-        ("statistics", {"max_diff": 1.0, "max_rel": 0.0}, {"max_diff": 5.0, "max_rel": 0.0}, ""),
-        ("statistics", {"max_diff": 0.0, "max_rel": 0.0}, {"max_diff": 0.1, "max_rel": 0.6}, "red"),
-        ("statistics", {"max_diff": 0.0, "max_rel": 0.0}, {"max_diff": 0.1, "max_rel": 0.2}, "yellow"),
-        ("statistics", {"max_diff": 0.0, "max_rel": 0.1}, {"max_diff": 0.1, "max_rel": 0.2}, ""),
-        ("tensor", {"max_abs": 0.0, "one_thousandth": 1.0}, {"max_abs": 0.1, "one_thousandth": 0.5}, "red"),
-        ("tensor", {"max_abs": 0.0, "one_thousandth": 1.0}, {"max_abs": 0.1, "one_thousandth": 0.8}, "yellow"),
-        ("tensor", {"max_abs": 0.0, "cosine": 1.0}, {"max_abs": 0.1, "cosine": 0.8}, "yellow"),
-        ("tensor", {"max_abs": 0.0, "cosine": 1.0}, {"max_abs": 2e10, "cosine": 1.0}, "red"),
+        ("statistics", {"max_diff": 1.0, "max_rel_diff": 0.0}, {"max_diff": 20.0, "max_rel_diff": 0.0}, "yellow"),
+        ("statistics", {"max_diff": 1.0, "max_rel_diff": 0.0}, {"max_diff": 5.0, "max_rel_diff": 0.0}, ""),
+        ("statistics", {"max_diff": 0.0, "max_rel_diff": 0.0}, {"max_diff": 0.1, "max_rel_diff": 0.6}, "red"),
+        ("statistics", {"max_diff": 0.0, "max_rel_diff": 0.0}, {"max_diff": 0.1, "max_rel_diff": 0.2}, "yellow"),
+        ("statistics", {"max_diff": 0.0, "max_rel_diff": 0.1}, {"max_diff": 0.1, "max_rel_diff": 0.2}, ""),
+        (
+            "tensor",
+            {"max_abs_err": 0.0, "rel_err_thousandth": 1.0},
+            {"max_abs_err": 0.1, "rel_err_thousandth": 0.5},
+            "red",
+        ),
+        (
+            "tensor",
+            {"max_abs_err": 0.0, "rel_err_thousandth": 1.0},
+            {"max_abs_err": 0.1, "rel_err_thousandth": 0.8},
+            "yellow",
+        ),
+        ("tensor", {"max_abs_err": 0.0, "cosine_sim": 1.0}, {"max_abs_err": 0.1, "cosine_sim": 0.8}, "yellow"),
+        ("tensor", {"max_abs_err": 0.0, "cosine_sim": 1.0}, {"max_abs_err": 2e10, "cosine_sim": 1.0}, "red"),
         ("md5", {}, {}, ""),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.random_apis import distributions, surprise
+from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 
 
 def exact_tail(n: int, count: int, p: float) -> float:
@@ -19,16 +19,16 @@ def exact_tail(n: int, count: int, p: float) -> float:
 
 
 @given(st.integers(1, 60), st.data(), st.floats(0.01, 0.99))
-def test_the_surprise_at_a_share_bounds_the_binomial_tail(n: int, data: st.DataObject, p: float) -> None:
+def test_the_exponent_at_a_share_bounds_the_binomial_tail(n: int, data: st.DataObject, p: float) -> None:
     count = data.draw(st.integers(0, n))
-    found = surprise.share("share", (count, count), n, p).metrics["surprise"]
+    found = tail_bound.share("share", (count, count), n, p).metrics["tail_bound_exponent"]
     assert exact_tail(n, count, p) <= math.exp(-found) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("count", [30, 60, 90, 100, 110, 150, 200])
-def test_the_surprise_at_a_sum_bounds_the_poisson_tail(count: int) -> None:
+def test_the_exponent_at_a_sum_bounds_the_poisson_tail(count: int) -> None:
     rate = 100
-    found = surprise.poisson_sum(count, rate, 0.0).metrics["surprise"]
+    found = tail_bound.poisson_sum(count, rate, 0.0).metrics["tail_bound_exponent"]
     upper = mpmath.gammainc(count, 0, rate, regularized=True)
     tail = upper if count >= rate else 1 - mpmath.gammainc(count + 1, 0, rate, regularized=True)
     assert float(tail) <= math.exp(-found)
@@ -36,8 +36,8 @@ def test_the_surprise_at_a_sum_bounds_the_poisson_tail(count: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 5, 100])
 @pytest.mark.parametrize("mean_square", [0.01, 0.3, 0.9, 1.1, 2.0, 8.0])
-def test_the_surprise_at_a_variance_bounds_the_chi_square_tail(n: int, mean_square: float) -> None:
-    found = surprise.normal_variance(mean_square, n, 0.0).metrics["surprise"]
+def test_the_exponent_at_a_variance_bounds_the_chi_square_tail(n: int, mean_square: float) -> None:
+    found = tail_bound.normal_variance(mean_square, n, 0.0).metrics["tail_bound_exponent"]
     below = mpmath.gammainc(mpmath.mpf(n) / 2, 0, mpmath.mpf(n * mean_square) / 2, regularized=True)
     tail = below if mean_square < 1 else 1 - below
     assert float(tail) <= math.exp(-found) * (1 + 1e-9)
@@ -45,25 +45,25 @@ def test_the_surprise_at_a_variance_bounds_the_chi_square_tail(n: int, mean_squa
 
 @pytest.mark.parametrize("n", [1, 5, 100])
 @pytest.mark.parametrize("mean", [0.0, 0.2, 1.0, -2.0])
-def test_the_surprise_at_a_mean_bounds_the_normal_tail(n: int, mean: float) -> None:
-    found = surprise.normal_mean(mean, n, 0.0).metrics["surprise"]
+def test_the_exponent_at_a_mean_bounds_the_normal_tail(n: int, mean: float) -> None:
+    found = tail_bound.normal_mean(mean, n, 0.0).metrics["tail_bound_exponent"]
     assert math.erfc(abs(mean) * math.sqrt(n / 2)) / 2 <= math.exp(-found)
 
 
 def test_the_probability_of_a_false_alarm_is_below_one_in_a_thousand_million() -> None:
     tests_per_check = 50
-    assert tests_per_check * 2 * math.exp(-surprise.LIMIT) <= 1.001e-9
+    assert tests_per_check * 2 * math.exp(-tail_bound.LIMIT) <= 1.001e-9
 
 
 def test_impossible_counts_have_no_limit() -> None:
-    assert surprise.share("share", (1, 1), 10, 0.0).outcome == "fail"
-    assert surprise.share("share", (9, 9), 10, 1.0).outcome == "fail"
-    assert surprise.share("share", (0, 0), 10, 0.0).outcome == "pass"
+    assert tail_bound.share("share", (1, 1), 10, 0.0).outcome == "fail"
+    assert tail_bound.share("share", (9, 9), 10, 1.0).outcome == "fail"
+    assert tail_bound.share("share", (0, 0), 10, 0.0).outcome == "pass"
 
 
 def test_rounding_and_slack_are_given_the_benefit_of_the_doubt() -> None:
-    assert surprise.share("share", (400, 600), 1000, 0.5).metrics["surprise"] == 0
-    assert surprise.share("share", (520, 520), 1000, 0.5, 0.03).metrics["surprise"] == 0
+    assert tail_bound.share("share", (400, 600), 1000, 0.5).metrics["tail_bound_exponent"] == 0
+    assert tail_bound.share("share", (520, 520), 1000, 0.5, 0.03).metrics["tail_bound_exponent"] == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msprobe_standards import METRICS, measure
-from msprobe_standards.accumulation import CHUNK
+from msprobe_standards.chunking import CHUNK
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 EIGHT_BITS = [

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_standards import Standard, Verdict, judge_tree, measure, msprobe_bounds
+from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
-from msprobe_standards.judging import fitting
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property

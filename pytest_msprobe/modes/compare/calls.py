@@ -11,7 +11,7 @@ from pytest_msprobe.engine.loading import import_torch
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured, Value
 from pytest_msprobe.modes.compare.rules import worse
 from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error
-from pytest_msprobe.modes.compare.values import Placed, read_values
+from pytest_msprobe.modes.compare.values import PlacedValue, read_values
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -24,33 +24,35 @@ _SAME = {SCALED_ERROR: 0.0}
 _DIFFERENT = {SCALED_ERROR: math.inf}
 
 
-def pair_values(ours: list[Placed], theirs: list[Placed]) -> list[tuple[Placed | None, Placed | None]]:
+def pair_values(
+    target: list[PlacedValue], golden: list[PlacedValue]
+) -> list[tuple[PlacedValue | None, PlacedValue | None]]:
     """Pair the values of two calls by group and place, what is left over of a group in order; in the rows' order."""
-    if [placed[:2] for placed in ours] == [placed[:2] for placed in theirs]:
-        return [*zip(ours, theirs, strict=True)]
-    by_place = {placed[:2]: placed for placed in theirs}
-    pairs = [(placed, by_place.pop(placed[:2], None)) for placed in ours]
-    lonely = [*by_place.values()]
-    paired: list[tuple[Placed | None, Placed | None]] = []
-    for mine, other in pairs:
+    if [placed[:2] for placed in target] == [placed[:2] for placed in golden]:
+        return [*zip(target, golden, strict=True)]
+    by_place = {placed[:2]: placed for placed in golden}
+    pairs = [(placed, by_place.pop(placed[:2], None)) for placed in target]
+    unmatched = [*by_place.values()]
+    paired: list[tuple[PlacedValue | None, PlacedValue | None]] = []
+    for own, other in pairs:
         if other is None:
             # An argument that one side passed by position and the other by name.
-            found = next((placed for placed in lonely if placed[0] == mine[0] == "input"), None)
+            found = next((placed for placed in unmatched if placed[0] == own[0] == "input"), None)
             if found is not None:
-                lonely.remove(found)
+                unmatched.remove(found)
                 other = found
-        paired.append((mine, other))
-    paired += [(None, placed) for placed in lonely]
+        paired.append((own, other))
+    paired += [(None, placed) for placed in unmatched]
     return sorted(paired, key=lambda pair: _ORDER[(pair[0] or pair[1])[0]])  # type: ignore[index]
 
 
 def compare_values(
-    target: Dump,
-    ours: str,
-    golden: Dump,
-    theirs: str,
+    target_dump: Dump,
+    target: str,
+    golden_dump: Dump,
+    golden: str,
     mode: DataMode,
-    named: Mapping[str, Placed | None],
+    named: Mapping[str, PlacedValue | None],
     dropped: Collection[str] = (),
 ) -> list[Row]:
     """Measure the values of two records side by side; outcomes are left to a policy.
@@ -58,48 +60,50 @@ def compare_values(
     ``named`` gives the golden values that a user named for values of the target, by full name, None for none;
     ``dropped`` are golden values, by full name, that a user left out. Raises RecordError where a record is malformed.
     """
-    mine, other = read_values(target, ours), read_values(golden, theirs)
+    target_values, golden_values = read_values(target_dump, target), read_values(golden_dump, golden)
     if not named and not dropped:
-        return [_row(a, b, target, golden, mode) for a, b in pair_values(mine, other)]
+        return [_row(a, b, target_dump, golden_dump, mode) for a, b in pair_values(target_values, golden_values)]
     used = {value[2].name for value in named.values() if value is not None} | {*dropped}
-    rest = [placed for placed in mine if placed[2].name not in named]
+    rest = [placed for placed in target_values if placed[2].name not in named]
     rows = [
-        _row(placed, found, target, golden, mode) if (found := named[placed[2].name]) else _left_out(placed, None)
-        for placed in mine
+        _row(placed, found, target_dump, golden_dump, mode)
+        if (found := named[placed[2].name])
+        else _left_out(placed, None)
+        for placed in target_values
         if placed[2].name in named
     ]
     rows += [
-        _row(a, b, target, golden, mode)
-        for a, b in pair_values(rest, [placed for placed in other if placed[2].name not in used])
+        _row(a, b, target_dump, golden_dump, mode)
+        for a, b in pair_values(rest, [placed for placed in golden_values if placed[2].name not in used])
     ]
-    rows += [_left_out(None, placed) for placed in other if placed[2].name in dropped]
+    rows += [_left_out(None, placed) for placed in golden_values if placed[2].name in dropped]
     return sorted(rows, key=lambda row: _ORDER[row.group])
 
 
-def _left_out(ours: Placed | None, theirs: Placed | None) -> Row:
-    group, place, _ = ours or theirs  # type: ignore[misc]
+def _left_out(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
+    group, place, _ = target or golden  # type: ignore[misc]
     message = "it has no partner, by a mapping or because the frameworks differ"
-    return Row(group, place, ours and ours[2], theirs and theirs[2], "skip", {}, "left out", (message,))
+    return Row(group, place, target and target[2], golden and golden[2], "skip", {}, "left out", (message,))
 
 
-def _row(a: Placed | None, b: Placed | None, target: Dump, golden: Dump, mode: DataMode) -> Row:
+def _row(a: PlacedValue | None, b: PlacedValue | None, target_dump: Dump, golden_dump: Dump, mode: DataMode) -> Row:
     group, place, _ = a or b  # type: ignore[misc]
-    ours, theirs = a and a[2], b and b[2]
-    if ours is None or theirs is None:
-        return Row(group, place, ours, theirs, "pass", {}, "unmatched")
-    unmeasured = _unmeasured(ours, theirs)
+    target, golden = a and a[2], b and b[2]
+    if target is None or golden is None:
+        return Row(group, place, target, golden, "pass", {}, "unmatched")
+    unmeasured = _unmeasured(target, golden)
     if unmeasured:
-        return Row(group, place, ours, theirs, "pass", {}, unmeasured)
-    if not ours.is_tensor:
-        return Row(group, place, ours, theirs, "pass", _measure_plain(ours, theirs))
-    if mode == "tensor" and ours.data_name and theirs.data_name:
-        return _measure_files()(Row(group, place, ours, theirs, "pass"), target, golden)
-    if mode == "tensor" and (ours.data_name or theirs.data_name):
-        message = f"{'golden' if ours.data_name else 'target'} has no data file"
-        return Row(group, place, ours, theirs, "pass", {}, "no file", (message,))
-    if mode == "md5" and ours.checksum and theirs.checksum:
-        return Row(group, place, ours, theirs, "pass", _SAME if ours.checksum == theirs.checksum else _DIFFERENT)
-    return _statistics_row(group, place, ours, theirs)
+        return Row(group, place, target, golden, "pass", {}, unmeasured)
+    if not target.is_tensor:
+        return Row(group, place, target, golden, "pass", _measure_plain(target, golden))
+    if mode == "tensor" and target.data_name and golden.data_name:
+        return _measure_files()(Row(group, place, target, golden, "pass"), target_dump, golden_dump)
+    if mode == "tensor" and (target.data_name or golden.data_name):
+        message = f"{'golden' if target.data_name else 'target'} has no data file"
+        return Row(group, place, target, golden, "pass", {}, "no file", (message,))
+    if mode == "md5" and target.checksum and golden.checksum:
+        return Row(group, place, target, golden, "pass", _SAME if target.checksum == golden.checksum else _DIFFERENT)
+    return _statistics_row(group, place, target, golden)
 
 
 @cache
@@ -111,34 +115,34 @@ def _measure_files() -> Callable[[Row, Dump, Dump], Row]:
     return measure_files
 
 
-def _statistics_row(group: str, place: str, ours: Value, theirs: Value) -> Row:
-    metrics = measure_statistics(ours, theirs)
-    error = scaled_error(ours, theirs)
+def _statistics_row(group: str, place: str, target: Value, golden: Value) -> Row:
+    metrics = measure_statistics(target, golden)
+    error = scaled_error(target, golden)
     if error is None:
-        nothing = not math.prod(ours.shape)
-        return Row(group, place, ours, theirs, "pass", {}, "empty" if nothing else "no value")  # type: ignore[arg-type]
-    return Row(group, place, ours, theirs, "pass", {**metrics, SCALED_ERROR: error})  # type: ignore[arg-type]
+        nothing = not math.prod(target.shape)
+        return Row(group, place, target, golden, "pass", {}, "empty" if nothing else "no value")  # type: ignore[arg-type]
+    return Row(group, place, target, golden, "pass", {**metrics, SCALED_ERROR: error})  # type: ignore[arg-type]
 
 
-def _unmeasured(ours: Value, theirs: Value) -> Unmeasured:
-    if ours.is_tensor != theirs.is_tensor:
+def _unmeasured(target: Value, golden: Value) -> Unmeasured:
+    if target.is_tensor != golden.is_tensor:
         return "kind"
-    if ours.shape != theirs.shape:
+    if target.shape != golden.shape:
         return "shape"
     return ""
 
 
-def _measure_plain(ours: Value, theirs: Value) -> dict[str, float]:
-    if ours.text == theirs.text and ours.type == theirs.type:
-        return {**measure_statistics(ours, theirs), **_SAME}
-    if ours.type == theirs.type and ours.type in _PLACES:
+def _measure_plain(target: Value, golden: Value) -> dict[str, float]:
+    if target.text == golden.text and target.type == golden.type:
+        return {**measure_statistics(target, golden), **_SAME}
+    if target.type == golden.type and target.type in _PLACES:
         return _SAME
-    if ours.statistics is not None and theirs.statistics is not None:
-        a, b = ours.statistics[0], theirs.statistics[0]
+    if target.statistics is not None and golden.statistics is not None:
+        a, b = target.statistics[0], golden.statistics[0]
         if a == b or (a != a and b != b):
-            return {**measure_statistics(ours, theirs), **_SAME}
-        error = scaled_error(ours, theirs)
-        return {**measure_statistics(ours, theirs), SCALED_ERROR: math.inf if error is None else error}
+            return {**measure_statistics(target, golden), **_SAME}
+        error = scaled_error(target, golden)
+        return {**measure_statistics(target, golden), SCALED_ERROR: math.inf if error is None else error}
     return _DIFFERENT
 
 

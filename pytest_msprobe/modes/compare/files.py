@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
     """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error."""
     try:
-        ours = load(row.target, target)
-        theirs = load(row.golden, golden)
+        target_tensor = load(row.target, target)
+        golden_tensor = load(row.golden, golden)
     except Skip as skip:
         return replace(row, unmeasured="no file", messages=(str(skip),))
     except DumpError as error:
         return replace(row, unmeasured="unreadable", messages=(str(error),))
-    if not ours.numel():
+    if not target_tensor.numel():
         return replace(row, unmeasured="empty")
-    measured = measure_tensors(ours, theirs)
+    measured = measure_tensors(target_tensor, golden_tensor)
     metrics = measured.metrics
-    scaled = max(_scaled(metrics["max_abs"], measured.scale), _scaled(metrics["euclidean"], measured.norm))
+    scaled = max(
+        _scaled(metrics["max_abs_err"], measured.max_golden), _scaled(metrics["euclidean"], measured.golden_norm)
+    )
     return replace(row, metrics={**metrics, SCALED_ERROR: scaled}, worst=measured.worst)
 
 

@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 
 from msprobe_hooks.errors import DumpError
-from msprobe_standards.accumulation import paired_chunks
+from msprobe_standards import chunks
 from pytest_msprobe.modes.compare.files import load
 from pytest_msprobe.results.skips import Skip
 
@@ -22,7 +22,7 @@ _BINS = len(_DECADES) + 2
 
 def with_histogram(row: Row, target: Dump, golden: Dump) -> Row:
     """Return a row with the histogram of its tensors, where it was measured element by element."""
-    if "max_abs" not in row.metrics or row.target is None or row.golden is None:
+    if "max_abs_err" not in row.metrics or row.target is None or row.golden is None:
         return row
     try:
         return replace(row, histogram=error_histogram(load(row.target, target), load(row.golden, golden)))
@@ -37,13 +37,13 @@ def error_histogram(target: torch.Tensor, golden: torch.Tensor) -> tuple[int, ..
     up to 1e-9, then up to 1e-8 and so on to 1; the last is of those above 1, NaN or inf on one side among them.
     """
     counts = torch.zeros(_BINS, dtype=torch.int64)
-    for _, ours, theirs in paired_chunks(target.detach(), golden.detach()):
-        if ours.is_complex() or theirs.is_complex():
-            ours, theirs = ours.to(torch.complex128), theirs.to(torch.complex128)
+    for _, target_part, golden_part in chunks(target.detach(), golden.detach()):
+        if target_part.is_complex() or golden_part.is_complex():
+            target_part, golden_part = target_part.to(torch.complex128), golden_part.to(torch.complex128)
         else:
-            ours, theirs = ours.double(), theirs.double()
-        equal = (ours == theirs) | (ours.isnan() & theirs.isnan())
-        error = ((ours - theirs).abs() / theirs.abs()).nan_to_num(nan=float("inf"))
+            target_part, golden_part = target_part.double(), golden_part.double()
+        equal = (target_part == golden_part) | (target_part.isnan() & golden_part.isnan())
+        error = ((target_part - golden_part).abs() / golden_part.abs()).nan_to_num(nan=float("inf"))
         place = torch.bucketize(error, _DECADES) + 1
         counts += torch.bincount(place.masked_fill(equal, 0).flatten(), minlength=_BINS)
     return tuple(counts.tolist())

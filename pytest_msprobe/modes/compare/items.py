@@ -40,7 +40,7 @@ class ComparedItem(DumpItem):
         return result_of(self.call, self.pair.policy.name)
 
     def settle(self) -> DirectionResult:
-        """Judge once: the short way through pytest asks before pytest does."""
+        """Judge once: the fast path through pytest asks before pytest does."""
         return super().settle() if self.result is None else self.result
 
     def contained(self) -> DirectionResult:
@@ -122,7 +122,7 @@ def _blame(row: Row) -> tuple[bool, float]:
 
 
 def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> OutputResult:
-    ours, theirs = row.target, row.golden
+    target, golden = row.target, row.golden
     reason = "; ".join(row.messages)
     if decides:
         reason = "\n".join([reason, advice(call, row), *_surroundings(call)])
@@ -130,23 +130,23 @@ def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> Outp
     return OutputResult(
         row.place,
         Verdict(row.outcome, policy, reason, metrics, margin=row.metrics.get(SCALED_ERROR, math.inf)),
-        ours.dtype if ours else "",
-        theirs.dtype if theirs else "",
-        ours.shape if ours else (),
-        difference="\n".join(_numbers(ours, theirs, row)),
+        target.dtype if target else "",
+        golden.dtype if golden else "",
+        target.shape if target else (),
+        difference="\n".join(_numbers(target, golden, row)),
     )
 
 
-def _numbers(ours: Value | None, theirs: Value | None, row: Row) -> Iterator[str]:
-    for name, value in (("target", ours), ("golden", theirs)):
+def _numbers(target: Value | None, golden: Value | None, row: Row) -> Iterator[str]:
+    for name, value in (("target", target), ("golden", golden)):
         if value is not None and value.statistics is not None and value.is_tensor:
             words = ("max", "min", "mean", "norm")
             numbers = (f"{word} {x:.9g}" for word, x in zip(words, value.statistics, strict=True) if x is not None)
             yield f"{name}: {', '.join(numbers)}"
         elif value is not None and value.checksum is not None and value.is_tensor:
             yield f"{name}: checksum {value.checksum}"
-    if "cosine" in row.metrics:
-        yield f"cosine {row.metrics['cosine']:.12g}, greatest absolute error {row.metrics['max_abs']:.6g}"
+    if "cosine_sim" in row.metrics:
+        yield f"cosine {row.metrics['cosine_sim']:.12g}, greatest absolute error {row.metrics['max_abs_err']:.6g}"
 
 
 def _surroundings(call: ComparedCall) -> Iterator[str]:

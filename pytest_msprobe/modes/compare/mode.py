@@ -48,9 +48,9 @@ class CompareMode:
         """Open the golden dumps and pair both sides."""
         from pytest_msprobe.modes.compare.opening import open_pairs
         from pytest_msprobe.modes.compare.policy import load_policy
-        from pytest_msprobe.modes.compare.running import ShortWay
+        from pytest_msprobe.modes.compare.running import FastPath
 
-        config.pluginmanager.register(ShortWay(), "msprobe-short-way")
+        config.pluginmanager.register(FastPath(), "msprobe-fast-path")
         try:
             policy = load_policy(config.stash[options_key].policy)
         except ValueError as error:

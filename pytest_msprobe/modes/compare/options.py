@@ -98,10 +98,10 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
     if not text:
         return None
     if name == "xlsx" and find_spec("xlsxwriter") is None:
-        raise OptionError("--msprobe-xlsx wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+        raise OptionError("--msprobe-xlsx requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
     path: Path = config.invocation_params.dir / text
     if path.exists() and path.is_dir() is (name == "html"):
-        raise OptionError(f"--msprobe-{name} {text!r}: wants {wanted}")
+        raise OptionError(f"--msprobe-{name} {text!r}: expected {wanted}")
     return path
 
 

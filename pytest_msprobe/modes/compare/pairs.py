@@ -23,7 +23,7 @@ from pytest_msprobe.modes.compare.mapping import record_of
 from pytest_msprobe.modes.compare.matching import Match, Matching, Rules, match_records
 from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
 from pytest_msprobe.modes.compare.structure import Surroundings
-from pytest_msprobe.modes.compare.values import Placed, read_values
+from pytest_msprobe.modes.compare.values import PlacedValue, read_values
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -105,7 +105,7 @@ class Pair:
         order = self.orders[record]
         match = self.matching.matches[order]
         if match.target is None or match.golden is None:
-            return self._lonely(record, order, match)
+            return self._unmatched(record, order, match)
         rows = self._judged(match.target, match.golden, self.mode)
         if self._histograms and self.mode == "tensor":
             from pytest_msprobe.modes.compare.histogram import with_histogram
@@ -151,7 +151,7 @@ class Pair:
         following = iter(judged)
         return [row if row.unmeasured == "left out" else next(following) for row in rows]
 
-    def _partners_of_values(self, ours: str, theirs: str) -> tuple[dict[str, Placed | None], frozenset[str]]:
+    def _partners_of_values(self, ours: str, theirs: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
         """Return the golden value of each value that has another place there, and golden values left out."""
         pair = self.translation.pair_of(ours, theirs)
         if pair is None and not self.translation.across and ours not in self._named:
@@ -161,7 +161,7 @@ class Pair:
         if not self.translation.across:
             return named, dropped
         found = renamed_parameters(mine, other) if is_module_name(ours) else {}
-        more: tuple[dict[str, Placed | None], frozenset[str]] = {}, frozenset()
+        more: tuple[dict[str, PlacedValue | None], frozenset[str]] = {}, frozenset()
         if pair is not None:
             is_reversed = self.translation.reversed
             more = named_values(pair, mine, other, is_forward=is_forward(ours), is_reversed=is_reversed)
@@ -170,15 +170,15 @@ class Pair:
         return found | more[0] | named, dropped | more[1]
 
     def _golden_values(
-        self, record: str, mine: list[Placed], other: list[Placed]
-    ) -> tuple[dict[str, Placed | None], frozenset[str]]:
+        self, record: str, mine: list[PlacedValue], other: list[PlacedValue]
+    ) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
         """Return what the data mapping gives to the values of a record, and the golden values that it leaves out.
 
         What it says has no twin is None; the golden value in the same place then has none either, if no other does.
         """
-        found: dict[str, Placed | None] = {}
+        found: dict[str, PlacedValue | None] = {}
         own = {placed[2].name: placed[:2] for placed in mine}
-        values: dict[str, dict[str, Placed]] = {}
+        values: dict[str, dict[str, PlacedValue]] = {}
         for name, twin in self._named.get(record, {}).items():
             home = record_of(twin, self.golden) or ""
             if home and home not in values:
@@ -191,7 +191,7 @@ class Pair:
         places = {own[name] for name, placed in found.items() if placed is None}
         return found, frozenset(x[2].name for x in other if x[:2] in places and x[2].name not in used)
 
-    def _lonely(self, record: str, order: int, match: Match) -> ComparedCall:
+    def _unmatched(self, record: str, order: int, match: Match) -> ComparedCall:
         dump, name = (self.target, match.target) if match.target else (self.golden, match.golden)
         assert name is not None
         rows = tuple(
@@ -207,7 +207,7 @@ class Pair:
             for group, place, value in read_values(dump, name)
         )
         reason = "the golden run has no such call" if match.target else "the target has no such call"
-        ours = match.target or ""
+        target = match.target or ""
         return ComparedCall(
             record,
             self.index,
@@ -219,8 +219,8 @@ class Pair:
             self.policy.unmatched,
             "",
             reason,
-            self._surroundings.module(ours),
-            self._surroundings.stack(ours),
+            self._surroundings.module(target),
+            self._surroundings.stack(target),
             rows,
             self.rank,
             self.step,

@@ -12,7 +12,10 @@ import yaml
 from pytest_msprobe.modes.compare.rows import DataMode, Row
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FOLDER = Path(__file__).parent / "policies"
+# Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
+_BUILT_IN = {
+    file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
+}
 _KEYS = ("rule", "limits", "inherited", "unmatched", "exempt_apis", "exempt_from_growth")
 
 
@@ -42,12 +45,14 @@ def load_policy(source: str) -> ComparePolicy:
 
     Raises ValueError that names file, key, value and what is allowed.
     """
-    path = Path(source) if source.endswith((".yaml", ".yml")) else _FOLDER / f"{source}.yaml"
+    path = Path(source) if source.endswith((".yaml", ".yml")) else _BUILT_IN.get(source)
+    known = f"(known: {', '.join(sorted(_BUILT_IN))}, or the path of a .yaml file)"
+    if path is None:
+        raise ValueError(f"unknown policy {source!r} {known}")
     try:
         table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except FileNotFoundError:
-        known = ", ".join(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
-        raise ValueError(f"unknown policy {source!r} (known: {known}, or the path of a .yaml file)") from None
+        raise ValueError(f"unknown policy {source!r} {known}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(table, dict) or "rule" not in table:
@@ -62,7 +67,8 @@ def load_policy(source: str) -> ComparePolicy:
     if not isinstance(inherited, (int, float)) or inherited < 1:
         raise ValueError(f"{path}: inherited: {inherited!r} (allowed: a number of at least 1)")
     rule = _rule(table, path)
-    return ComparePolicy(path.stem, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
+    name = source if source in _BUILT_IN else path.stem
+    return ComparePolicy(name, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
 
 
 def _rule(table: Mapping[str, Any], path: Path) -> Rule:

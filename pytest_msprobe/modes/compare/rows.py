@@ -31,17 +31,17 @@ Number: TypeAlias = bool | int | float
 SCALED_ERROR = "scaled_error"
 STATISTICS = ("max", "min", "mean", "norm")
 #: Keys of ``Row.metrics`` for statistics: target less golden, and that over |golden| (a fraction, not per cent).
-STATISTICS_METRICS = tuple(f"{name}_{kind}" for kind in ("diff", "rel") for name in STATISTICS)
-#: Keys of ``Row.metrics`` for tensors. The two ratios are shares of elements with a relative error below 0.001 and
-#: 0.005; ``max_ulp`` is in units of the golden value's last place in the coarser dtype of the two.
+STATISTICS_METRICS = tuple(f"{name}_{kind}" for kind in ("diff", "rel_diff") for name in STATISTICS)
+#: Keys of ``Row.metrics`` for tensors. A name that `msprobe_standards.METRICS` has too means the same in both; all of
+#: them are explained in ``docs/standards.md``, "Metrics of a comparison".
 TENSOR_METRICS = (
-    "cosine",
+    "cosine_sim",
     "euclidean",
-    "max_abs",
-    "max_rel",
-    "one_thousandth",
-    "five_thousandths",
-    "max_ulp",
+    "max_abs_err",
+    "rel_err_max",
+    "rel_err_thousandth",
+    "rel_err_five_thousandths",
+    "max_ulp_error",
     "nonfinite_mismatch",
 )
 

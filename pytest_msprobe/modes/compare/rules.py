@@ -64,14 +64,14 @@ class Scaled:
         return self._by_error(row, target, golden, error)
 
     def _by_error(self, row: Row, target: Value, golden: Value, error: float) -> Row:
-        ours, theirs = _precision(target), _precision(golden)
-        if ours is None or theirs is None:
+        target_precision, golden_precision = _precision(target), _precision(golden)
+        if target_precision is None or golden_precision is None:
             return _with(row, "fail", _difference(row, error)) if error else row
-        warn, fail = self._limits[min(ours, theirs, key=_PRECISION.index)]
+        warn, fail = self._limits[min(target_precision, golden_precision, key=_PRECISION.index)]
         if error > fail:
             return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
-        finer = self._limits[max(ours, theirs, key=_PRECISION.index)][0]
+        finer = self._limits[max(target_precision, golden_precision, key=_PRECISION.index)][0]
         if error > min(warn, finer):
             return _with(row, "warn", f"{_difference(row, error)}; {min(warn, finer):.3g} is usual")
         return row
@@ -82,8 +82,8 @@ class Msprobe12:
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         limits = table["limits"]
-        self._cosine, self._worst_cosine = map(float, limits["cosine"])
-        self._abs, self._worst_abs = map(float, limits["max_abs"])
+        self._cosine, self._worst_cosine = map(float, limits["cosine_sim"])
+        self._abs, self._worst_abs = map(float, limits["max_abs_err"])
         self._statistics = float(limits["statistics"])
 
     def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
@@ -100,18 +100,18 @@ class Msprobe12:
         return self._by_tensor(row) if mode == "tensor" else self._by_statistics(row, row.target, row.golden)
 
     def _by_tensor(self, row: Row) -> Row:
-        max_abs, cosine = row.metrics.get("max_abs"), row.metrics.get("cosine")
-        if max_abs is None:
+        max_abs_err, cosine = row.metrics.get("max_abs_err"), row.metrics.get("cosine_sim")
+        if max_abs_err is None:
             return row
-        if max_abs > self._worst_abs or max_abs == math.inf:
-            return _with(row, "fail", f"absolute error {max_abs:.3g} is above {self._worst_abs:g}")
+        if max_abs_err > self._worst_abs or max_abs_err == math.inf:
+            return _with(row, "fail", f"absolute error {max_abs_err:.3g} is above {self._worst_abs:g}")
         if cosine is not None and cosine < self._worst_cosine:
             return _with(row, "fail", f"cosine {cosine:.6g} is below {self._worst_cosine:g}")
-        if cosine is not None and cosine < self._cosine and max_abs > self._abs:
+        if cosine is not None and cosine < self._cosine and max_abs_err > self._abs:
             return _with(
                 row,
                 "fail",
-                f"cosine {cosine:.6g} is below {self._cosine:g} and the error {max_abs:.3g} above {self._abs:g}",
+                f"cosine {cosine:.6g} is below {self._cosine:g} and the error {max_abs_err:.3g} above {self._abs:g}",
             )
         return row
 
@@ -130,9 +130,9 @@ class Msprobe26:
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         limits = table["limits"]
-        self._ratio_in, self._ratio_out = map(float, limits["one_thousandth"])
-        self._cosine_in, self._cosine_drop = map(float, limits["cosine"])
-        self._norm_in, self._norm_out = map(float, limits["norm_rel"])
+        self._ratio_in, self._ratio_out = map(float, limits["rel_err_thousandth"])
+        self._cosine_in, self._cosine_drop = map(float, limits["cosine_sim"])
+        self._norm_in, self._norm_out = map(float, limits["norm_rel_diff"])
         self._growth = float(limits["norm_growth"])
         self._exempt = frozenset(table.get("exempt_apis", ()))
         self._no_growth = frozenset(table.get("exempt_from_growth", ()))
@@ -162,8 +162,8 @@ class Msprobe26:
         return row
 
     def _by_tensor(self, row: Row, inputs: list[Row]) -> Row:
-        ratio, cosine = row.metrics.get("one_thousandth"), row.metrics.get("cosine")
-        ratios, cosines = _measured(inputs, "one_thousandth"), _measured(inputs, "cosine")
+        ratio, cosine = row.metrics.get("rel_err_thousandth"), row.metrics.get("cosine_sim")
+        ratios, cosines = _measured(inputs, "rel_err_thousandth"), _measured(inputs, "cosine_sim")
         if ratio is not None and ratios and min(ratios) > self._ratio_in and ratio < self._ratio_out:
             row = _with(row, "fail", f"{ratio:.3g} of the elements are within 0.001, of the inputs {min(ratios):.3g}")
         if cosine is not None and cosines and min(cosines) > self._cosine_in:
@@ -173,7 +173,7 @@ class Msprobe26:
         return row
 
     def _by_statistics(self, row: Row, inputs: list[Row]) -> Row:
-        norm, norms = row.metrics.get("norm_rel"), _measured(inputs, "norm_rel")
+        norm, norms = row.metrics.get("norm_rel_diff"), _measured(inputs, "norm_rel_diff")
         if norm is None or not norms:
             return row
         before = max(norms)

@@ -1,4 +1,4 @@
-"""The short way through pytest for calls that agree.
+"""The fast path through pytest for calls that agree.
 
 A comparison takes a tenth of a millisecond and has no fixtures, yet pytest's phases of setup, call and teardown take
 five times as long. Items that pass or skip are reported without them; what fails goes through pytest's own protocol.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult
 
 
-class ShortWay:
+class FastPath:
     """The plugin that takes it, in every process that runs items."""
 
     def pytest_collection_finish(self) -> None:
@@ -27,7 +27,7 @@ class ShortWay:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Take the short way for compared calls that agree."""
+        """Take the fast path for compared calls that agree."""
         return run_quickly(item, nextitem)
 
 

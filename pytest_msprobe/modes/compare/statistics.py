@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.rows import Number, Value
 
 _DIFFERENCES = tuple(f"{name}_diff" for name in STATISTICS)
-_RELATIVES = tuple(f"{name}_rel" for name in STATISTICS)
+_RELATIVES = tuple(f"{name}_rel_diff" for name in STATISTICS)
 _ZEROS = dict.fromkeys((*_DIFFERENCES, *_RELATIVES), 0.0)
 
 
@@ -24,16 +24,16 @@ def measure_statistics(target: Value, golden: Value) -> dict[str, float]:
     Equal numbers, NaN against NaN and inf against an inf of the same sign differ by 0; any other pair with a NaN or
     inf differs by inf. Relative to a golden 0, a difference is inf. What a side lacks is absent.
     """
-    ours, theirs = target.statistics, golden.statistics
-    if ours is None or theirs is None:
+    target_statistics, golden_statistics = target.statistics, golden.statistics
+    if target_statistics is None or golden_statistics is None:
         return {}
-    if ours == theirs and None not in ours:
+    if target_statistics == golden_statistics and None not in target_statistics:
         return _ZEROS
     metrics: dict[str, float] = {}
-    for name, a, b in zip(_DIFFERENCES, ours, theirs, strict=True):
+    for name, a, b in zip(_DIFFERENCES, target_statistics, golden_statistics, strict=True):
         if a is not None and b is not None:
             metrics[name] = _difference(a, b)
-    for name, difference_name, b in zip(_RELATIVES, _DIFFERENCES, theirs, strict=True):
+    for name, difference_name, b in zip(_RELATIVES, _DIFFERENCES, golden_statistics, strict=True):
         if difference_name in metrics:
             metrics[name] = _relative(metrics[difference_name], b)
     return metrics
@@ -65,15 +65,15 @@ def scaled_error(target: Value, golden: Value) -> float | None:
     mean or minimum near zero does not make a small difference large. 0.0 is equal, ``inf`` a NaN or inf on one side
     only, None not comparable.
     """
-    ours, theirs = target.statistics, golden.statistics
-    if ours is None or theirs is None:
+    target_statistics, golden_statistics = target.statistics, golden.statistics
+    if target_statistics is None or golden_statistics is None:
         return None
-    if ours == theirs:
+    if target_statistics == golden_statistics:
         return 0.0
-    extremes = [abs(x) for x in (*ours[:2], *theirs[:2]) if x is not None and math.isfinite(x)]
+    extremes = [abs(x) for x in (*target_statistics[:2], *golden_statistics[:2]) if x is not None and math.isfinite(x)]
     scale = max(extremes, default=0.0)
     worst: float | None = None
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+    for i, (a, b) in enumerate(zip(target_statistics, golden_statistics, strict=True)):
         if a is None or b is None:
             continue
         difference = abs(_difference(a, b))

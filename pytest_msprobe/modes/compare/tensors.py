@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from msprobe_standards.accumulation import CHUNK, dot, paired_chunks
+from msprobe_standards import chunks, measure
+from msprobe_standards.chunking import CHUNK, dot
 from msprobe_standards.dtypes import FloatFormat, family, float_format, real_dtype
-from msprobe_standards.metrics import measure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 _EXPONENT_BITS = np.int64(0x7FF << 52)
 # Picking elements out costs more than looking at all of them where it is not a small share.
 _FEW = 0.1
+# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scale.
+    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
 
-    ``scale`` is the greatest magnitude and ``norm`` the norm of the golden elements that are finite on both sides.
+    ``max_golden`` is the greatest magnitude and ``golden_norm`` the norm of the golden elements finite on both sides.
     """
 
     metrics: dict[str, float]
     worst: tuple[int, ...] | None
-    scale: float
-    norm: float
+    max_golden: float
+    golden_norm: float
 
 
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -58,10 +59,10 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
     if not (target.dtype.is_floating_point or target.dtype.is_complex) and family(target.dtype) == family(golden.dtype):
         # Exact beyond 2**53, where float64 is not.
         exact = measure(target, golden)
-        metrics["max_abs"] = exact["max_abs_err"]
+        metrics["max_abs_err"] = exact["max_abs_err"]
         if exact["max_abs_err"] and walk.worst < 0 and exact.worst_index is not None:
-            return Measured(metrics, exact.worst_index, walk.scale, walk.norm)
-    return Measured(metrics, walk.worst_index(target), walk.scale, walk.norm)
+            return Measured(metrics, exact.worst_index, walk.max_golden, walk.golden_norm)
+    return Measured(metrics, walk.worst_index(target), walk.max_golden, walk.golden_norm)
 
 
 class _Walk:
@@ -69,7 +70,7 @@ class _Walk:
 
     def __init__(self, target: torch.Tensor, golden: torch.Tensor) -> None:
         self.gg = self.gd = self.dd = 0.0
-        self.max_abs = self.max_rel = self.max_ulp = self.scale = 0.0
+        self.max_abs_err = self.rel_err_max = self.max_ulp_error = self.max_golden = 0.0
         self.count = self.mismatched = 0
         self.within = [0, 0]
         self.worst = self.first_mismatch = -1
@@ -84,18 +85,18 @@ class _Walk:
         with np.errstate(all="ignore"):
             self._over(target, golden)
             squares = (self.gg, self.gd, self.dd)
-            if self.scale and not (
-                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.scale < _SQUARED_SAFELY[1]
+            if self.max_golden and not (
+                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
             ):
-                self.factor = math.ldexp(1.0, min(-math.frexp(self.scale)[1], 1000))
+                self.factor = math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000))
                 self.gg = self.gd = self.dd = 0.0
                 self.count = self.mismatched = 0
                 self.within = [0, 0]
                 self._over(target, golden)
 
     def _over(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, ours, theirs in paired_chunks(target, golden):
-            self._add(offset * self._width, self._load(ours, 0), self._load(theirs, 1))
+        for offset, target_part, golden_part in chunks(target, golden):
+            self._add(offset * self._width, self._load(target_part, 0), self._load(golden_part, 1))
 
     def _load(self, part: torch.Tensor, slot: int) -> Floats:
         if self._width == 2:
@@ -128,7 +129,7 @@ class _Walk:
                     return
                 squares = dot(d, d)
         m = np.abs(g, out=self._scratch[1, :size])
-        self.scale = max(self.scale, float(m.max()))
+        self.max_golden = max(self.max_golden, float(m.max()))
         if squares == 0 and not d.any():
             self.within = [share + size for share in self.within]
             self.gg += dot(g, g) if self.factor == 1.0 else dot(g * self.factor, g * self.factor)
@@ -136,8 +137,8 @@ class _Walk:
         self._add_products(g, d, squares)
         a = np.abs(d, out=d)
         greatest = float(a.max())
-        if greatest > self.max_abs:
-            self.max_abs = greatest
+        if greatest > self.max_abs_err:
+            self.max_abs_err = greatest
             at = int(a.argmax())
             self.worst = offset + (at if places is None else int(places[at]))
         self._add_relative(a, m, size)
@@ -157,7 +158,7 @@ class _Walk:
         if greatest != greatest:
             np.nan_to_num(ratio, copy=False, nan=0.0, posinf=math.inf)
             greatest = float(ratio.max())
-        self.max_rel = max(self.max_rel, greatest)
+        self.rel_err_max = max(self.rel_err_max, greatest)
         for i, limit in enumerate((0.001, 0.005)):
             self.within[i] += size if greatest < limit else int(np.count_nonzero(ratio < limit))
         if self._format is not None:
@@ -168,7 +169,7 @@ class _Walk:
         if math.isfinite(greatest):
             # |golden| is less than twice the power of two below it: errors in the last place are within a factor of two
             # of the relative ones, and only the largest of these can be the largest of those.
-            if greatest * bits * 2 <= self.max_ulp:
+            if greatest * bits * 2 <= self.max_ulp_error:
                 return
             candidates = np.greater_equal(ratio, greatest / 2, out=self._flags[: ratio.size])
             if np.count_nonzero(candidates) < _FEW * ratio.size:
@@ -179,10 +180,10 @@ class _Walk:
         # A float64 with its mantissa bits cleared is the power of two below it.
         np.bitwise_and(m.view(np.int64), _EXPONENT_BITS, out=ratio.view(np.int64))
         np.divide(a, np.maximum(ratio, least, out=ratio), out=ratio)
-        self.max_ulp = max(self.max_ulp, float(ratio.max()) * bits)
+        self.max_ulp_error = max(self.max_ulp_error, float(ratio.max()) * bits)
 
     @property
-    def norm(self) -> float:
+    def golden_norm(self) -> float:
         return math.sqrt(self.gg) / self.factor
 
     def metrics(self, numel: int) -> dict[str, float]:
@@ -190,16 +191,16 @@ class _Walk:
         count = self.count or 1
         metrics = {
             "euclidean": math.inf if bad else math.sqrt(self.dd) / self.factor,
-            "max_abs": math.inf if bad else self.max_abs,
-            "max_rel": math.inf if bad else self.max_rel,
-            "one_thousandth": self.within[0] / count,
-            "five_thousandths": self.within[1] / count,
+            "max_abs_err": math.inf if bad else self.max_abs_err,
+            "rel_err_max": math.inf if bad else self.rel_err_max,
+            "rel_err_thousandth": self.within[0] / count,
+            "rel_err_five_thousandths": self.within[1] / count,
             "nonfinite_mismatch": float(self.mismatched),
         }
         if self._format is not None:
-            metrics["max_ulp"] = math.inf if bad else self.max_ulp
+            metrics["max_ulp_error"] = math.inf if bad else self.max_ulp_error
         if numel > 1 and not bad:
-            metrics["cosine"] = self._cosine()
+            metrics["cosine_sim"] = self._cosine()
         return metrics
 
     def _cosine(self) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 #: A value with the group that it belongs to and its place in the call.
-Placed: TypeAlias = tuple[Group, str, Value]
+PlacedValue: TypeAlias = tuple[Group, str, Value]
 
 _FIELDS: tuple[tuple[str, Group, str], ...] = (
     ("input_args", "input", "input"),
@@ -33,7 +33,7 @@ _MAX_DEPTH = 400
 _SIZES = frozenset({int})
 
 
-def read_values(dump: Dump, record: str) -> list[Placed]:
+def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
 
     A leaf's name is that of its file where it has one, as msprobe names it. Raises RecordError, with the place in the
@@ -47,7 +47,7 @@ def read_values(dump: Dump, record: str) -> list[Placed]:
         _refuse(record, "", "an object")
     if "parameters_grad" in record.split("."):
         return _gradients(record, body)
-    values: list[Placed] = []
+    values: list[PlacedValue] = []
     for key, group, prefix in _FIELDS:
         tree = body.get(key)
         if tree is not None:
@@ -57,8 +57,8 @@ def read_values(dump: Dump, record: str) -> list[Placed]:
     return values
 
 
-def _gradients(record: str, body: dict[str, Any]) -> list[Placed]:
-    values: list[Placed] = []
+def _gradients(record: str, body: dict[str, Any]) -> list[PlacedValue]:
+    values: list[PlacedValue] = []
     for parameter, tree in body.items():
         # msprobe wraps each gradient in a list of one and leaves the index out of its name.
         leaves = tree if isinstance(tree, list) else [tree]
@@ -68,7 +68,7 @@ def _gradients(record: str, body: dict[str, Any]) -> list[Placed]:
     return values
 
 
-def _add_leaves(values: list[Placed], record: str, group: Group, tree: Any, place: str, depth: int = 0) -> None:
+def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any, place: str, depth: int = 0) -> None:
     if isinstance(tree, dict):
         kind = tree.get("type")
         if isinstance(kind, str):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty, no_gradient
 from pytest_msprobe.engine.replay.random_apis.samples import rounding
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from msprobe_standards.verdict import Verdict
 
+# docs/standards.md, "Random results", on these and on the roundings that are allowed below.
 _BINS = 10
 _CATEGORY_LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 # 1 / 14! is below the probability with which a test may be wrong
@@ -41,18 +42,20 @@ class BernoulliProperty:
         p = self.p.double().broadcast_to(tensors(output)[0].shape).flatten()
         wrong = int(((y != 0) & (y != 1)).sum())
         if wrong:
-            return surprise.broken(f"{wrong} of {y.numel()} elements are neither 0 nor 1", wrong=wrong)
+            return tail_bound.broken(f"{wrong} of {y.numel()} elements are neither 0 nor 1", wrong=wrong)
         impossible = int((((p == 0) & (y == 1)) | ((p == 1) & (y == 0))).sum())
         if impossible:
-            return surprise.broken(f"{impossible} elements have a probability of 0", impossible=impossible)
+            return tail_bound.broken(f"{impossible} elements have a probability of 0", impossible=impossible)
         bins = (p * _BINS).long().clamp(0, _BINS - 1)
         size = torch.bincount(bins, minlength=_BINS)
         ones = torch.bincount(bins, weights=y, minlength=_BINS)
         expected = torch.bincount(bins, weights=p, minlength=_BINS)
         slack = rounding(self.p.dtype)
-        return surprise.decided(
+        return tail_bound.decided(
             [
-                surprise.share("share of ones", (int(ones[i]),) * 2, int(size[i]), float(expected[i] / size[i]), slack)
+                tail_bound.share(
+                    "share of ones", (int(ones[i]),) * 2, int(size[i]), float(expected[i] / size[i]), slack
+                )
                 for i in range(_BINS)
                 if size[i]
             ]
@@ -80,19 +83,19 @@ class MultinomialProperty:
         weights = self.weights.double().reshape(-1, self.weights.shape[-1])
         outside = int(((drawn < 0) | (drawn >= weights.shape[1])).sum())
         if outside:
-            return surprise.broken(f"{outside} indices are outside of [0, {weights.shape[1]})", outside=outside)
+            return tail_bound.broken(f"{outside} indices are outside of [0, {weights.shape[1]})", outside=outside)
         weightless = int((weights.gather(1, drawn) == 0).sum())
         if weightless:
-            return surprise.broken(f"{weightless} drawn elements have a weight of 0", weightless=weightless)
+            return tail_bound.broken(f"{weightless} drawn elements have a weight of 0", weightless=weightless)
         if not self.replacement:
             ordered = drawn.sort(-1).values
             repeats = int((ordered[:, 1:] == ordered[:, :-1]).sum())
             if repeats:
-                return surprise.broken(f"{repeats} indices repeat in draws without replacement", repeats=repeats)
+                return tail_bound.broken(f"{repeats} indices repeat in draws without replacement", repeats=repeats)
             if self.count > 1:
-                return surprise.held("draws without replacement: range, weights of 0 and repetitions are judged")
+                return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
         shares = weights / weights.sum(-1, keepdim=True)
-        return surprise.decided(_category_shares(drawn, shares, rounding(self.weights.dtype)))
+        return tail_bound.decided(_category_shares(drawn, shares, rounding(self.weights.dtype)))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the draw passes no gradient on."""
@@ -111,7 +114,7 @@ def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdic
             count = int((drawn <= threshold).sum())
             what = f"share of indices up to {threshold}"
             probability = min(1.0, float(up_to[threshold]))
-            verdicts.append(surprise.share(what, (count, count), drawn.numel(), probability, slack + 1e-9))
+            verdicts.append(tail_bound.share(what, (count, count), drawn.numel(), probability, slack + 1e-9))
     return verdicts
 
 
@@ -131,10 +134,10 @@ class PermutationProperty:
         numbers = torch.arange(self.n, dtype=torch.float64)
         missing = int((y.sort().values != numbers).sum())
         if missing:
-            return surprise.broken(f"not a permutation of the numbers below {self.n}")
+            return tail_bound.broken(f"not a permutation of the numbers below {self.n}")
         if self.n >= _NEVER_SORTED and bool((y == numbers).all()):
-            return surprise.broken(f"all of {self.n} numbers are in their places")
-        return surprise.held("a permutation")
+            return tail_bound.broken(f"all of {self.n} numbers are in their places")
+        return tail_bound.held("a permutation")
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Say nothing: there is no input to differentiate."""
@@ -155,24 +158,24 @@ class PoissonProperty:
         y, rates = tensors(output)[0].double().flatten(), self.rates.double().flatten()
         wrong = int((~(y >= 0) | (y != y.floor())).sum())
         if wrong:
-            return surprise.broken(f"{wrong} of {y.numel()} elements are not counts", wrong=wrong)
+            return tail_bound.broken(f"{wrong} of {y.numel()} elements are not counts", wrong=wrong)
         impossible = int(((rates == 0) & (y != 0)).sum())
         if impossible:
-            return surprise.broken(f"{impossible} elements of rate 0 are not 0", impossible=impossible)
+            return tail_bound.broken(f"{impossible} elements of rate 0 are not 0", impossible=impossible)
         y, rates = y[rates > 0], rates[rates > 0]
         if not len(y):
-            return surprise.held("nothing was drawn")
+            return tail_bound.held("nothing was drawn")
         eps = rounding(self.rates.dtype)
         moved = torch.where(y * eps >= 1, y * eps, 0.0)
-        verdicts = [surprise.poisson_sum(float(y.sum()), float(rates.sum()), eps)]
+        verdicts = [tail_bound.poisson_sum(float(y.sum()), float(rates.sum()), eps)]
         for deviations in (-1, 0, 1):
             threshold = (rates + deviations * rates.sqrt()).floor()
             below = torch.special.gammaincc((threshold + 1).clamp(min=1e-300), rates)
             probability = float(torch.where(threshold < 0, 0.0, below).mean())
             count = int((y + moved <= threshold).sum()), int((y - moved <= threshold).sum())
             what = f"share of values up to {deviations} standard deviations from the rate"
-            verdicts.append(surprise.share(what, count, len(y), probability, eps))
-        return surprise.decided(verdicts)
+            verdicts.append(tail_bound.share(what, count, len(y), probability, eps))
+        return tail_bound.decided(verdicts)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the draw passes no gradient on."""
@@ -199,16 +202,16 @@ class GumbelProperty:
         tolerance = 8 * limits.eps + y.shape[-1] * limits.smallest_normal
         wrong = int((~((y.sum(-1) - 1).abs() <= tolerance) | (y < -tolerance).any(-1)).sum())
         if wrong:
-            return surprise.broken(f"{wrong} of {len(y)} rows are not distributions", wrong=wrong)
+            return tail_bound.broken(f"{wrong} of {len(y)} rows are not distributions", wrong=wrong)
         if self.hard:
             soft = int(((y > tolerance) & (y < 1 - tolerance)).any(-1).sum())
             if soft:
-                return surprise.broken(f"{soft} of {len(y)} rows are not one-hot", soft=soft)
+                return tail_bound.broken(f"{soft} of {len(y)} rows are not one-hot", soft=soft)
         top = y.max(-1, keepdim=True).values
         ties = float(((y == top).sum(-1) > 1).double().mean()) if len(y) else 0.0
         logits = self.logits.movedim(self.dim, -1).double()
         shares = logits.softmax(-1).reshape(y.shape)
-        return surprise.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps))
+        return tail_bound.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that gradients sum to zero along ``dim``, as those of every softmax."""
@@ -219,8 +222,8 @@ class GumbelProperty:
         rounded = 8 * torch.finfo(found[0].dtype).eps * found[0].shape[self.dim] / self.tau
         off = int((~(found[0].double().sum(self.dim).abs() <= rounded * largest + 1e-30)).sum())
         if off:
-            return surprise.broken(f"the gradients of {off} rows do not sum to zero", rows=off)
-        return surprise.held("the gradients of every row sum to zero")
+            return tail_bound.broken(f"the gradients of {off} rows do not sum to zero", rows=off)
+        return tail_bound.held("the gradients of every row sum to zero")
 
 
 _BERNOULLI: Parameters = (("input", REQUIRED), ("p", None))

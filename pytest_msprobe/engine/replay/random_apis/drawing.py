@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import distributions, surprise
+from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, sizes, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty, no_gradient
 from pytest_msprobe.engine.replay.random_apis.samples import against, normal_moments, rounding, uniform_moments
@@ -31,7 +31,7 @@ class SampleProperty:
 
     def check_forward(self, output: Any) -> Verdict:
         """Judge form, range and shares."""
-        return self.form.check(output) or surprise.decided(against(_real(tensors(output)[0]), self.distribution))
+        return self.form.check(output) or tail_bound.decided(against(_real(tensors(output)[0]), self.distribution))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that nothing depends on the input's values."""
@@ -58,7 +58,7 @@ class UniformProperty:
             eps = rounding(y.dtype)
             offset = eps * max(abs(self.low), abs(self.high)) / width
             verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
-        return surprise.decided(verdicts)
+        return tail_bound.decided(verdicts)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that nothing depends on the input's values."""
@@ -86,14 +86,14 @@ class NormalProperty:
         fixed = std == 0
         moved = int((fixed & ((values - mean).abs() > eps * mean.abs())).sum())
         if moved:
-            return surprise.broken(f"{moved} elements of standard deviation 0 are not at their mean", moved=moved)
+            return tail_bound.broken(f"{moved} elements of standard deviation 0 are not at their mean", moved=moved)
         drawn = ~fixed
         z = ((values - mean) / std)[drawn]
         offsets = eps * (values.abs() + mean.abs())[drawn] / std[drawn]
         verdicts = against(z, distributions.normal(0.0, 1.0), eps=eps, spread=offsets)
         if not verdicts or verdicts[0].outcome != "fail":
             verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
-        return surprise.decided(verdicts)
+        return tail_bound.decided(verdicts)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the draw passes no gradient on."""

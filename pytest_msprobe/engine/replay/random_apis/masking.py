@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty
 from pytest_msprobe.engine.replay.random_apis.samples import rounding
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # minus the value to which SELU saturates: what alpha dropout puts in place of an element (Klambauer et al., 2017)
 _ALPHA = 1.7580993408473766
-# scaling and shifting round a handful of times
+# scaling and shifting round a handful of times (docs/standards.md, "Random results")
 _ROUNDINGS = 3
 
 
@@ -50,19 +50,19 @@ class MaskProperty:
         kept, dropped = self._readings(tensors(output)[0])
         wrong = int((self.x.isfinite() & ~kept & ~dropped).sum())
         if wrong:
-            return surprise.broken(
+            return tail_bound.broken(
                 f"{wrong} of {self.x.numel()} elements are neither dropped nor the input times {self.scale:.6g}",
                 wrong=wrong,
             )
         known_kept, known_dropped = self._by_mask_value(kept & ~dropped, dropped & ~kept)
         torn = int((known_kept & known_dropped).sum())
         if torn:
-            return surprise.broken(f"{torn} channels are dropped in part", torn=torn)
+            return tail_bound.broken(f"{torn} channels are dropped in part", torn=torn)
         mask = self._returned_mask(output)
         if mask is not None:
             contradictions = int((known_kept & ~mask).sum() + (known_dropped & mask).sum())
             if contradictions:
-                return surprise.broken(
+                return tail_bound.broken(
                     f"the returned mask contradicts {contradictions} elements", contradictions=contradictions
                 )
             return self._judged_mask(~mask, torch.ones_like(mask))
@@ -75,7 +75,7 @@ class MaskProperty:
             return None
         gradient, grad_output = found[0], incoming[0]
         if gradient.shape != self.x.shape:
-            return surprise.broken(
+            return tail_bound.broken(
                 f"the gradient's shape is {tuple(gradient.shape)}, the input's {tuple(self.x.shape)}"
             )
         kept, dropped = self._readings(tensors(output)[0])
@@ -90,11 +90,11 @@ class MaskProperty:
         right = (as_kept & may_be_kept) | (as_dropped & may_be_dropped) | ~grad_output.isfinite()
         wrong = int((~right).sum())
         if wrong:
-            return surprise.broken(
+            return tail_bound.broken(
                 f"{wrong} of {gradient.numel()} elements of the gradient do not follow the forward's mask",
                 wrong=wrong,
             )
-        return surprise.held("the gradient follows the forward's mask")
+        return tail_bound.held("the gradient follows the forward's mask")
 
     def _readings(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Tell for each element whether it may be kept and whether it may be dropped; both where they agree."""
@@ -135,7 +135,7 @@ class MaskProperty:
         # a kernel may hold p in the precision of its input
         slack = rounding(self.x.dtype)
         count = int((dropped & known).sum())
-        verdicts = [surprise.share("dropped share", (count, count), int(known.sum()), self.p, slack)]
+        verdicts = [tail_bound.share("dropped share", (count, count), int(known.sum()), self.p, slack)]
         shape = self.x.shape if self.mask_dims is None else self.x.shape[: self.mask_dims]
         unlike = 2 * self.p * (1 - self.p)
         for dim in range(len(shape)):
@@ -143,8 +143,8 @@ class MaskProperty:
             both = torch.logical_and(*_pairs(known.reshape(shape), dim))
             changes = int(((first != second) & both).sum())
             what = f"share of unlike neighbours along dimension {dim}"
-            verdicts.append(surprise.share(what, (changes, changes), int(both.sum()), unlike, 2 * slack))
-        return surprise.decided(verdicts)
+            verdicts.append(tail_bound.share(what, (changes, changes), int(both.sum()), unlike, 2 * slack))
+        return tail_bound.decided(verdicts)
 
 
 def _pairs(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:

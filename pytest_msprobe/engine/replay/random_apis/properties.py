@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import tensors
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Form:
         """Return the verdict on a result that is not one tensor of this form, None for one that is."""
         found = tensors(output)
         if not found:
-            return surprise.broken("the result is not a tensor")
+            return tail_bound.broken("the result is not a tensor")
         result = found[0]
         if self.shape is not None and tuple(result.shape) != self.shape:
-            return surprise.broken(f"the shape is {tuple(result.shape)}, but {self.shape} was asked for")
+            return tail_bound.broken(f"the shape is {tuple(result.shape)}, but {self.shape} was asked for")
         if self.dtype is not None and result.dtype != self.dtype:
-            return surprise.broken(f"the dtype is {result.dtype}, but {self.dtype} was asked for")
+            return tail_bound.broken(f"the dtype is {result.dtype}, but {self.dtype} was asked for")
         return None
 
 
@@ -54,5 +54,5 @@ def no_gradient(grad_inputs: Any) -> Verdict | None:
         return None
     wrong = sum(int((gradient != 0).sum()) for gradient in found)
     if wrong:
-        return surprise.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
-    return surprise.held("the gradient is zero")
+        return tail_bound.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
+    return tail_bound.held("the gradient is zero")

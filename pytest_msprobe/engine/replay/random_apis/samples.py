@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
 
 # Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
-# is off by a few steps of that grid.
+# is off by a few steps of that grid (docs/standards.md, "Random results").
 _GRID_STEPS = 4
 # up to here float64 holds every integer
 _EXACT_INTEGERS = 1 << 53
@@ -40,7 +40,7 @@ def against(
     eps = rounding(values.dtype) if eps is None else eps
     x = values.flatten().double()
     if x.isnan().any():
-        return [surprise.broken("NaN among the random values", nans=float(x.isnan().sum()))]
+        return [tail_bound.broken("NaN among the random values", nans=float(x.isnan().sum()))]
     moved = x.abs() * eps
     if max(abs(distribution.lowest), abs(distribution.highest)) > _EXACT_INTEGERS and not eps:
         moved = x.abs() * 2**-52
@@ -58,7 +58,7 @@ def against(
     for threshold, probability in distribution.quantiles:
         count = int((lower <= threshold).sum()), int((upper <= threshold).sum())
         what = f"share of values up to {threshold:.6g}"
-        verdicts.append(surprise.share(what, count, x.numel(), probability, slack))
+        verdicts.append(tail_bound.share(what, count, x.numel(), probability, slack))
     return verdicts
 
 
@@ -73,7 +73,7 @@ def _in_range(x: Tensor, distribution: Distribution, eps: float, spread: Tensor 
     example = float(x[outside][0])
     span = f"[{distribution.lowest:.6g}, {distribution.highest:.6g}]"
     return [
-        surprise.broken(f"{count} of {x.numel()} values are outside of {span}, such as {example:.6g}", outside=count)
+        tail_bound.broken(f"{count} of {x.numel()} values are outside of {span}, such as {example:.6g}", outside=count)
     ]
 
 
@@ -82,7 +82,7 @@ def _not_stuck(x: Tensor, moved: Tensor, distribution: Distribution, eps: float)
         return []
     around = float(moved[0]) if x[0].isfinite() else 0.0
     largest = distribution.atom + distribution.bias + 2 * distribution.peak * around + _GRID_STEPS * eps
-    return [surprise.repeated(x.numel(), largest)]
+    return [tail_bound.repeated(x.numel(), largest)]
 
 
 def normal_moments(standardized: Tensor, eps: float, offset: float = 0.0) -> list[Verdict]:
@@ -94,8 +94,8 @@ def normal_moments(standardized: Tensor, eps: float, offset: float = 0.0) -> lis
     slack = _GRID_STEPS * eps + offset
     square = float(standardized.square().mean())
     return [
-        surprise.normal_mean(float(standardized.mean()), n, slack),
-        surprise.normal_variance(square, n, 2 * slack + slack * slack),
+        tail_bound.normal_mean(float(standardized.mean()), n, slack),
+        tail_bound.normal_variance(square, n, 2 * slack + slack * slack),
     ]
 
 
@@ -108,8 +108,8 @@ def uniform_moments(unit: Tensor, eps: float, offset: float = 0.0) -> list[Verdi
     variance = float((unit - 0.5).square().mean())
     mean = float(unit.mean())
     return [
-        surprise.bounded_mean("mean as a share of the range", mean, n, 1 / 2, 1 / 12, 1 / 2, slack),
-        surprise.bounded_mean(
+        tail_bound.bounded_mean("mean as a share of the range", mean, n, 1 / 2, 1 / 12, 1 / 2, slack),
+        tail_bound.bounded_mean(
             "variance over the squared range", variance, n, 1 / 12, 1 / 180, 1 / 6, slack + slack * slack
         ),
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import distributions, surprise
+from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty
 from pytest_msprobe.engine.replay.random_apis.samples import against
@@ -36,16 +36,17 @@ class SlopeProperty:
         x, y = self.x.double(), tensors(output)[0].double()
         changed = int(((x >= 0) & (x != y)).sum())
         if changed:
-            return surprise.broken(f"{changed} elements that are not negative were changed", changed=changed)
+            return tail_bound.broken(f"{changed} elements that are not negative were changed", changed=changed)
         limits = torch.finfo(self.x.dtype)
         # below, the product is a subnormal number, whose slope cannot be read
         legible = (
             x.isfinite() & (x < 0) & (x.abs() * min(1.0, abs(self.lower) or 1.0) > limits.smallest_normal / limits.eps)
         )
         slopes = y[legible] / x[legible]
+        # docs/standards.md, "Random results", on the roundings here and below
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
-        return surprise.decided(against(slopes, bounds, eps=limits.eps, spread=spread))
+        return tail_bound.decided(against(slopes, bounds, eps=limits.eps, spread=spread))
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient has the forward's slopes."""
@@ -59,10 +60,10 @@ class SlopeProperty:
         near = (gradient - expected).abs() <= 4 * limits.eps * expected.abs() + limits.smallest_normal
         wrong = int((legible & ~near).sum())
         if wrong:
-            return surprise.broken(
+            return tail_bound.broken(
                 f"{wrong} of {x.numel()} elements of the gradient do not have the forward's slope", wrong=wrong
             )
-        return surprise.held("the gradient has the forward's slopes")
+        return tail_bound.held("the gradient has the forward's slopes")
 
 
 _RRELU: Parameters = (("input", REQUIRED), ("lower", 1 / 8), ("upper", 1 / 3), ("training", False))

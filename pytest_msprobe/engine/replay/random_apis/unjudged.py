@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.random_apis import surprise
+from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, sizes, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty
 
@@ -27,11 +27,11 @@ class UnjudgedProperty:
 
     def check_forward(self, output: Any) -> Verdict:
         """Skip."""
-        return surprise.unjudged(self.reason)
+        return tail_bound.unjudged(self.reason)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Skip."""
-        return surprise.unjudged(self.reason)
+        return tail_bound.unjudged(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class UndefinedProperty:
 
     def check_forward(self, output: Any) -> Verdict:
         """Judge shape and dtype."""
-        return self.form.check(output) or surprise.held("no values promised; shape and dtype are right")
+        return self.form.check(output) or tail_bound.held("no values promised; shape and dtype are right")
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Say nothing."""
@@ -62,16 +62,18 @@ class BoundedProperty:
         if malformed:
             return malformed
         y = tensors(output)[0]
-        # sums of many rounded terms: a few steps beyond the bound are rounding
+        # sums of many rounded terms: a few steps beyond the bound are rounding (docs/standards.md, "Random results")
         limit = self.bound * (1 + 16 * torch.finfo(y.dtype).eps)
         large = int((y.double().abs() > limit).sum())
         if large:
-            return surprise.broken(f"{large} elements are larger than {self.bound:.6g}, which bounds them", large=large)
-        return surprise.held("dropout inside: only shape and magnitude are judged")
+            return tail_bound.broken(
+                f"{large} elements are larger than {self.bound:.6g}, which bounds them", large=large
+            )
+        return tail_bound.held("dropout inside: only shape and magnitude are judged")
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Skip."""
-        return surprise.unjudged("dropout inside: nothing is known of its gradient")
+        return tail_bound.unjudged("dropout inside: nothing is known of its gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,12 @@ class SelectionProperty:
         y = tensors(output)[0]
         new = int((~torch.isin(y, self.x) & ~y.isnan()).sum())
         if new:
-            return surprise.broken(f"{new} elements do not occur in the input", new=new)
-        return surprise.held("random regions: only that the values occur in the input is judged")
+            return tail_bound.broken(f"{new} elements do not occur in the input", new=new)
+        return tail_bound.held("random regions: only that the values occur in the input is judged")
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Skip."""
-        return surprise.unjudged("random regions: nothing is known of the gradient")
+        return tail_bound.unjudged("random regions: nothing is known of the gradient")
 
 
 _ATTENTION: Parameters = (

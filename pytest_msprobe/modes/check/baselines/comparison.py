@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_standards import Metrics, Policy, Standard, judge_recorded
-from msprobe_standards.judging import fitting
+from msprobe_standards import Metrics, Policy, Standard, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow

@@ -13,7 +13,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Group, Row, Value
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.across.apis import ApiPair
-    from pytest_msprobe.modes.compare.values import Placed
+    from pytest_msprobe.modes.compare.values import PlacedValue
 
 _PARAMETERS = frozenset({"parameters", "parameters_grad"})
 _NO_GRADIENT = frozenset({"", "NoneType"})
@@ -23,21 +23,21 @@ _TURNED: dict[Group, Group] = {"input": "output", "output": "input"}
 
 
 def named_values(
-    pair: ApiPair, ours: list[Placed], theirs: list[Placed], *, is_forward: bool, is_reversed: bool
-) -> tuple[dict[str, Placed | None], frozenset[str]]:
+    pair: ApiPair, target: list[PlacedValue], golden: list[PlacedValue], *, is_forward: bool, is_reversed: bool
+) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
     """Return the golden value of each value of the target that a user's entry is about, and golden ones it leaves out.
 
     Values by full name; None where the entry leaves a value of the target out. An entry lists all values of a group
     that count. Of a backward call it is about the gradients of its lists, and leaves none out: a call has gradients
     of its tensors alone, so their places may be others. ``is_reversed``: the target is the run of PyTorch.
     """
-    named: dict[str, Placed | None] = {}
+    named: dict[str, PlacedValue | None] = {}
     dropped: set[str] = set()
     for group, places in pair.places.items():
         here = group if is_forward else _TURNED.get(group, group)
         partner_of = {other: own for own, other in places.items()} if is_reversed else places
-        by_place = {placed[1]: placed for placed in theirs if placed[0] == here}
-        for placed in ours:
+        by_place = {placed[1]: placed for placed in golden if placed[0] == here}
+        for placed in target:
             if placed[0] != here:
                 continue
             found = _partner(placed, partner_of, by_place)
@@ -51,7 +51,9 @@ def named_values(
     return named, frozenset(dropped)
 
 
-def _partner(placed: Placed, partner_of: Mapping[str, str], by_place: Mapping[str, Placed]) -> Placed | None:
+def _partner(
+    placed: PlacedValue, partner_of: Mapping[str, str], by_place: Mapping[str, PlacedValue]
+) -> PlacedValue | None:
     words = placed[1].split(".")
     # A place is input.0 or input.dim, and deeper; that of a parameter's gradient begins with its name.
     at = 0 if placed[0] == "parameters_grad" else 1
@@ -59,16 +61,20 @@ def _partner(placed: Placed, partner_of: Mapping[str, str], by_place: Mapping[st
     return None if other is None else by_place.get(".".join([*words[:at], other, *words[at + 1 :]]))
 
 
-def renamed_parameters(ours: list[Placed], theirs: list[Placed]) -> dict[str, Placed | None]:
+def renamed_parameters(target: list[PlacedValue], golden: list[PlacedValue]) -> dict[str, PlacedValue | None]:
     """Return the golden parameter of each parameter, or of its gradient, that the frameworks' layers name otherwise."""
-    places, others = ({placed[:2]: placed for placed in side} for side in (ours, theirs))
-    lonely = {(group, _shared_place(place)): places[group, place] for group, place in places if group in _PARAMETERS}
+    target_values, golden_values = ({placed[:2]: placed for placed in side} for side in (target, golden))
+    unmatched = {
+        (group, _shared_place(place)): placed
+        for (group, place), placed in target_values.items()
+        if group in _PARAMETERS
+    }
     return {
-        lonely[key][2].name: others[other]
-        for other in others
-        if other not in places
-        and (key := (other[0], _shared_place(other[1]))) in lonely
-        and lonely[key][:2] not in others
+        unmatched[key][2].name: golden_values[place]
+        for place in golden_values
+        if place not in target_values
+        and (key := (place[0], _shared_place(place[1]))) in unmatched
+        and unmatched[key][:2] not in golden_values
     }
 
 
@@ -84,18 +90,18 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
     Tensors are compared, and so are numbers, and texts with texts. A gradient that one side was not asked for is left
     out, and whether a tensor requires one.
     """
-    ours, theirs = row.target, row.golden
-    if any(value is not None and value.is_tensor for value in (ours, theirs)):
-        if not is_forward and any(value is None or value.type in _NO_GRADIENT for value in (ours, theirs)):
+    target, golden = row.target, row.golden
+    if any(value is not None and value.is_tensor for value in (target, golden)):
+        if not is_forward and any(value is None or value.type in _NO_GRADIENT for value in (target, golden)):
             return _left_out(row, "one framework computes no gradient here")
-        return replace(row, target=_without_grad(ours), golden=_without_grad(theirs))
-    if ours is None or theirs is None:
+        return replace(row, target=_without_grad(target), golden=_without_grad(golden))
+    if target is None or golden is None:
         return _left_out(row, "only one framework records this argument")
     if not row.metrics.get(SCALED_ERROR):
         return row
-    if ours.type == theirs.type == "str" or {ours.type, theirs.type} <= _NUMBERS:
+    if target.type == golden.type == "str" or {target.type, golden.type} <= _NUMBERS:
         return row
-    if _plain(ours) == _plain(theirs):
+    if _plain(target) == _plain(golden):
         return replace(row, metrics={**row.metrics, SCALED_ERROR: 0.0})
     return _left_out(row, "the frameworks pass this argument in other forms")
 
@@ -112,29 +118,33 @@ def _left_out(row: Row, message: str) -> Row:
     return replace(row, outcome="skip", unmeasured="left out", messages=(message,))
 
 
-def paired_gradients(ours: list[Placed], theirs: list[Placed]) -> tuple[dict[str, Placed | None], frozenset[str]]:
+def paired_gradients(
+    target: list[PlacedValue], golden: list[PlacedValue]
+) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
     """Return the golden gradient of each gradient of a backward call whose places tell nothing, and golden ones left.
 
     One framework writes None for a gradient that was not asked for, another one leaves it out and moves the rest up.
     As many tensors on both sides are the same ones in order; where one side has more, those that its shape tells.
     """
-    named: dict[str, Placed | None] = {}
+    named: dict[str, PlacedValue | None] = {}
     dropped: set[str] = set()
     for group in ("input", "output"):
-        mine, other = ([placed for placed in side if placed[0] == group] for side in (ours, theirs))
-        tensors, others = ([placed for placed in side if placed[2].is_tensor] for side in (mine, other))
-        if [placed[1] for placed in tensors] == [placed[1] for placed in others]:
+        of_target, of_golden = ([placed for placed in side if placed[0] == group] for side in (target, golden))
+        of_group = (of_target, of_golden)
+        target_tensors, golden_tensors = ([placed for placed in side if placed[2].is_tensor] for side in of_group)
+        if [placed[1] for placed in target_tensors] == [placed[1] for placed in golden_tensors]:
             continue
-        found: dict[str, Placed] = {}
-        if [placed[2].shape for placed in tensors] == [placed[2].shape for placed in others]:
-            found = {placed[2].name: partner for placed, partner in zip(tensors, others, strict=True)}
+        found: dict[str, PlacedValue] = {}
+        if [placed[2].shape for placed in target_tensors] == [placed[2].shape for placed in golden_tensors]:
+            found = {placed[2].name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
         else:
-            counts, other_counts = (Counter(placed[2].shape for placed in side) for side in (tensors, others))
-            by_shape = {placed[2].shape: placed for placed in others}
-            for placed in tensors:
-                if counts[placed[2].shape] == other_counts[placed[2].shape] == 1:
+            target_counts = Counter(placed[2].shape for placed in target_tensors)
+            golden_counts = Counter(placed[2].shape for placed in golden_tensors)
+            by_shape = {placed[2].shape: placed for placed in golden_tensors}
+            for placed in target_tensors:
+                if target_counts[placed[2].shape] == golden_counts[placed[2].shape] == 1:
                     found[placed[2].name] = by_shape[placed[2].shape]
-        named |= {placed[2].name: found.get(placed[2].name) for placed in mine}
+        named |= {placed[2].name: found.get(placed[2].name) for placed in of_target}
         used = {placed[2].name for placed in found.values()}
-        dropped |= {placed[2].name for placed in other if placed[2].name not in used}
+        dropped |= {placed[2].name for placed in of_golden if placed[2].name not in used}
     return named, frozenset(dropped)

@@ -47,7 +47,7 @@ def _is_measured(row: Row, mode: DataMode) -> bool:
 
 
 def _error(row: Row, mode: DataMode) -> float | None:
-    return row.metrics.get("max_abs" if mode == "tensor" else "max_diff")
+    return row.metrics.get("max_abs_err" if mode == "tensor" else "max_diff")
 
 
 def _grown(row: Row, given: list[Row], mode: DataMode) -> Iterator[Colour]:
@@ -62,19 +62,19 @@ def _grown(row: Row, given: list[Row], mode: DataMode) -> Iterator[Colour]:
 
 
 def _tensor_rules(before: Row, row: Row) -> Iterator[Colour]:
-    ratio_in, ratio_out = before.metrics.get("one_thousandth"), row.metrics.get("one_thousandth")
+    ratio_in, ratio_out = before.metrics.get("rel_err_thousandth"), row.metrics.get("rel_err_thousandth")
     if ratio_in is not None and ratio_out is not None:
         if ratio_in > 0.9 and ratio_out < 0.6:
             yield "red"
         elif ratio_in - ratio_out > 0.1:
             yield "yellow"
-    cosine_in, cosine_out = before.metrics.get("cosine"), row.metrics.get("cosine")
+    cosine_in, cosine_out = before.metrics.get("cosine_sim"), row.metrics.get("cosine_sim")
     if cosine_in is not None and cosine_out is not None and cosine_in - cosine_out > 0.1:
         yield "yellow"
 
 
 def _statistics_rules(before: Row, row: Row) -> Iterator[Colour]:
-    relative_in, relative_out = before.metrics.get("max_rel", 0.0), row.metrics.get("max_rel", 0.0)
+    relative_in, relative_out = before.metrics.get("max_rel_diff", 0.0), row.metrics.get("max_rel_diff", 0.0)
     if relative_out > 0.5:
         yield "red"
     elif relative_out > 0.1 and relative_in < 0.01:

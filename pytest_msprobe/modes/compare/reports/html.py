@@ -13,10 +13,13 @@ import msgspec
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row, Value
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
-    "tensor": (SCALED_ERROR, "cosine", "max_abs", "max_rel", "one_thousandth", "five_thousandths", "max_ulp"),
-    "statistics": (SCALED_ERROR, "max_diff", "min_diff", "mean_diff", "norm_diff", "norm_rel"),
+    "tensor": (
+        SCALED_ERROR, "cosine_sim", "max_abs_err", "rel_err_max", "rel_err_thousandth", "rel_err_five_thousandths",
+        "max_ulp_error",
+    ),
+    "statistics": (SCALED_ERROR, "max_diff", "min_diff", "mean_diff", "norm_diff", "norm_rel_diff"),
     "md5": (SCALED_ERROR,),
-}
+}  # fmt: skip
 #: The bins of a histogram: equal, then decades of relative error.
 BINS = ("0", "1e-9", "1e-8", "1e-7", "1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "0.1", "1", ">1")
 

@@ -23,12 +23,12 @@ SHAPES_DIFFER = "shape unmatched"
 _WORDS = {"pass": "pass", "warn": "warning", "fail": "error", "skip": "pass"}
 
 _TENSOR_TITLES = {
-    "cosine": "Cosine",
+    "cosine_sim": "Cosine",
     "euclidean": "EucDist",
-    "max_abs": "MaxAbsErr",
-    "max_rel": "MaxRelativeErr",
-    "one_thousandth": "One Thousandth Err Ratio",
-    "five_thousandths": "Five Thousandths Err Ratio",
+    "max_abs_err": "MaxAbsErr",
+    "rel_err_max": "MaxRelativeErr",
+    "rel_err_thousandth": "One Thousandth Err Ratio",
+    "rel_err_five_thousandths": "Five Thousandths Err Ratio",
 }
 _DIFFERENCE_TITLES = dict(zip(STATISTICS, ("Max diff", "Min diff", "Mean diff", "L2norm diff"), strict=True))
 _RELATIVE_TITLES = dict(
@@ -91,7 +91,7 @@ def _version_26(mode: DataMode, with_stack: bool) -> list[Column]:
 
 _OURS: list[Column] = [
     ("Scaled error", lambda _, row: number(row.metrics.get("scaled_error"))),
-    ("Max ULP", lambda _, row: number(row.metrics.get("max_ulp"))),
+    ("Max ULP", lambda _, row: number(row.metrics.get("max_ulp_error"))),
     ("Worst index", lambda _, row: str(list(row.worst)) if row.worst is not None else NOTHING),
     ("Cause", lambda call, row: call.cause if row.outcome in ("warn", "fail") else ""),
     ("Module", lambda call, _: call.module),
@@ -124,7 +124,7 @@ def _difference(name: str) -> Callable[[ComparedCall, Row], Cell]:
 
 def _relative(name: str) -> Callable[[ComparedCall, Row], Cell]:
     def cell(_: ComparedCall, row: Row) -> Cell:
-        value = row.metrics.get(f"{name}_rel")
+        value = row.metrics.get(f"{name}_rel_diff")
         if value is None or not math.isfinite(value):
             return number(value)
         return f"{value * 100}%" if value else 0
@@ -220,7 +220,7 @@ def _accuracy(_: ComparedCall, row: Row) -> str:
         return "Unmatched"
     if row.target is None or row.golden is None:
         return NOTHING
-    if "max_abs" not in row.metrics:
+    if "max_abs_err" not in row.metrics:
         return "None"
     return "No" if row.outcome == "fail" else "Yes"
 

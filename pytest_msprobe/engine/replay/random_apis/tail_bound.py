@@ -1,6 +1,6 @@
-"""How improbable a finding is in a healthy generator, as a number with a proven bound, and the verdict on it.
+"""Tail bounds: how improbable a finding is in a healthy generator, as proven, and the verdict on it.
 
-A surprise of s nats means: a healthy generator shows this, or worse, with a probability of at most 2 exp(-s).
+An exponent of s means: a healthy generator shows this, or worse, with a probability of at most 2 exp(-s).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import math
 
 from msprobe_standards.verdict import Verdict, worst
 
-# No check makes more than 50 tests, so a healthy generator fails one with a probability below 1e-9.
+# docs/standards.md, "Random results": no check makes more than 50 tests, so a healthy generator fails one with a
+# probability below 1e-9.
 _ALARM_PER_TEST = 2e-11
 LIMIT = math.log(2 / _ALARM_PER_TEST)
 
@@ -29,11 +30,11 @@ def unjudged(reason: str) -> Verdict:
     return Verdict("skip", "random", reason)
 
 
-def weighed(surprise: float, what: str, found: float, expected: float) -> Verdict:
-    """Return the verdict on a number that may differ from what is expected, but not with such a surprise."""
-    metrics, limits = {what: found, "surprise": surprise}, {what: expected, "surprise": LIMIT}
-    margin = surprise / LIMIT
-    if surprise <= LIMIT:
+def weighed(exponent: float, what: str, found: float, expected: float) -> Verdict:
+    """Return the verdict on a number that may differ from what is expected, by the exponent of its tail bound."""
+    metrics, limits = {what: found, "tail_bound_exponent": exponent}, {what: expected, "tail_bound_exponent": LIMIT}
+    margin = exponent / LIMIT
+    if exponent <= LIMIT:
         return Verdict("pass", "random", "", metrics, limits, margin)
     reason = f"the {what} is {found:.6g}, but {expected:.6g} is expected"
     return Verdict("fail", "random", reason, metrics, limits, margin)
@@ -56,12 +57,12 @@ def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.
     low, high = count[0] / n, count[1] / n
     lowest, highest = max(0.0, p - slack), min(1.0, p + slack)
     if low > highest:
-        surprise = n * _divergence(low, highest)
+        exponent = n * _divergence(low, highest)
     elif high < lowest:
-        surprise = n * _divergence(high, lowest)
+        exponent = n * _divergence(high, lowest)
     else:
-        surprise = 0.0
-    return weighed(surprise, what, (low + high) / 2, p)
+        exponent = 0.0
+    return weighed(exponent, what, (low + high) / 2, p)
 
 
 def _divergence(q: float, p: float) -> float:
@@ -96,23 +97,23 @@ def normal_variance(found: float, n: int, slack: float) -> Verdict:
     above, below = n * (found - 1 - slack), n * (1 - found - slack)
     if above > 0:
         root = (math.sqrt(n + 2 * above) - math.sqrt(n)) / 2
-        surprise = root * root
+        exponent = root * root
     else:
-        surprise = max(0.0, below) ** 2 / (4 * n)
-    return weighed(surprise, "variance over the expected one", found, 1.0)
+        exponent = max(0.0, below) ** 2 / (4 * n)
+    return weighed(exponent, "variance over the expected one", found, 1.0)
 
 
 def poisson_sum(found: float, expected: float, slack: float) -> Verdict:
     """Judge the sum of independent Poisson values (Chernoff); it may be off by the share ``slack``."""
     nearest = min(max(expected, found * (1 - slack)), found * (1 + slack))
-    surprise = _divergence_term(nearest, expected) - nearest + expected
-    return weighed(surprise, "sum", found, expected)
+    exponent = _divergence_term(nearest, expected) - nearest + expected
+    return weighed(exponent, "sum", found, expected)
 
 
 def repeated(n: int, largest_share: float) -> Verdict:
     """Judge that all of ``n`` values are equal, where no value has a probability above ``largest_share``."""
-    surprise = -(n - 1) * math.log(min(1.0, largest_share)) if largest_share > 0 else math.inf
-    verdict = weighed(surprise, "number of different values", 1.0, float(n))
+    exponent = -(n - 1) * math.log(min(1.0, largest_share)) if largest_share > 0 else math.inf
+    verdict = weighed(exponent, "number of different values", 1.0, float(n))
     if verdict.outcome == "pass":
         return verdict
     return Verdict("fail", "random", f"all {n} values are the same", verdict.metrics, verdict.limits, verdict.margin)

@@ -1,0 +1,53 @@
+"""Two tensors side by side in parts that stay in the processor's cache, and the inner product of such parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+CHUNK = 16384
+"""Elements in a part: 128 KiB as float64."""
+
+# OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads.
+_BLAS_SINGLE_THREAD = 8192
+
+
+def chunks(
+    target: torch.Tensor, golden: torch.Tensor, first: int = 0
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most `CHUNK` long.
+
+    Only non-contiguous tensors are copied, and those part by part.
+    """
+    count = target.numel()
+    if target.is_contiguous() and golden.is_contiguous():
+        target, golden = target.view(-1), golden.view(-1)
+        for start in range(0, count, CHUNK):
+            yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
+    elif count <= CHUNK:
+        yield first, target.reshape(-1), golden.reshape(-1)
+    else:
+        inner = count // target.shape[0]
+        rows = max(1, CHUNK // inner)
+        for row in range(0, target.shape[0], rows):
+            if rows == 1:
+                yield from chunks(target[row], golden[row], first + row * inner)
+            else:
+                yield from chunks(target[row : row + rows], golden[row : row + rows], first + row * inner)
+
+
+def dot(x: Floats, y: Floats) -> float:
+    """Return the inner product, in pieces too short for BLAS to start threads on."""
+    if x.size <= _BLAS_SINGLE_THREAD:
+        return float(np.dot(x, y))
+    half = x.size // 2
+    return dot(x[:half], y[:half]) + dot(x[half:], y[half:])
