@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import yaml
 
-from pytest_msprobe.modes.compare.rows import DataMode, Row
+from pytest_msprobe.modes.compare.rules import RULES, Rule
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
@@ -17,13 +17,6 @@ _BUILT_IN = {
     file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
 }
 _KEYS = ("rule", "limits", "inherited", "unmatched", "exempt_apis", "exempt_from_growth")
-
-
-class Rule(Protocol):
-    """Turns the measured rows of one call into judged ones."""
-
-    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
-        """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +65,6 @@ def load_policy(source: str) -> ComparePolicy:
 
 
 def _rule(table: Mapping[str, Any], path: Path) -> Rule:
-    from pytest_msprobe.modes.compare.rules import RULES
-
     name = table["rule"]
     if name not in RULES:
         raise ValueError(f"{path}: rule: {name!r} (allowed: {', '.join(RULES)})")

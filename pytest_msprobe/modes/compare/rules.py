@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.policy import Rule
     from pytest_msprobe.modes.compare.rows import Value
+
+
+class Rule(Protocol):
+    """Turns the measured rows of one call into judged ones."""
+
+    def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
+
 
 # From coarse to fine.
 _PRECISION = ("float8", "bfloat16", "float16", "float32", "float64")
