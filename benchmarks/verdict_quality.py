@@ -13,10 +13,10 @@ from dumps import unpacked
 from measure import ROOT, table
 
 from msprobe_standards import Policy
-from tests.verdict_quality.correct_devices import CORRECT_DEVICES
-from tests.verdict_quality.fault import Variant
-from tests.verdict_quality.faults import FAULTS
-from tests.verdict_quality.trials import Bench, Tally, read_calls
+from tests.corpus.correct_devices import CORRECT_DEVICES
+from tests.corpus.fault import Variant
+from tests.corpus.faults import FAULTS
+from tests.corpus.trials import Bench, Tally, read_calls
 
 OWN = ROOT / "tests" / "data" / "verdict_quality"
 MARK = "<!-- Everything below is written by benchmarks/verdict_quality.py. -->\n"

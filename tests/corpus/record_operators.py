@@ -1,0 +1,154 @@
+"""Records ``tests/data/dumps/operators``: operators and values that the recorded training steps do not hold.
+
+Run it as ``python -m tests.corpus.record_operators FOLDER``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from msprobe_hooks import record
+
+
+def main() -> None:
+    """Record one pass."""
+    torch.manual_seed(0)
+    with record(Path(sys.argv[1]), level="L1", task="statistics"):
+        products()
+        functions()
+        reductions()
+        selections()
+        moves()
+        layers()
+    with record(Path(sys.argv[1]) / "values", level="L1", task="tensor"):
+        special_values()
+
+
+def products() -> None:
+    """Long inner dimensions in three formats, forward and backward."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        x = _leaf(48, 512).to(dtype)
+        weight, bias = (_leaf(64, 512) / 16).to(dtype), _leaf(64).to(dtype)
+        _backward(F.linear(x, weight, bias))
+        _backward(torch.matmul(_leaf(2, 24, 384).to(dtype), _leaf(2, 384, 16).to(dtype)))
+        _backward(torch.baddbmm(_leaf(2, 16, 16).to(dtype), _leaf(2, 16, 256).to(dtype), _leaf(2, 256, 16).to(dtype)))
+
+
+def functions() -> None:
+    """Elementwise functions in two formats."""
+    for dtype in (torch.float32, torch.bfloat16):
+        x = (2 * _leaf(24, 64)).to(dtype)
+        for function in (F.gelu, torch.exp, torch.erf, torch.tanh, torch.sigmoid, torch.sin, F.softplus, F.elu):
+            _backward(function(x))
+        _backward(torch.log(x.abs() + 0.5))
+        _backward(torch.rsqrt(x.abs() + 0.5))
+        _backward(torch.clamp(x, -1.0, 1.0))
+        _backward(torch.div(x, x.abs() + 1))
+        _backward(F.hardswish(x))
+        for number in (3, 0.7, 1.9, 5.3e-4):
+            _backward(torch.div(x, number))
+            _backward(torch.mul(x, number))
+            _backward(torch.add(x, x, alpha=number))
+
+
+def reductions() -> None:
+    """Sums over long rows."""
+    for dtype in (torch.float32, torch.bfloat16):
+        x = (_leaf(16, 700) + 0.3).to(dtype)
+        _backward(torch.sum(x, -1))
+        _backward(torch.mean(x, -1))
+        _backward(torch.var(x, -1))
+        _backward(torch.std(x, 0))
+        _backward(torch.norm(x))
+        _backward(torch.cumsum(x, -1))
+        _backward(torch.logsumexp(x, -1))
+        _backward(F.softmax(x, -1))
+        _backward(F.log_softmax(x, -1))
+        _backward(F.layer_norm(x, (700,), torch.ones(700, dtype=dtype), torch.zeros(700, dtype=dtype)))
+
+
+def selections() -> None:
+    """Orders, indices and integers."""
+    x = _leaf(12, 40)
+    whole = torch.randint(-1000, 1000, (12, 40))
+    _backward(torch.sort(x, -1)[0])
+    _backward(torch.topk(x, 5, -1)[0])
+    torch.argmax(x, -1)
+    torch.argsort(torch.randint(0, 9, (12, 40)), -1)
+    torch.max(x, -1)
+    _backward(torch.gather(x, 1, torch.randint(0, 40, (12, 7))))
+    _backward(torch.index_select(x, 0, torch.tensor([3, 3, 0, 11])))
+    _backward(torch.masked_fill(x, x > 0.5, -1.5))
+    _backward(torch.scatter_add(x, 1, torch.randint(0, 40, (12, 9)), _leaf(12, 9)))
+    torch.add(whole, whole)
+    torch.mul(whole, 100)
+    torch.cumsum(whole, -1)
+    torch.all(whole > -900)
+    torch.bincount(whole.abs().flatten())
+
+
+def moves() -> None:
+    """Copies and views."""
+    x = _leaf(6, 10)
+    _backward(torch.cat([x, 2 * x, -x], 1))
+    _backward(torch.split(x, 5, 1)[1])
+    _backward(x.transpose(0, 1))
+    _backward(x[1:5, ::2])
+    _backward(x.reshape(4, 15))
+    _backward(F.pad(x, [1, 2]))
+    torch.arange(5, 50, 3)
+    torch.where(x.detach() > 0, x.detach(), -1.0)
+
+
+def layers() -> None:
+    """Layers of vision models, and dropout on many elements."""
+    x = _leaf(2, 8, 16, 16)
+    _backward(F.group_norm(x, 4, torch.ones(8), torch.zeros(8)))
+    _backward(F.max_pool2d(x - 3, 3, 2, 1))
+    _backward(F.avg_pool2d(x, 2))
+    _backward(F.interpolate(x, scale_factor=2.0, mode="bilinear"))
+    _backward(F.conv2d(x, _leaf(12, 8, 3, 3), _leaf(12), 1, 1, 1, 1))
+    _backward(F.conv_transpose2d(x, _leaf(8, 6, 3, 3), _leaf(6), 2))
+    _backward(F.dropout(_leaf(64, 512), 0.1))
+    _backward(F.mse_loss(x, torch.randn_like(x)))
+    _backward(F.binary_cross_entropy_with_logits(x, torch.rand_like(x)))
+    for dtype in (torch.float32, torch.bfloat16):
+        query, key, value = (_leaf(2, 4, 32, 16).to(dtype) for _ in range(3))
+        _backward(F.scaled_dot_product_attention(query, key, value, is_causal=True))
+
+
+def special_values() -> None:
+    """NaN, infinities, subnormals and values that overflow."""
+    nan, inf = math.nan, math.inf
+    special = torch.tensor([1.0, nan, -2.0, inf, -inf, 0.0, -0.0, 1e-40, -3e-39, 3e38, 5.0, nan])
+    torch.add(special, 1.5)
+    torch.mul(special, 2.0)
+    torch.mul(torch.tensor([3e-20, 1e-22, 5.0]), 1e-20)
+    torch.div(special, 4.0)
+    torch.sqrt(special)
+    torch.exp(special)
+    torch.log(special)
+    F.relu(special)
+    torch.tanh(special)
+    torch.cumsum(special, 0)
+    torch.maximum(special, torch.zeros(12))
+    torch.where(special > 0, special, -special)
+    F.softmax(torch.tensor([[0.0, -inf, 1.0], [inf, 0.0, 1.0], [88.0, 120.0, 3.0]]), -1)
+    torch.matmul(torch.tensor([[1.0, inf], [nan, 1.0], [1e30, 1.0]]), torch.tensor([[1e30, 1.0], [1.0, 2.0]]))
+
+
+def _leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(shape).requires_grad_()
+
+
+def _backward(output: torch.Tensor) -> None:
+    output.backward(torch.randn_like(output), retain_graph=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msprobe_hooks.dump import reader
+from msprobe_hooks.dump.reader import find_dumps, read_dump
+from msprobe_hooks.dump.schema import TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.errors import DumpError, RecordError
+
+DUMPS = Path(__file__).parents[2] / "data" / "dumps"
+
+
+def write(folder: Path, data: Any, **top: Any) -> Path:
+    path = folder / "dump.json"
+    envelope = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
+    path.write_text(json.dumps(envelope | top, indent=1))
+    return path
+
+
+def tensor(**fields: Any) -> dict[str, Any]:
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3]} | fields
+
+
+def test_records_come_in_recorded_order(tmp_path: Path) -> None:
+    names = [f"Torch.mm.{i}.forward" for i in (2, 0, 1)]
+    dump = read_dump(write(tmp_path, {name: {} for name in names}))
+    assert list(dump.records) == names
+
+
+def test_module_records_are_counted_apart(tmp_path: Path) -> None:
+    dump = read_dump(write(tmp_path, {"Module.fc.Linear.forward.0": {}, "Torch.mm.0.forward": {}}, level="mix"))
+    assert (dump.api_names, dump.module_count) == (["Torch.mm.0.forward"], 1)
+
+
+def test_a_dump_without_framework_is_pytorchs(tmp_path: Path) -> None:
+    assert read_dump(write(tmp_path, {}, framework=None)).framework == "pytorch"
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_bare_nan_and_infinity_are_read_as_numbers(tmp_path: Path, indent: int | None) -> None:
+    element = tensor(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=1.5)
+    path = write(tmp_path, {"Torch.mm.0.forward": {"input_args": [element]}})
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
+    (read,) = walk_tensors(read_dump(path).forward("Torch.mm.0.forward").args)
+    assert (read.max, read.min, read.norm) == (math.inf, -math.inf, 1.5)
+    assert math.isnan(read.mean or 0)
+
+
+@pytest.mark.parametrize("text", ["NaN", 'a "NaN", b', ": Infinity,", "[-Infinity]", "\\"])
+def test_text_that_looks_like_nan_stays_text(tmp_path: Path, text: str) -> None:
+    body = {"input_args": [{"type": "str", "value": text}, {"type": "float", "value": math.nan}]}
+    args = read_dump(write(tmp_path, {"Torch.f.0.forward": body})).forward("Torch.f.0.forward").args
+    assert args[0] == ValueElement("str", text)
+    assert isinstance(args[1], ValueElement)
+    assert math.isnan(args[1].value)
+
+
+def test_old_spellings_of_parameter_and_data_name_are_read(tmp_path: Path) -> None:
+    element = tensor(type="torch.nn.parameter.Parameter", datapath="a.pt", data_name="b.pt")
+    (read,) = (
+        read_dump(write(tmp_path, {"Torch.f.0.forward": {"input_args": [element]}})).forward("Torch.f.0.forward").args
+    )
+    assert isinstance(read, TensorElement)
+    assert read.data_name == "a.pt"
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "problem"),
+    [
+        ({"input_args": [tensor(shape="2x3")]}, "input_args[0].shape", "expected an array of sizes, found a string"),
+        ({"input_args": [tensor(shape=[-1])]}, "input_args[0].shape", "expected an array of sizes, found an array"),
+        ({"input_args": [tensor(dtype=7)]}, "input_args[0].dtype", "expected a dtype's name, found a number"),
+        ({"input_args": {}}, "input_args", "expected an array, found an object"),
+        ({"input_kwargs": {"x": [tensor(Max="big")]}}, "input_kwargs.x[0].Max", "expected a number, found a string"),
+        ([], "", "expected an object, found an array"),
+    ],
+)
+def test_a_malformed_record_names_its_json_path(tmp_path: Path, body: Any, path: str, problem: str) -> None:
+    dump = read_dump(write(tmp_path, {"Torch.f.0.forward": body, "Torch.g.0.forward": {}}))
+    with pytest.raises(RecordError) as caught:
+        dump.forward("Torch.f.0.forward")
+    where = '$.data["Torch.f.0.forward"]' + (f".{path}" if path else "")
+    assert str(caught.value) == f"{where}: {problem}"
+    assert dump.forward("Torch.g.0.forward").args == []
+
+
+def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
+    nested: Any = []
+    for _ in range(500):
+        nested = [nested]
+    dump = read_dump(write(tmp_path, {"Torch.f.0.forward": {"input_args": nested}}))
+    with pytest.raises(RecordError, match="nested deeper than 400 levels"):
+        dump.forward("Torch.f.0.forward")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "the file is empty"),
+        (b"  \n", "the file is empty"),
+        (b'{"data": {"Torch.mm.0.forward": {"input', "the JSON ends too early"),
+        (b"PK\x03\x04 zip", "not valid JSON at line 1"),
+        (b'{\n"data": {},\n oops}', "not valid JSON at line 3"),
+        (b"[]", "a dump is an object"),
+        (b"{}", "missing required field `data`"),
+        (b'{"data": []}', "a dump is an object"),
+        (b'{"data": {}, "task": "dance", "level": "L1"}', "\"task\" is 'dance'; known are statistics"),
+        (b'{"data": {}, "task": "tensor"}', '"level" is missing; known are L0'),
+        (b'{"data": {}, "task": "tensor", "level": "L1", "framework": "jax"}', "known are pytorch, mindspore"),
+        (b'{"data": {"\xff": {}}, "task": "tensor", "level": "L1"}', "dump.json"),
+    ],
+)
+def test_an_unusable_file_is_named_with_its_problem(tmp_path: Path, text: bytes, problem: str) -> None:
+    path = tmp_path / "dump.json"
+    path.write_bytes(text)
+    with pytest.raises(DumpError) as caught:
+        read_dump(path)
+    assert str(caught.value).startswith(str(path))
+    assert problem in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match="no such file"):
+        read_dump(tmp_path / "dump.json")
+
+
+def test_an_enormous_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    with path.open("wb") as file:
+        file.truncate(reader.MAX_FILE_BYTES + 1)
+    with pytest.raises(DumpError, match=r"4\.0 GiB is more than the 4 GiB"):
+        read_dump(path)
+
+
+def test_dumps_are_found_in_the_order_of_steps_and_ranks(tmp_path: Path) -> None:
+    wanted = [tmp_path / f"step{step}" / f"rank{rank}" for step in (2, 10) for rank in (0, 1, 11)]
+    for folder in reversed(wanted):
+        folder.mkdir(parents=True)
+        write(folder, {})
+    assert find_dumps(tmp_path) == [folder / "dump.json" for folder in wanted]
+
+
+def test_a_folder_without_dumps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DumpError, match=r"no dump\.json in this folder or below it"):
+        find_dumps(tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(DUMPS.rglob("dump.json")), ids=lambda path: path.parent.name)
+def test_every_record_of_a_real_dump_is_read(path: Path) -> None:
+    dump = read_dump(path)
+    for name in dump.api_names:
+        record = dump.forward(name) if name.endswith(".forward") else dump.backward(name)
+        assert record.name == name

@@ -1,0 +1,34 @@
+"""What four processes really record, searched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from msprobe_hooks.dump.reader import find_dumps, read_dump
+from pytest_msprobe.modes.overflow.culprits import Phase, analyse
+from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.modes.overflow.ranks import find_steps
+
+SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+def test_the_planted_overflow_of_a_recorded_step_is_found(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (step,) = find_steps(map(read_dump, find_dumps(tmp_path)))
+    assert list(step.ranks) == [0, 1, 2, 3]
+    analysis = analyse(step, load_rules())
+    (culprit,) = analysis.culprits
+    assert (culprit.rank, culprit.name, culprit.phase) == (2, "Torch.exp.0.forward", Phase.DURING)
+    assert {(rank, name): source.rank for (rank, name), source in analysis.received.items()} == {
+        (3, "Distributed.recv.0.forward"): 2,
+        (0, "Distributed.broadcast.0.forward"): 3,
+        (1, "Distributed.broadcast.0.forward"): 3,
+    }
