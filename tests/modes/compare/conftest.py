@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,15 @@ import pytest
 
 # An inner run in this process must find this loaded: torch cannot be loaded twice.
 import pytest_msprobe.modes.compare.files  # noqa: F401
-from tests.support.compared import Runs
+from tests.support.compared import Runs, unpack_runs
 from tests.support.dumps import Json, forward, tensor_around
 from tests.support.runs import run_pytest
-
-DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.fixture(scope="session")
 def real_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Unpack real dumps: per model one of an unchanged run and some of runs with one change, and what is true."""
-    folder = tmp_path_factory.mktemp("runs")
-    with tarfile.open(DATA / "compared_runs.tar.xz") as archive:
-        for member in archive.getmembers():
-            assert not member.name.startswith(("/", ".."))
-            archive.extract(member, folder, set_attrs=False, **_filter())
-    return folder / "compared_runs"
-
-
-def _filter() -> dict[str, Any]:
-    return {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    return unpack_runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
