@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from elements import compare_lists
-from families import FAMILIES
 from reasons import REASONS, extra_record, peer_only_record, supported, unequal_values
 from record_all import ENVIRONMENTS, RECORDINGS, record
+
+from tests.corpus.families import FAMILIES
 
 Record = dict[str, Any]
 

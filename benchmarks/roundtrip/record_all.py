@@ -12,7 +12,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from families import FAMILIES
+from tests.corpus.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / ".bench" / "roundtrip"
@@ -49,7 +49,7 @@ def record(version: str, tool: str, family: str, level: str, task: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
             [environment(version), Path(__file__).with_name("record_step.py"), tool, family, level, task, folder],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "hook_lib")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "hook_lib"), str(ROOT)])},
             capture_output=True,
             text=True,
             check=False,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from families import FAMILIES, MODEL_SEED, STEP_SEED, seed
+
+from tests.corpus.families import FAMILIES, MODEL_SEED, STEP_SEED, seed
 
 
 class Nothing:

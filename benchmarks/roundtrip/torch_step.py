@@ -1,4 +1,4 @@
-"""The step of ``mindspore_step.py`` in PyTorch: the same network, the same numbers.
+"""The step of ``tests/corpus/mindspore_step.py`` in PyTorch: the same network, the same numbers.
 
 Run as a script, ours records the one that is named, at level mix, into a folder; a change plants one into the weights:
 
@@ -68,7 +68,7 @@ def main() -> None:
     from msprobe_hooks import record
 
     framework, task, folder, change = (*sys.argv[1:], "none")[:4]
-    step_of = build if framework == "pytorch" else importlib.import_module("mindspore_step").build
+    step_of = build if framework == "pytorch" else importlib.import_module("tests.corpus.mindspore_step").build
     net, step, x = step_of()
     if change != "none":
         weight = getattr(net.block, change).weight

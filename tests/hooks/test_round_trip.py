@@ -6,7 +6,6 @@ The model and the stored dumps are those of ``benchmarks/roundtrip``; every diff
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from msprobe_hooks import record
+from tests.corpus import families
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("26.2.0", "1.2.2")
@@ -25,15 +25,7 @@ INSIDE_AN_OPERATOR = ("Torch.pow.", "Torch.remainder.", "Torch.floor_divide.")
 
 
 @pytest.fixture(scope="module")
-def families():
-    spec = importlib.util.spec_from_file_location("families", ROOT / "benchmarks" / "roundtrip" / "families.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def ours(families, tmp_path_factory):
+def ours(tmp_path_factory):
     """Our records of the step, by name."""
     path = tmp_path_factory.mktemp("round-trip") / "d"
     threads = torch.get_num_threads()

@@ -14,6 +14,7 @@ from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_journ
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
+from tests.support.conftests import device_after_each_call
 
 HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
 
@@ -133,22 +134,13 @@ def test_a_journal_about_another_check_is_refused(tmp_path: Path, changes: dict[
 
 DUMP = Path(__file__).parents[1] / "data" / "dumps" / "lstm-mix" / "dump.json"
 
-CRASHING_DEVICE = """
-import os
-from pathlib import Path
-from pytest_msprobe.devices.sim import SimDevice
-
-class Crashing(SimDevice):
-    name = "crashing"
-
-    def call(self, func, args, kwargs, *, record):
-        if record == "Functional.linear.1.forward" and not Path("repaired").exists():
-            os._exit(1)
-        return super().call(func, args, kwargs, record=record)
-
-def pytest_msprobe_register_devices(registry):
-    registry.add(Crashing())
-"""
+CRASHING_DEVICE = device_after_each_call(
+    """
+if record == "Functional.linear.1.forward" and not Path("repaired").exists():
+    os._exit(1)
+""",
+    name="crashing",
+)
 
 
 def test_a_resumed_run_checks_what_is_missing_and_what_is_asked_for_again(pytester: pytest.Pytester) -> None:

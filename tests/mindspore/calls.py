@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-Json = Any
+from tests.support.dumps import Json, forward, value
 
 
 def tensor(*shape: int, low: float = -2.0, high: float = 2.0, dtype: str = "Float32") -> Json:
-    fields = {"Max": high, "Min": low, "Mean": None, "Norm": None}
-    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)} | fields
-
-
-def value(plain: Any) -> Json:
-    if isinstance(plain, (list, tuple)):
-        return [value(item) for item in plain]
-    if isinstance(plain, dict) or plain is None:
-        return plain
-    return {"type": type(plain).__name__, "value": plain}
+    statistics = {"Max": high, "Min": low, "Mean": None, "Norm": None}
+    return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)} | statistics
 
 
 def dtype_value(name: str) -> Json:
@@ -30,11 +22,8 @@ def dtype_value(name: str) -> Json:
 def record(name: str, *args: Any, output: list[Json] | None = None, **kwargs: Any) -> dict[str, Json]:
     """The forward record of a call and, where the name ends in ``+``, its backward record."""
     key = f"{name.removesuffix('+')}.0"
-    body = {
-        "input_args": [value(argument) for argument in args],
-        "input_kwargs": {key: value(argument) for key, argument in kwargs.items()},
-        "output": [tensor(1)] if output is None else output,
-    }
+    named = {name: value(argument) for name, argument in kwargs.items()}
+    body = forward(*value(args), output=[tensor(1)] if output is None else output, **named)
     records = {f"{key}.forward": body}
     if name.endswith("+"):
         records[f"{key}.backward"] = {"input": [tensor(1, low=-1.0, high=1.0)], "output": []}

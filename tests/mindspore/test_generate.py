@@ -26,6 +26,7 @@ from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.results.result import DirectionResult
 from tests.mindspore.calls import X, dtype_value, every_call, record, tensor
+from tests.support.conftests import device_after_each_call
 
 DATA = Path(__file__).parents[1] / "data"
 STATISTICS = DATA / "mindspore" / "statistics" / "dump.json"
@@ -34,19 +35,7 @@ EXAMPLE = DATA / "dumps" / "mindspore-example" / "dump.json"
 Write = Callable[..., Path]
 Generate = Callable[..., tuple[int, str]]
 
-FAULTY = """
-from pytest_msprobe.devices.sim import SimDevice
-
-class Faulty(SimDevice):
-    name = "faulty"
-
-    def call(self, func, args, kwargs, *, record):
-        result = func(*args, **kwargs)
-        return result + 1 if record == "Mint.square.0.forward" else result
-
-def pytest_msprobe_register_devices(registry):
-    registry.add(Faulty())
-"""
+FAULTY = device_after_each_call("result = result + 1 if record == 'Mint.square.0.forward' else result")
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 from tests.mindspore.calls import every_call
+from tests.support.dumps import write_dump
 
 DATA = Path(__file__).parents[1] / "data"
 DUMPS = sorted((DATA / "mindspore").glob("*/dump.json"))
@@ -72,11 +73,7 @@ def test_no_record_of_msprobes_dumps_alarms_or_goes_unjudged(seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DirectionResult]:
-    import json
-
-    path = tmp_path_factory.mktemp("everything") / "dump.json"
-    top = {"task": "statistics", "level": "L1", "framework": "mindspore", "dump_data_dir": None}
-    path.write_text(json.dumps(top | {"data": every_call()}))
+    path = write_dump(tmp_path_factory.mktemp("everything"), every_call(), framework="mindspore")
     return {result.record: result for result in check(path, setup_with())}
 
 

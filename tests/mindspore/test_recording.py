@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, RecordingError, record  # noqa: E402
+from tests.corpus.mindspore_step import build  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]
@@ -141,7 +141,7 @@ def test_gradients_are_those_of_this_call_alone(tmp_path: Path) -> None:
 
 
 def test_recording_changes_no_bit(tmp_path: Path) -> None:
-    net, step, x = model_step().build()
+    net, step, x = build()
     plain = step(x)
     with record(tmp_path, level="mix", model=net, framework="mindspore", task="tensor"):
         watched = step(x)
@@ -243,20 +243,11 @@ def test_the_callback_records_each_step_of_a_training(tmp_path: Path) -> None:
         assert any(name.startswith("Primitive.matmul.MatMul") for name in names)
 
 
-def model_step() -> Any:
-    spec = importlib.util.spec_from_file_location("mindspore_step", ROOT / "benchmarks/roundtrip/mindspore_step.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     folder = tmp_path_factory.mktemp("dump")
-    net, step, x = model_step().build()
+    net, step, x = build()
     with record(folder, level="mix", model=net, framework="mindspore"):
         step(x)
     return folder / "step0" / "rank", ROOT / "tests" / "data" / "round_trip" / "mindspore-26.2.0"

@@ -12,23 +12,12 @@ import pytest
 
 from pytest_msprobe.journal.file import read_journal
 from tests.mindspore.calls import X, record, tensor
+from tests.support.conftests import device_after_each_call
 
 DUMP = Path(__file__).parents[1] / "data" / "mindspore" / "statistics" / "dump.json"
 Write = Callable[..., Path]
 
-FAULTY = """
-from pytest_msprobe.devices.sim import SimDevice
-
-class Faulty(SimDevice):
-    name = "faulty"
-
-    def call(self, func, args, kwargs, *, record):
-        result = func(*args, **kwargs)
-        return result + 1 if record == "Mint.square.0.forward" else result
-
-def pytest_msprobe_register_devices(registry):
-    registry.add(Faulty())
-"""
+FAULTY = device_after_each_call("result = result + 1 if record == 'Mint.square.0.forward' else result")
 
 
 def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytester: pytest.Pytester) -> None:

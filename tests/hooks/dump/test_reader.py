@@ -11,15 +11,13 @@ from msprobe_hooks.dump import reader
 from msprobe_hooks.dump.reader import find_dumps, read_dump
 from msprobe_hooks.dump.schema import TensorElement, ValueElement, walk_tensors
 from msprobe_hooks.errors import DumpError, RecordError
+from tests.support.dumps import write_dump
 
 DUMPS = Path(__file__).parents[2] / "data" / "dumps"
 
 
 def write(folder: Path, data: Any, **top: Any) -> Path:
-    path = folder / "dump.json"
-    envelope = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
-    path.write_text(json.dumps(envelope | top, indent=1))
-    return path
+    return write_dump(folder, data, **top)
 
 
 def tensor(**fields: Any) -> dict[str, Any]:

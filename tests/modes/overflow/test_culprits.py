@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pytest_msprobe.modes.overflow.culprits import Analysis, Phase, Source, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
 from pytest_msprobe.modes.overflow.ranks import find_steps
-
-from .conftest import Json, call, dump, first_culprits, group, step, tensor, value
+from tests.support.dumps import Json, value
+from tests.support.ranks import call, dump, first_culprits, group, step, tensor
 
 Search = Callable[..., Analysis]
 

@@ -7,8 +7,8 @@ import pytest
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.overflow.ignore import is_ignored, load_rules
 from pytest_msprobe.modes.overflow.scenes import find_scene, read_traffic
-
-from .conftest import Json, call, dump, tensor
+from tests.support.dumps import Json
+from tests.support.ranks import call, dump, tensor
 
 
 def ignored(name: str, body: Json, file: Path | None = None) -> bool:

@@ -3,8 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_msprobe.modes.overflow.ranks import find_steps
-
-from .conftest import dump
+from tests.support.ranks import dump
 
 
 def folders(*paths: str) -> list[tuple[str, list[int]]]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.overflow.scenes import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
-
-from .conftest import Json, call, dump, tensor, value
+from tests.support.dumps import Json, value
+from tests.support.ranks import call, dump, tensor
 
 
 def scene(body: Json, name: str = "Torch.mul.0.forward") -> Finding | None:

@@ -17,7 +17,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import Case, read_case
 from pytest_msprobe.modes.check.cases.replaying import Bench
-from tests.modes.check.cases.conftest import SOFTMAX
+from tests.support.dumps import SOFTMAX
 
 RECORD = "Functional.softmax.0.forward"
 
@@ -35,7 +35,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module with the device that the saved cases failed on."""
     (tmp_path / "one_off_device.py").write_text(
         textwrap.dedent("""
-        from tests.modes.check.cases.conftest import OneOff
+        from tests.support.devices import OneOff
 
         def pytest_msprobe_register_devices(registry):
             registry.add(OneOff())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in conftest.py
 
-from tests.conftest import Checked
+from tests.support.runs import Checked
 
 WRONG = "result = result + 1 if record == 'Functional.softmax.0.forward' else result"
 

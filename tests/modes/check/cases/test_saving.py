@@ -24,7 +24,8 @@ from pytest_msprobe.modes.check.cases.saving import case_name, save_case
 from pytest_msprobe.storage.sizes import SaveOptions
 from pytest_msprobe.storage.stored import TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
-from tests.modes.check.cases.conftest import SOFTMAX, element, forward
+from tests.support.dumps import SOFTMAX, forward
+from tests.support.dumps import tensor as element
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),

@@ -12,7 +12,7 @@ import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in 
 
 import pytest_msprobe.modes.check.explore.exploring  # noqa: F401 - hypothesis cannot be loaded twice either
 from pytest_msprobe.commands.main import main
-from tests.conftest import Checked
+from tests.support.runs import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"
 NAN_LOST = "result = result.nan_to_num(0.0) if 'softmax' in record and torch.is_tensor(result) else result"

@@ -22,8 +22,10 @@ from pytest_msprobe.modes.check.explore.sizes import resized, smallest_sizes
 from pytest_msprobe.modes.check.explore.snippet import _names, snippet
 from pytest_msprobe.modes.check.explore.values import Drawing, special_values
 from tests.corpus.trials import read_calls
-from tests.modes.check.cases.conftest import element, forward
-from tests.modes.check.explore.conftest import Faulty, explored
+from tests.support.devices import Faulty
+from tests.support.dumps import forward
+from tests.support.dumps import tensor as element
+from tests.support.exploring import explored
 
 DUMPS = Path(__file__).parents[3] / "data" / "dumps"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -18,16 +17,15 @@ from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Translation, read_mappings, translation
 from pytest_msprobe.modes.compare.pairs import Pair
 from pytest_msprobe.modes.compare.policy import load_policy
+from tests.support.dumps import Json, forward, tensor_around, write_dump
+from tests.support.dumps import value as number
 
-Json = dict[str, Any]
 DATA = Path(__file__).parents[3] / "data" / "across_frameworks"
 MINDSPORE, CHANGED, PYTORCH = (DATA / name / "dump.json" for name in ("mindspore", "mindspore-changed", "pytorch"))
 
 
 def tensor(*shape: int, dtype: str = "Float32", at: float = 1.0) -> Json:
-    kind = "torch.Tensor" if dtype.startswith("torch.") else "mindspore.Tensor"
-    numbers = {"Max": at, "Min": -at, "Mean": at / 4, "Norm": 2 * at}
-    return {"type": kind, "dtype": dtype, "shape": list(shape)} | numbers
+    return tensor_around(*shape, dtype=dtype, at=at)
 
 
 def torch_tensor(*shape: int, at: float = 1.0) -> Json:
@@ -35,20 +33,12 @@ def torch_tensor(*shape: int, at: float = 1.0) -> Json:
 
 
 def call(*args: Any, out: Any = None, **kwargs: Any) -> Json:
-    return {"input_args": list(args), "input_kwargs": kwargs, "output": [out or args[0]]}
-
-
-def number(value: Any) -> Json:
-    return {"type": type(value).__name__, "value": value}
+    return forward(*args, output=[out or args[0]], **kwargs)
 
 
 def write(folder: Path, framework: str, records: Json, parents: Json | None = None) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / "dump.json"
     level = "mix" if parents else "L1"
-    path.write_text(json.dumps({"task": "statistics", "level": level, "framework": framework, "data": records}))
-    (folder / "construct.json").write_text(json.dumps(parents or {}))
-    return path
+    return write_dump(folder, records, level=level, framework=framework, parents=parents or {})
 
 
 def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspore pytorch", **files: str) -> Pair:

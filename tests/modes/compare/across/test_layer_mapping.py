@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,20 +13,16 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, translation
+from tests.support.dumps import Json, write_dump
 
-Json = dict[str, Any]
 CALL: Json = {"input_args": [], "input_kwargs": {}, "output": []}
 BACKWARD: Json = {"input": [], "output": []}
 
 
 def model(folder: Path, parents: dict[str, str | None], stacks: Json | None = None, framework: str = "pytorch") -> Dump:
     """Write a dump whose records are the keys of ``parents``."""
-    folder.mkdir(parents=True, exist_ok=True)
     records = {name: BACKWARD if ".backward" in name else CALL for name in parents}
-    path = folder / "dump.json"
-    path.write_text(json.dumps({"task": "statistics", "level": "mix", "framework": framework, "data": records}))
-    (folder / "construct.json").write_text(json.dumps(parents))
-    (folder / "stack.json").write_text(json.dumps(stacks or {}))
+    path = write_dump(folder, records, parents=parents, stacks=stacks or {}, level="mix", framework=framework)
     return read_dump(path)
 
 

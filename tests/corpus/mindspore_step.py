@@ -1,4 +1,7 @@
-"""A small training step of MindSpore. Run as a script, msprobe records it into the folder that is named."""
+"""A small training step of MindSpore.
+
+Run as ``python -m tests.corpus.mindspore_step FOLDER``, msprobe records it into that folder.
+"""
 
 from __future__ import annotations
 

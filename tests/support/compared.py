@@ -1,0 +1,51 @@
+"""Dumps of two runs to compare: recorded ones, and small ones that a test writes."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msprobe_hooks.dump.reader import Dump, read_dump
+from pytest_msprobe.modes.compare.pairs import Pair
+from pytest_msprobe.modes.compare.policy import load_policy
+from tests.support.dumps import Json, write_dump
+
+RECORDED = Path(__file__).parents[1] / "data" / "compared_runs.tar.xz"
+
+
+def unpack_runs(folder: Path) -> Path:
+    """Unpack recorded dumps below a folder and return theirs: a folder per model, with what is true of its runs."""
+    # Older versions of Python 3.10 have no filters.
+    filtering: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(RECORDED) as archive:
+        for member in archive.getmembers():
+            assert not member.name.startswith(("/", ".."))
+            archive.extract(member, folder, set_attrs=False, **filtering)
+    return folder / "compared_runs"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Writes the dumps of a target and a golden run below one folder."""
+
+    folder: Path
+
+    def write(self, side: str, records: Json, **top: Any) -> Path:
+        return write_dump(self.folder / side, records, **top)
+
+    def both(self, target: Json, golden: Json, **top: Any) -> tuple[Path, Path]:
+        return self.write("target", target, **top), self.write("golden", golden, **top)
+
+    def dumps(self, target: Json, golden: Json, **top: Any) -> tuple[Dump, Dump]:
+        ours, theirs = self.both(target, golden, **top)
+        return read_dump(ours), read_dump(theirs)
+
+    def pair(self, target: Json, golden: Json, policy: str = "default", **options: Any) -> Pair:
+        ours, theirs = self.dumps(target, golden)
+        return Pair(0, ours, theirs, policy=load_policy(policy), **options)
+
+    def construct(self, side: str, parents: Json) -> None:
+        (self.folder / side / "construct.json").write_text(json.dumps(parents))
