@@ -11,11 +11,16 @@ import pytest
 
 # Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice.
 import torch  # noqa: F401
+from hypothesis import settings
 
 import pytest_msprobe.engine.replay.user_check  # noqa: F401
 from tests.support import dumps, runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import Json
+
+# No test depends on how fast or how busy a machine is.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

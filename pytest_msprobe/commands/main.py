@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from pytest_msprobe.errors import CommandError
+from pytest_msprobe.errors import USER_ERRORS
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         status: int = arguments.run(arguments)
-    except CommandError as error:
+    except USER_ERRORS as error:
         print(f"pytest-msprobe: {error}", file=sys.stderr)
         return 2
     return status

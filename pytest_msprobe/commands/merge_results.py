@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError:
         raise CommandError("writing workbooks wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
     except OSError as error:
-        raise CommandError(f"{path}: cannot be written: {error}") from None
+        raise CommandError(f"cannot be written: {error}", file=path) from None
     for api in merged.unused:
         print(f"no table holds {api}")
     values = max((len(rows) for rows in merged.sheets.values()), default=0)

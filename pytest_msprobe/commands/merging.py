@@ -66,20 +66,20 @@ def read_configuration(path: Path) -> Configuration:
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CommandError(f"{path}: cannot be read: {error.strerror}") from None
+        raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+        raise CommandError(f"is no YAML: {' '.join(str(error).split())}", file=path) from None
     if not isinstance(content, dict):
-        raise CommandError(f"{path}: wants the key api, and may have compare_index")
+        raise CommandError("wants the key api, and may have compare_index", file=path)
     apis, metrics = content.get("api"), content.get("compare_index") or []
     if not _are_words(apis) or not apis:
-        raise CommandError(f"{path}: api: {apis!r} is not a list of names such as Distributed.all_reduce")
+        raise CommandError(f"api: {apis!r} is not a list of names such as Distributed.all_reduce", file=path)
     if not _are_words(metrics):
-        raise CommandError(f"{path}: compare_index: {metrics!r} is not a list of titles")
+        raise CommandError(f"compare_index: {metrics!r} is not a list of titles", file=path)
     known = dict.fromkeys((*TENSOR_COLUMNS, *STATISTICS_COLUMNS))
     for metric in metrics:
         if metric not in known:
-            raise CommandError(f"{path}: compare_index: {metric!r} is none of {', '.join(known)}")
+            raise CommandError(f"compare_index: {metric!r} is none of {', '.join(known)}", file=path)
     return Configuration(tuple(apis), tuple(metrics))
 
 
@@ -90,7 +90,7 @@ def _are_words(values: Any) -> bool:
 def find_tables(folder: Path) -> list[Table]:
     """Return the tables of a folder, by rank. Raises CommandError where there are fewer than two, or two of a rank."""
     if not folder.is_dir():
-        raise CommandError(f"{folder}: is no folder of comparison tables")
+        raise CommandError("is no folder of comparison tables", file=folder)
     tables: dict[str, Table] = {}
     for path in sorted(folder.iterdir()):
         found = _NAME.fullmatch(path.name)
@@ -99,11 +99,13 @@ def find_tables(folder: Path) -> list[Table]:
         target, golden = int(found["target"]), int(found["golden"] or found["target"])
         rank = f"rank{target}" if target == golden else f"rank{target}-rank{golden}"
         if rank in tables:
-            raise CommandError(f"{path}: {tables[rank].path.name} is about {rank} too; keep one of them")
+            raise CommandError(f"{tables[rank].path.name} is about {rank} too", file=path, remedy="keep one of them")
         tables[rank] = Table(path, rank, (target, golden))
     if len(tables) < 2:
         wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
-        raise CommandError(f"{folder}: {len(tables)} tables of ranks; two or more are wanted, named as {wanted}")
+        raise CommandError(
+            f"{len(tables)} tables of ranks", file=folder, remedy=f"two or more are wanted, named as {wanted}"
+        )
     return sorted(tables.values(), key=lambda table: table.order)
 
 
@@ -126,7 +128,9 @@ def merge(tables: Sequence[Table], configuration: Configuration) -> Merged:
         titles = [str(title) for title in next(rows, [])]
         offered = _metrics_of(table.path, titles, configuration)
         if metrics and offered != metrics:
-            raise CommandError(f"{table.path}: has not the metrics of {tables[0].path.name}; merge tables of one kind")
+            raise CommandError(
+                f"has not the metrics of {tables[0].path.name}", file=table.path, remedy="merge tables of one kind"
+            )
         metrics = offered
         for metric in metrics:
             sheets.setdefault(metric, {})
@@ -163,12 +167,12 @@ def _take_rows(
 def _metrics_of(path: Path, titles: list[str], configuration: Configuration) -> tuple[str, ...]:
     if "NPU Name" not in titles or not set(_SHOWN_INSTEAD) <= set(titles):
         kind = "a table of checksums" if "NPU MD5" in titles else "no table of a comparison"
-        raise CommandError(f"{path}: is {kind}; merged are those of statistics and of tensors")
+        raise CommandError(f"is {kind}", file=path, remedy="merged are those of statistics and of tensors")
     every = TENSOR_COLUMNS if "Cosine" in titles else STATISTICS_COLUMNS
     for metric in configuration.metrics:
         if metric not in titles or metric not in every:
             offered = ", ".join(title for title in titles if title in every)
-            raise CommandError(f"{path}: has no {metric!r}; it has {offered}")
+            raise CommandError(f"has no {metric!r}", file=path, remedy=f"it has {offered}")
     return configuration.metrics or tuple(metric for metric in every if metric in titles)
 
 
@@ -186,7 +190,7 @@ def _read_csv(path: Path) -> Iterator[list[str]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from csv.reader(file, strict=True)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CommandError(f"{path}: cannot be read as a table: {error}") from None
+        raise CommandError(f"cannot be read as a table: {error}", file=path) from None
 
 
 def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
@@ -199,7 +203,7 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
     try:
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as error:  # openpyxl raises whatever the zip or the XML inside of it raises
-        raise CommandError(f"{path}: is no workbook: {error}") from None
+        raise CommandError(f"is no workbook: {error}", file=path) from None
     try:
         for number, sheet in enumerate(workbook.worksheets):
             yield from sheet.iter_rows(min_row=1 if number == 0 else 2, values_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_msprobe.errors import BaselineError, CommandError
+from pytest_msprobe.errors import CommandError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
             result, details = write_tables(arguments.csv, records)
             lines.append(f"msprobe tables: {result} and {details.name}")
-    except (BaselineError, ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError) as error:
         raise CommandError(str(error)) from None
     print("\n".join(lines))
     return int(any(record.result.verdict.outcome == "fail" for record in records))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.errors import CommandError
+from pytest_msprobe.errors import CaseError, CommandError
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.check.cases.replaying import Bench
@@ -41,20 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judge the cases: 0 where none is wrong, 1 where one is, 2 where one could not be judged."""
     try:
-        from pytest_msprobe.errors import CaseError
         from pytest_msprobe.modes.check.cases.case import find_cases
         from pytest_msprobe.modes.check.cases.replaying import Bench
     except ImportError as error:
         raise CommandError(
             f"{error}; install what is missing, as in pip install 'pytest-msprobe[cases,torch]'"
         ) from None
-    try:
-        folders = find_cases(arguments.case)
-        bench = Bench(
-            arguments.device, arguments.policy, arguments.level, [_plugin(name) for name in arguments.plugins]
-        )
-    except CaseError as error:
-        raise CommandError(str(error)) from None
+    folders = find_cases(arguments.case)
+    plugins = [_plugin(name) for name in arguments.plugins]
+    bench = Bench(arguments.device, arguments.policy, arguments.level, plugins)
     places: set[str] = set()
     statuses = [_replay(bench, folder, arguments, places) for folder in folders]
     if len(folders) > 1:
@@ -68,8 +63,6 @@ _STATUS = {0: "right", 1: "wrong", 2: "not judged"}
 
 def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: set[str]) -> int:
     """Judge one case, tell what came of it, and where if not there before, and return its status."""
-    from pytest_msprobe.errors import CaseError
-
     try:
         judged = bench.judge(folder)
     except CaseError as error:

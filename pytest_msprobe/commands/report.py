@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pytest_msprobe.errors import CommandError, JournalError
+from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.reports.csv import Tables
 from pytest_msprobe.reports.markdown import markdown
@@ -24,10 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where the journal cannot be read or a file cannot be written."""
-    try:
-        journal = read_journal(arguments.journal)
-    except JournalError as error:
-        raise CommandError(str(error)) from None
+    journal = read_journal(arguments.journal)
     text: str | None = arguments.markdown
     try:
         if arguments.junit:
@@ -37,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         if text not in (None, _STANDARD_OUTPUT):
             Path(text).write_text(markdown(journal), encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{error.filename}: cannot be written: {error.strerror}") from None
+        raise CommandError(f"cannot be written: {error.strerror}", file=error.filename) from None
     if text == _STANDARD_OUTPUT or not (arguments.junit or arguments.csv or text):
         sys.stdout.buffer.write(markdown(journal).encode(sys.stdout.encoding, errors="backslashreplace"))
     return 0

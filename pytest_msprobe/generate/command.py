@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msprobe_hooks.dump.reader import Dump, read_dump
-from msprobe_hooks.errors import DumpError
 from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.frameworks.known import missing_piece
-from pytest_msprobe.errors import CommandError, DeviceError, FolderError, FreshRunError, JournalError, KeywordError
+from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, write_files
 from pytest_msprobe.generate.fresh_run import run_module
@@ -45,24 +44,21 @@ class Request:
 def generate(request: Request) -> int:
     """Write the modules, run each in a fresh process and say what came of it.
 
-    Returns 0, or 1 where a record fails. Raises CommandError.
+    Returns 0, or 1 where a record fails. Raises UserError or DumpError.
     """
-    try:
-        dump = _read(request)
-        failures = None if request.failed is None else read_failures(request.failed, request.dump)
-        origin = _origin(request, failures)
-        if failures is not None and not failures.records:
-            say(f"nothing failed in {request.failed}: no test was written")
-            return 0
-        plan = make_plan(dump, _chosen(dump, request, failures), real_data=_real_data(request, failures))
-        if request.real_data and plan.modules and not plan.tensor_files:
-            raise CommandError(f"{dump.path}: no chosen record has recorded tensors; leave --real-data out")
-        earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
-    except (DumpError, JournalError, FolderError, DeviceError) as error:
-        raise CommandError(str(error)) from None
+    dump = _read(request)
+    failures = None if request.failed is None else read_failures(request.failed, request.dump)
+    origin = _origin(request, failures)
+    if failures is not None and not failures.records:
+        say(f"nothing failed in {request.failed}: no test was written")
+        return 0
+    plan = make_plan(dump, _chosen(dump, request, failures), real_data=_real_data(request, failures))
+    if request.real_data and plan.modules and not plan.tensor_files:
+        raise CommandError("no chosen record has recorded tensors", file=dump.path, remedy="leave --real-data out")
+    earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
     tell_plan(plan, request.output, earlier)
     if not plan.modules:
-        raise CommandError(f"{dump.path}: no test can be written for what was chosen; the reasons are above")
+        raise CommandError("no test can be written for what was chosen", file=dump.path, remedy="the reasons are above")
     return 0 if request.no_run else _run(request, plan, origin, again=failures is not None)
 
 
@@ -71,10 +67,7 @@ def _run(request: Request, plan: Plan, origin: Origin, *, again: bool) -> int:
     outcomes: dict[str, Outcome] = {}
     for module in plan.modules:
         path = (request.output / module.file).absolute()
-        try:
-            found = run_module(path, origin.options, patience=request.patience)
-        except FreshRunError as error:
-            raise CommandError(str(error)) from None
+        found = run_module(path, origin.options, patience=request.patience)
         tell_outcomes(module, found, again=again)
         outcomes |= found
     tell_total(outcomes, request.output, origin)
@@ -83,15 +76,15 @@ def _run(request: Request, plan: Plan, origin: Origin, *, again: bool) -> int:
 
 def _read(request: Request) -> Dump:
     if request.iterations < 1:
-        raise CommandError(f"--iterations {request.iterations}: wants at least 1")
+        raise CommandError(f"--iterations {request.iterations}: expected at least 1")
     if request.patience <= 0:
-        raise CommandError(f"--patience {request.patience:g}: wants a positive number of seconds")
+        raise CommandError(f"--patience {request.patience:g}: expected a positive number of seconds")
     if request.real_data and request.iterations > 1:
         raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
     dump = read_dump(request.dump)
     missing = missing_piece(dump.framework)
     if missing is not None:
-        raise CommandError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
+        raise CommandError(f"recorded with {dump.framework}, but {missing}", file=dump.path)
     return dump
 
 
@@ -136,7 +129,7 @@ def _seeds(request: Request, failures: Failures | None) -> tuple[int, ...]:
     if first is None:
         text = "0" if failures is None else failures.settings.get("seed", "0")
         if not text.removeprefix("-").isdecimal():
-            raise CommandError(f"{request.failed}: its seed is {text!r}; give --seed")
+            raise CommandError(f"its seed is {text!r}", file=request.failed, remedy="give --seed")
         first = int(text)
     return tuple(range(first, first + request.iterations))
 
@@ -159,7 +152,9 @@ def _run_options(request: Request, failures: Failures | None) -> list[str]:
 def _policy(request: Request, settings: Mapping[str, str]) -> str | None:
     policy = settings.get("policy", "default")
     if policy not in built_in_policies():
-        raise CommandError(f"{request.failed}: its run judged by a policy file; name it with --msprobe-policy FILE")
+        raise CommandError(
+            "its run judged by a policy file", file=request.failed, remedy="name it with --msprobe-policy FILE"
+        )
     return _other_than("default", policy)
 
 

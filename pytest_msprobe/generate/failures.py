@@ -26,12 +26,14 @@ def read_failures(journal: Path, dump: Path) -> Failures:
     read = read_journal(journal)
     mode = read.header.settings.get("mode", "nothing")
     if mode != "check":
-        raise JournalError(f"{journal}: is about {mode}; give a journal of pytest --msprobe-dump")
+        raise JournalError(f"is about {mode}", file=journal, remedy="give a journal of pytest --msprobe-dump")
     digest = fingerprint(dump)
     same = [path for path, found in read.header.dumps.items() if found == digest]
     if not same:
         others = ", ".join(sorted(read.header.dumps))
-        raise JournalError(f"{journal}: is not about {dump}, or the dump has changed since; it is about {others}")
+        raise JournalError(
+            f"is not about {dump}, or the dump has changed since", file=journal, remedy=f"it is about {others}"
+        )
     failed = (entry.id.partition("::") for entry in read.entries.values() if entry.outcome in _FAILED)
     records = frozenset(record for file, _, record in failed if _dump_of(file, read.header.dumps) in same)
     return Failures(records, read.header.settings)

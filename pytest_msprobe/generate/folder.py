@@ -48,7 +48,9 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
         _write(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode() + "\n")
     except OSError as error:
         place = error.filename or folder
-        raise FolderError(f"{place}: cannot be written: {error.strerror}; free it or give another folder") from None
+        raise FolderError(
+            f"cannot be written: {error.strerror}", file=place, remedy="free it or give another folder"
+        ) from None
     return [name for name in sorted(listed) if name not in files and (folder / name).exists()]
 
 
@@ -61,22 +63,24 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     except msgspec.MsgspecError:
         manifest = None
     if path.is_symlink() or manifest is None or manifest.generated_by != _AUTHOR:
-        raise FolderError(f"{path}: was not written by {_AUTHOR}; give another folder")
+        raise FolderError(f"was not written by {_AUTHOR}", file=path, remedy="give another folder")
     return manifest.files
 
 
 def _require_own(folder: Path, name: str, content: Content, digest: str | None) -> None:
     path = folder / name
     if not path.parent.resolve().is_relative_to(folder.resolve()):
-        raise FolderError(f"{path.parent}: leads out of {folder}; remove this link or give another folder")
+        raise FolderError(f"leads out of {folder}", file=path.parent, remedy="remove this link or give another folder")
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_file():
-        raise FolderError(f"{path}: is no plain file; remove it or give another folder")
+        raise FolderError("is no plain file", file=path, remedy="remove it or give another folder")
     found = _digest(path)
     if found not in (digest, _digest(content)):
         problem = "was not written by" if digest is None else "has been changed since it was written by"
-        raise FolderError(f"{path}: {problem} {_AUTHOR}, which overwrites nothing else; move it or give another folder")
+        raise FolderError(
+            f"{problem} {_AUTHOR}, which overwrites nothing else", file=path, remedy="move it or give another folder"
+        )
 
 
 def _digest(content: Content) -> str:

@@ -37,7 +37,7 @@ def run_module(module: Path, options: Sequence[str], *, patience: float) -> dict
             if status in _NORMAL:
                 return found
             if len(found) == known:
-                raise FreshRunError(f"{module}: pytest ended with status {status}:\n{_last_lines(log)}")
+                raise FreshRunError(f"pytest ended with status {status}:\n{_last_lines(log)}", file=module)
             reason = f"did not end within {patience:g} s" if is_late else f"its process died{_signal(status)}"
             ends |= {label: Outcome("failed", reason) for label, last in found.items() if last.outcome == STARTED}
 

@@ -109,7 +109,7 @@ def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
             first = file.readline()
             rest = file.read(-1 if size is None else max(0, size - len(first)))
     except OSError as error:
-        raise JournalError(f"{path}: cannot be read: {error.strerror}") from None
+        raise JournalError(f"cannot be read: {error.strerror}", file=path) from None
     return _decode_header(path, first), rest.split(b"\n")[:-1]
 
 
@@ -119,14 +119,14 @@ def _decode_header(path: Path, line: bytes) -> Header:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         version = None
     if not isinstance(version, int):
-        raise JournalError(f"{path}: not a journal; give a file that --msprobe-journal wrote")
+        raise JournalError("not a journal", file=path, remedy="give a file that --msprobe-journal wrote")
     if version != VERSION:
         age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
-        raise JournalError(f"{path}: written by {age} version (format {version}, not {VERSION}); {remedy}")
+        raise JournalError(f"written by {age} version (format {version}, not {VERSION})", file=path, remedy=remedy)
     try:
         return msgspec.json.decode(line, type=Header)
     except msgspec.ValidationError as error:
-        raise JournalError(f"{path}: line 1 is no header of format {version}: {error}") from None
+        raise JournalError(f"line 1 is no header of format {version}: {error}", file=path) from None
 
 
 def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
@@ -170,7 +170,7 @@ class JournalWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b", buffering=0)
         except OSError as error:
-            raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+            raise JournalError(f"cannot be written: {error.strerror}", file=path) from None
         try:
             _lock(self._file, path)
             self._begin(header)
@@ -197,9 +197,9 @@ class JournalWriter:
         try:
             complete = self._file.write(line) == len(line)
         except OSError as error:
-            raise JournalError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise JournalError(f"cannot be written: {error.strerror}", file=self.path) from None
         if not complete:
-            raise JournalError(f"{self.path}: the disk is full")
+            raise JournalError("the disk is full", file=self.path)
 
 
 def require_same(path: Path, found: Header, wanted: Header) -> None:
@@ -207,16 +207,20 @@ def require_same(path: Path, found: Header, wanted: Header) -> None:
     for name in {**found.settings, **wanted.settings}:
         before, now = found.settings.get(name, "nothing"), wanted.settings.get(name, "nothing")
         if before != now:
-            raise JournalError(f"{path}: was made with {name} {before}, this run has {now}; use another journal")
+            raise JournalError(
+                f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"
+            )
     if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
-        raise JournalError(f"{path}: was made from other dumps, or they have changed since; use another journal")
+        raise JournalError(
+            "was made from other dumps, or they have changed since", file=path, remedy="use another journal"
+        )
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise JournalError(f"{path}: another run is writing this journal; give each run its own") from None
+        raise JournalError("another run is writing this journal", file=path, remedy="give each run its own") from None
 
 
 def _drop_cut_line(file: IO[bytes]) -> None:

@@ -41,7 +41,9 @@ def start(config: pytest.Config) -> None:
     if options.resume:
         require_same(path, read_header(path), header)
     elif path.exists() and path.stat().st_size:
-        raise JournalError(f"{path}: exists; --msprobe-resume goes on with it, another name starts a new journal")
+        raise JournalError(
+            "exists", file=path, remedy="--msprobe-resume goes on with it, another name starts a new journal"
+        )
     writer = JournalWriter(path, header)
     try:
         # Once the file is ours, so that no line of another run comes between.

@@ -100,7 +100,7 @@ class ModeRegistry:
         flagged = self.flagged(config)
         if len(flagged) > 1:
             flags = " and ".join(mode.flag for mode, _ in flagged)
-            raise OptionError(f"{flags}: one run does one of these; give one of them")
+            raise OptionError("one run does one of these", file=flags, remedy="give one of them")
         assert self._default is not None
         return flagged[0] if flagged else (self._default, ())
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dumps import forward, write_dump
+
 TOY = '''
 """Fails the records whose names are too long."""
 
@@ -90,15 +92,7 @@ NAMES = ("Torch.mm.0.forward", "Torch.mm.0.backward", "Tensor.a_rather_long_name
 def dump(pytester: pytest.Pytester) -> Path:
     """Write a conftest.py with the mode, and a dump with one name of more than 30 characters."""
     pytester.makeconftest(TOY)
-    return write(pytester, NAMES)
-
-
-def write(pytester: pytest.Pytester, names: tuple[str, ...]) -> Path:
-    empty = {"input_args": [], "input_kwargs": {}, "output": []}
-    content = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": dict.fromkeys(names, empty)}
-    path = pytester.path / "dump.json"
-    path.write_text(json.dumps(content))
-    return path
+    return write_dump(pytester.path, dict.fromkeys(NAMES, forward(output=[])))
 
 
 @pytest.mark.parametrize("way", [[], ["-n2"], ["--msprobe-isolate"], ["-n2", "--msprobe-isolate"]], ids=" ".join)
@@ -119,7 +113,7 @@ def test_its_items_run_in_every_way_with_its_option_header_and_report(
 
 
 def test_a_crash_costs_its_item_alone(pytester: pytest.Pytester, dump: Path) -> None:
-    write(pytester, (*NAMES, "Torch.crash.0.forward"))
+    write_dump(pytester.path, dict.fromkeys((*NAMES, "Torch.crash.0.forward"), forward(output=[])))
     for way in (["-n2"], ["--msprobe-isolate"]):
         result = pytester.runpytest_subprocess("--toy-length=dump.json", *way)
         result.assert_outcomes(passed=4, failed=1)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.check import limits
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
-from pytest_msprobe.run import limits
 from pytest_msprobe.storage.sizes import SaveOptions
 
 

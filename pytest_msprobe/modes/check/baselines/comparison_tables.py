@@ -76,7 +76,7 @@ def write_tables(folder: Path, records: Iterable[ComparedRecord]) -> tuple[Path,
         _write(names[0], RESULT_HEADER, _result_rows(records))
         _write(names[1], DETAILS_HEADER, (row for record in records for row in _details_rows(record)))
     except OSError as error:
-        raise BaselineError(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
+        raise BaselineError(f"cannot be written: {error.strerror}", file=error.filename or folder) from None
     return names[0], names[1]
 
 

@@ -36,13 +36,13 @@ def read_details(path: Path) -> list[RecordRow]:
     for number, cells in _rows(path, text):
         name = cells["API Name"]
         if name in seen:
-            raise BaselineError(f"{path}: line {number}: {name!r} is there twice; keep one of the rows")
+            raise BaselineError(f"line {number}: {name!r} is there twice", file=path, remedy="keep one of the rows")
         seen.add(name)
         if match := _NAME.fullmatch(name):
             try:
                 output = _output(f"output.{match['index']}", cells)
             except ValueError as error:
-                raise BaselineError(f"{path}: line {number}: {name!r}: {error}") from None
+                raise BaselineError(f"line {number}: {name!r}: {error}", file=path) from None
             records.setdefault(match["record"], []).append(output)
         else:
             whole[name] = RecordRow(name, outcome=_outcome(cells), reason=cells.get("Message", "").strip())
@@ -69,7 +69,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
                 )
             yield reader.line_num, cells
     except csv.Error as error:
-        raise BaselineError(f"{path}: line {reader.line_num} is damaged: {error}") from None
+        raise BaselineError(f"line {reader.line_num} is damaged: {error}", file=path) from None
 
 
 def _output(path: str, cells: dict[str, str]) -> OutputRow:
@@ -102,4 +102,4 @@ def _foreign(path: Path) -> BaselineError:
 
 
 def _unreadable(path: Path, error: OSError) -> BaselineError:
-    return BaselineError(f"{path}: cannot be read: {error.strerror}")
+    return BaselineError(f"cannot be read: {error.strerror}", file=path)

@@ -83,7 +83,9 @@ class Baseline:
             # Lax, because JSON has no infinity: those numbers are strings.
             return msgspec.convert(msgspec.json.decode(line), RecordRow, strict=False)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise BaselineError(f"{self.path}: the row of {record!r} is damaged ({error}); record it again") from None
+            raise BaselineError(
+                f"the row of {record!r} is damaged ({error})", file=self.path, remedy="record it again"
+            ) from None
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -94,7 +96,7 @@ def read_baseline(path: Path) -> Baseline:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
+        raise BaselineError(f"cannot be read: {error.strerror}", file=path) from None
     if not lines[0].startswith(b"{"):
         from pytest_msprobe.modes.check.baselines.details_table import read_details
 
@@ -106,14 +108,16 @@ def read_baseline(path: Path) -> Baseline:
         try:
             key = msgspec.json.decode(line, type=_Key)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise BaselineError(f"{path}: line {number} is damaged ({error}); record the baseline again") from None
+            raise BaselineError(
+                f"line {number} is damaged ({error})", file=path, remedy="record the baseline again"
+            ) from None
         rows[key.dump, key.record] = line
         if key.outcome == "fail":
             failed.add((key.dump, key.record))
         if key.tensors:
             with_tensors.add((key.dump, key.record))
     if len(lines) < 3 or lines[-1] or _count(lines[-2]) != len(lines) - 3:
-        raise BaselineError(f"{path}: is cut short; record the baseline again")
+        raise BaselineError("is cut short", file=path, remedy="record the baseline again")
     return Baseline(path, header, rows, len(failed), len(with_tensors))
 
 
@@ -129,11 +133,13 @@ def _header(path: Path, line: bytes) -> Header:
         )
     if version != VERSION:
         when, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "record it again")
-        raise BaselineError(f"{path}: written by {when} version (format {version}, this one reads {VERSION}); {remedy}")
+        raise BaselineError(
+            f"written by {when} version (format {version}, this one reads {VERSION})", file=path, remedy=remedy
+        )
     try:
         return msgspec.json.decode(line, type=Header)
     except msgspec.MsgspecError as error:
-        raise BaselineError(f"{path}: line 1 is no header of format {version}: {error}") from None
+        raise BaselineError(f"line 1 is no header of format {version}: {error}", file=path) from None
 
 
 def _count(line: bytes) -> int:
@@ -198,4 +204,4 @@ class BaselineWriter:
             self._rows.close()
 
     def _error(self, error: OSError) -> BaselineError:
-        return BaselineError(f"{self.path}: the baseline cannot be written: {error.strerror}")
+        return BaselineError(f"the baseline cannot be written: {error.strerror}", file=self.path)

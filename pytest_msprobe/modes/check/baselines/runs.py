@@ -34,7 +34,7 @@ def read_run(path: Path) -> Run:
         with path.open("rb") as file:
             first = file.readline(1 << 20)
     except OSError as error:
-        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
+        raise BaselineError(f"cannot be read: {error.strerror}", file=path) from None
     if b'"msprobe_journal"' in first:
         run = _of_journal(path)
     elif first.startswith(b"{"):
@@ -61,7 +61,9 @@ def require_comparable(target: Run, baseline: Run) -> None:
     by_dump = not (target.is_table or baseline.is_table)
     known = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
     if known.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
-        raise BaselineError(f"{baseline.path}: tells nothing of what is in {target.path}; they are about other dumps")
+        raise BaselineError(
+            f"tells nothing of what is in {target.path}", file=baseline.path, remedy="they are about other dumps"
+        )
 
 
 def paired(target: Run, baseline: Run) -> Iterator[tuple[RecordRow, RecordRow]]:
@@ -74,7 +76,9 @@ def paired(target: Run, baseline: Run) -> Iterator[tuple[RecordRow, RecordRow]]:
     for row in baseline.rows:
         key = (row.dump if by_dump else "", row.record)
         if key in known:
-            raise BaselineError(f"{baseline.path}: {row.record!r} is there twice; compare tables of one dump only")
+            raise BaselineError(
+                f"{row.record!r} is there twice", file=baseline.path, remedy="compare tables of one dump only"
+            )
         known[key] = row
     for row in target.rows:
         yield row, known.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))

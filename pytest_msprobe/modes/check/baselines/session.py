@@ -48,7 +48,9 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
         known = {record for _, record in baseline.rows}
         for dump in dumps.values():
             if known.isdisjoint(dump.api_names):
-                raise BaselineError(f"{path}: has no row about a record of {dump.path}; was it another dump?")
+                raise BaselineError(
+                    f"has no row about a record of {dump.path}", file=path, remedy="was it another dump?"
+                )
         return
     for name, there, here in (
         ("--msprobe-seed", header.seed, options.seed),

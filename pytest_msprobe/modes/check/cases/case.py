@@ -90,9 +90,9 @@ def read_case(folder: Path) -> Case:
         case = msgspec.json.decode(text, type=Case, strict=False)
         case.call()
     except msgspec.ValidationError as error:
-        raise CaseError(f"{path}: no case of format {VERSION}: {error}; copy or save it again") from None
+        raise CaseError(f"no case of format {VERSION}: {error}", file=path, remedy="copy or save it again") from None
     except (RecordError, ValueError) as error:
-        raise CaseError(f"{path}: its record is malformed: {error}") from None
+        raise CaseError(f"its record is malformed: {error}", file=path) from None
     return case
 
 
@@ -100,12 +100,14 @@ def _check_version(path: Path, text: bytes) -> None:
     try:
         fields = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaseError(f"{path}: not valid JSON: {error}; copy or save the case again") from None
+        raise CaseError(f"not valid JSON: {error}", file=path, remedy="copy or save the case again") from None
     version = fields.get("msprobe_case") if isinstance(fields, dict) else None
     if type(version) is not int or version < 1:
-        raise CaseError(f"{path}: not a saved case; give a folder that --msprobe-save-failures wrote")
+        raise CaseError("not a saved case", file=path, remedy="give a folder that --msprobe-save-failures wrote")
     if version > VERSION:
-        raise CaseError(f"{path}: written by a newer version (format {version}); update pytest-msprobe to read it")
+        raise CaseError(
+            f"written by a newer version (format {version})", file=path, remedy="update pytest-msprobe to read it"
+        )
 
 
 def find_cases(path: Path) -> list[Path]:
@@ -119,5 +121,5 @@ def find_cases(path: Path) -> list[Path]:
         return [path]
     found = sorted(file.parent for file in path.glob(f"**/{JSON_NAME}") if not file.parent.name.startswith("."))
     if not found:
-        raise CaseError(f"{path}: no saved case there; give a folder that --msprobe-save-failures wrote")
+        raise CaseError("no saved case there", file=path, remedy="give a folder that --msprobe-save-failures wrote")
     return found

@@ -113,7 +113,9 @@ def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
 
     def saved(element: TensorElement, path: str) -> torch.Tensor:
         if path not in case.tensors:
-            raise CaseError(f"{folder}: lacks the tensor {path!r} of its record; copy or save the case again")
+            raise CaseError(
+                f"lacks the tensor {path!r} of its record", file=folder, remedy="copy or save the case again"
+            )
         try:
             return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
         except TensorFileError as error:
@@ -133,4 +135,4 @@ def _load_policy(policy: str, level: str | None, where: str) -> Policy:
     try:
         return Policy.load(policy, level=level)
     except (ValueError, OSError) as error:
-        raise CaseError(f"{where}: {error}; --policy names another") from None
+        raise CaseError(str(error), file=where, remedy="--policy names another") from None

@@ -194,7 +194,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
     Raises CaseError where something else than a case has that name.
     """
     if folder.exists() and not (folder / JSON_NAME).is_file():
-        raise CaseError(f"{folder}: exists and is no saved case; move it away")
+        raise CaseError("exists and is no saved case", file=folder, remedy="move it away")
     temporary = folder.with_name(f"{TEMPORARY}{folder.name}")
     former = folder.with_name(f"{TEMPORARY}former-{folder.name}")
     try:

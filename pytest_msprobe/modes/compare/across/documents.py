@@ -42,7 +42,7 @@ class Part:
 
     def refuse(self, problem: str) -> OptionError:
         """Return the error that names file and line."""
-        return OptionError(f"{self.place}: {problem}")
+        return OptionError(f"{problem}", file=self.place)
 
     def text(self, wanted: str) -> str:
         """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""
@@ -82,13 +82,13 @@ def read_document(path: Path, example: str) -> Part:
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path}: cannot be read: {error}") from None
+        raise OptionError(f"cannot be read: {error}", file=path) from None
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = f"{path}{line}: cannot be read as YAML: {error.problem}; a line of it looks like  {example}"
         raise OptionError(problem) from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise OptionError(f"{path}: cannot be read as YAML: {error}") from None
+        raise OptionError(f"cannot be read as YAML: {error}", file=path) from None
     if node is None:
-        raise OptionError(f"{path}: the file is empty; a line of it looks like  {example}")
+        raise OptionError("the file is empty", file=path, remedy=f"a line of it looks like  {example}")
     return Part(path, node)
