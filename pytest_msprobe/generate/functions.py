@@ -13,17 +13,9 @@ import torch
 
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.engine.replay.resolve import HOMES, resolve
 from pytest_msprobe.generate.layout import string
 from pytest_msprobe.results.skips import Skip, SkipReason
-
-_HOMES = {
-    "Torch": ("", "linalg.", "fft.", "special."),
-    "Functional": ("nn.functional.",),
-    "Tensor": ("Tensor.",),
-    "Aten": ("ops.aten.",),
-    "VF": ("_VF.",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +45,7 @@ def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
         return Function(function.__name__, imports=f"from {function.__module__} import {function.__name__}")
     if isinstance(function, operator.attrgetter):
         return Function(f"operator.attrgetter({string(name.api)})", imports="import operator")
-    for home in _HOMES[name.type]:
+    for home in HOMES[name.type]:
         dotted = f"{home}{name.api}"
         if is_dotted_name(dotted) and attribute_at(torch, dotted) == function:
             return Function(f"torch.{dotted}")

@@ -15,9 +15,11 @@ from msprobe_standards.dtypes import family
 from msprobe_standards.judging import fitting
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
-from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.modes.check.baselines.lookup import RecordedBaseline
@@ -128,16 +130,13 @@ def produced(
     return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
 
 
-# The states of the generator that torch_npu returns after these are not set where nothing is dropped out.
-_SPECIFIED_OUTPUTS = {"npu_fusion_attention": 3}
-
-
 def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
     """Return all that a forward run produced, as CPU tensors: what it returned and what it changed."""
     several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
     produced: dict[str, Any] = {"output": run.output if several else [run.output]}
-    if api in _SPECIFIED_OUTPUTS:
-        produced["output"] = produced["output"][: _SPECIFIED_OUTPUTS[api]]
+    specified = traits_of(api).specified_outputs
+    if specified is not None:
+        produced["output"] = produced["output"][:specified]
     if run.changed:
         produced["changed"] = run.changed
     return map_tensors(get, produced)  # type: ignore[no-any-return]

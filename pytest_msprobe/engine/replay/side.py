@@ -11,6 +11,7 @@ import torch
 
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
 
@@ -61,12 +62,6 @@ class _Placed:
     leaves: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-_WITH_RUNNING_STATISTICS = frozenset(
-    """_batch_norm_impl_index _native_batch_norm_legit batch_norm cudnn_batch_norm instance_norm miopen_batch_norm
-    native_batch_norm""".split()
-)
-
-
 def run_forward(
     function: Callable[..., Any], arguments: Arguments, side: Side, *, operation: str, record: str, differentiate: bool
 ) -> Run:
@@ -79,7 +74,7 @@ def run_forward(
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
-    unmarked = _running_statistics(operation, arguments) if operation in _WITH_RUNNING_STATISTICS else ()
+    unmarked = _running_statistics(operation, arguments)
     changed = {
         path: tensor
         for path, tensor in placed.tensors.items()
@@ -90,9 +85,12 @@ def run_forward(
 
 def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
     """Return where running statistics are: torch does not count them as changed, so their version stays."""
-    # Functional.batch_norm has them before weight and bias; all others after, torch.batch_norm with a ninth argument.
-    functional = operation in ("batch_norm", "instance_norm") and len(arguments.args) + len(arguments.kwargs) < 9
-    first = 1 if functional else 3
+    first = traits_of(operation).running_statistics
+    if first is None:
+        return ()
+    # Functional.batch_norm has them before weight and bias, torch.batch_norm, which has nine arguments, behind.
+    if first == 1 and len(arguments.args) + len(arguments.kwargs) >= 9:
+        first = 3
     return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
 
 
@@ -153,18 +151,12 @@ def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_lea
     return placed
 
 
-_INPLACE_OPERATORS = frozenset(
-    """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
-    __ilshift__ __irshift__ __setitem__""".split()
-)
-
-
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")
-    return switched_on or named_so or operation in _INPLACE_OPERATORS
+    return switched_on or named_so or traits_of(operation).in_place
 
 
 @contextlib.contextmanager
