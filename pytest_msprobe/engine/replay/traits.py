@@ -187,10 +187,12 @@ _ROWS = (
 
 
 def _table(rows: tuple[tuple[str, Traits], ...]) -> dict[str, Traits]:
-    pairs = [(name, traits) for names, traits in rows for name in names.split()]
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("an operation has two rows: put all that is special about it into one")
+    table: dict[str, Traits] = {}
+    for names, traits in rows:
+        for name in names.split():
+            if name in table:
+                raise ValueError(f"{name} has two rows: put all that is special about it into one")
+            table[name] = traits
     return table
 
 
