@@ -19,8 +19,9 @@ import msgspec
 from pytest_msprobe.containment.process import die_with, fork, wait_for
 from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.devices.device import DeviceError
+from pytest_msprobe.engine.loading import import_torch
 from pytest_msprobe.results.result import to_plain
-from pytest_msprobe.run.setups import Worker, import_torch
+from pytest_msprobe.run.setups import Worker
 
 if TYPE_CHECKING:
     from pytest_msprobe.run.item import DumpItem

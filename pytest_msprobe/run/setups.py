@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,9 +23,9 @@ from pytest_msprobe.containment.last_words import LastWords
 from pytest_msprobe.containment.process import offer_to_oom_killer
 from pytest_msprobe.containment.room import Room
 from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
-from pytest_msprobe.devices.device import DeviceError
 from pytest_msprobe.devices.registry import DeviceRegistry, activate
 from pytest_msprobe.engine.frameworks.registry import PYTORCH, framework_named
+from pytest_msprobe.engine.loading import import_torch
 from pytest_msprobe.journal.file import fingerprint
 from pytest_msprobe.modes.check.baselines.file import Baseline, BaselineError, read_baseline
 from pytest_msprobe.modes.check.baselines.folder import tensors_folder
@@ -312,27 +312,6 @@ def _read_call(dump: Dump, forward: str, record: str) -> Call:
         if record != forward:
             raise Skip(SkipReason.FORWARD_FAILED, str(error)) from None
         return read_call(dump, forward, with_backward=False)
-
-
-def import_torch() -> ModuleType:
-    """Import torch in the way that suits checks. Raises DeviceError where it cannot be imported."""
-    # torch reads this once. Huge pages halve the time of large records, half of which is page faults without them.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    # torch makes 165 000 objects that live as long as the process: collecting them is wasted, now and later.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        import torch
-    except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceError(
-            f"torch cannot be imported: {error}; install torch, or, where a device extension is at fault, "
-            "set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-        ) from error
-    finally:
-        if collects:
-            gc.enable()
-    gc.freeze()
-    return torch
 
 
 def _cpu_count() -> int:
