@@ -85,9 +85,9 @@ def _run(request: Request, plan: Plan, origin: Origin, *, again: bool) -> int:
 
 def _read(request: Request) -> Dump:
     if request.iterations < 1:
-        raise CommandError(f"--iterations {request.iterations}: wants at least 1")
+        raise CommandError(f"--iterations {request.iterations}: expected at least 1")
     if request.patience <= 0:
-        raise CommandError(f"--patience {request.patience:g}: wants a positive number of seconds")
+        raise CommandError(f"--patience {request.patience:g}: expected a positive number of seconds")
     if request.real_data and request.iterations > 1:
         raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
     dump = read_dump(request.dump)

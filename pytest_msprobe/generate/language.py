@@ -24,7 +24,7 @@ class Language(Protocol):
     framework: str
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return a recorded call with torch's dtype names, in which each tensor says whether it wants a gradient."""
+        """Return a recorded call with torch's dtype names, in which each tensor says whether it requires a gradient."""
 
     def function(self, call: Call, references: ReferenceRegistry) -> Function:
         """Return what to write for a call's function. Raises Skip, with the reason, where the call is not judged."""

@@ -36,7 +36,7 @@ class MindSporeLanguage:
     framework = "mindspore"
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return the call with torch's dtype names and, where a backward was recorded, the tensors that want one."""
+        """Return the call with torch's dtype names and, where a backward was recorded, the tensors that require one."""
         return in_torch_terms(call, counterpart(call.name))
 
     def function(self, call: Call, references: ReferenceRegistry) -> Function:

@@ -156,10 +156,11 @@ class Worker:
     def probe(self) -> None:
         """Find out whether the device still works, after an item that may have broken it."""
         from pytest_msprobe.devices.health import failed_probe
+        from pytest_msprobe.engine.values.failures import describe_error
 
         for setup in self._setups.values():
             if (error := failed_probe(setup.device)) is not None:
-                self.broken_device = f"device {self.start.device} no longer works: {error}"
+                self.broken_device = f"device {self.start.device} no longer works: {describe_error(error)}"
 
     @property
     def has_started(self) -> bool:

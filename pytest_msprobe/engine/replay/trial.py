@@ -122,7 +122,7 @@ class Trial:
     def grad_outputs(self) -> Mapping[str, torch.Tensor]:
         """The gradients that arrive for the outputs. Raises Skip where there is nothing to differentiate."""
         if self.subject.grad_outputs is None or not self.differentiates:
-            raise Skip(SkipReason.NO_GRADIENT, "no recorded input wants a gradient")
+            raise Skip(SkipReason.NO_GRADIENT, "no recorded input requires a gradient")
         try:
             output = self.target.output
         except TargetError as error:

@@ -29,7 +29,7 @@ _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
     """Return the call with torch's dtype names, and gradients for the float tensors where a backward was recorded.
 
-    msprobe's elements of MindSpore do not say which tensors want a gradient: all do but those that have a null in the
+    msprobe's elements of MindSpore do not say which tensors require a gradient: all do but those with a null in the
     backward record. This project's recorder says it.
     """
     return replace(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.modes.check.baselines.folder import tensors_folder
-from pytest_msprobe.storage.sizes import SaveOptions, save_options
+from pytest_msprobe.modes.check.save_limit import save_options
+from pytest_msprobe.storage.sizes import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.storage.sizes import SaveOptions, add_limit_option, save_options
+from pytest_msprobe.modes.check.save_limit import add_limit_option, save_options
+from pytest_msprobe.storage.sizes import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:

@@ -1,0 +1,35 @@
+"""The option that bounds whatever a check saves: failing cases, and the tensors of a baseline."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+
+
+def add_limit_option(group: pytest.OptionGroup) -> None:
+    """Add the option to the group."""
+    group.addoption(
+        "--msprobe-save-limit",
+        metavar="ONE[,FOLDER]",
+        help="the most that one saved case, or one record's tensors of a baseline, and the whole folder may take "
+        f"(default: {DEFAULT_LIMITS})",
+    )
+
+
+def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOptions:
+    """Return how an option's files are saved.
+
+    Raises pytest.UsageError where the limits are no sizes or safetensors is not installed.
+    """
+    if importlib.util.find_spec("safetensors") is None:
+        raise pytest.UsageError(f"{option} needs safetensors: install it with pip install 'pytest-msprobe[cases]'")
+    text: Any = config.getoption("msprobe_save_limit")
+    try:
+        return SaveOptions(folder, *parse_limits(text or DEFAULT_LIMITS))
+    except ValueError as error:
+        raise pytest.UsageError(f"--msprobe-save-limit {error}") from None
