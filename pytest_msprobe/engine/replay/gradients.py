@@ -1,4 +1,4 @@
-"""The gradients that arrive for a call's outputs, made from its backward record."""
+"""The gradients of a call's outputs, made from its backward record."""
 
 from __future__ import annotations
 

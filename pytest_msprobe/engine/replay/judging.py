@@ -195,9 +195,9 @@ def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
     # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(_detached, trial.golden.output))
-    arriving = trial.grad_outputs["0"]
+    grad_output = trial.grad_outputs["0"]
     return {
-        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, arriving, gradient)
+        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, grad_output, gradient)
         for path, gradient in gradients.items()
     }
 

@@ -40,12 +40,12 @@ def gradient_of_selection(
     arguments: tuple[Sequence[Any], Mapping[str, Any]],
     target: Any,
     golden: Any,
-    arriving: torch.Tensor,
+    grad_output: torch.Tensor,
     gradient: torch.Tensor,
 ) -> torch.Tensor:
     """Return golden's gradient as it would be had golden selected the positions that the target did.
 
-    ``target`` and ``golden`` are the CPU outputs, ``arriving`` is the gradient of the selected values, ``gradient``
+    ``target`` and ``golden`` are the CPU outputs, ``grad_output`` is the gradient of the selected values, ``gradient``
     golden's own. That is returned unless other positions were selected and hold the same values.
     """
     selection = traits_of(operation).selection
@@ -54,11 +54,11 @@ def gradient_of_selection(
     accepted = accept_equal_selections(operation, arguments, target, golden)
     if accepted is target or torch.equal(target[1], golden[1]) or not torch.equal(accepted[1], golden[1]):
         return gradient
-    dim, places = _dim(selection, *arguments), target[1]
+    dim, positions = _dim(selection, *arguments), target[1]
     assert dim is not None
-    if places.dim() < gradient.dim():
-        places, arriving = places.unsqueeze(dim), arriving.unsqueeze(dim)
-    return torch.zeros_like(gradient).scatter_add_(dim, places, arriving.to(gradient.dtype))
+    if positions.dim() < gradient.dim():
+        positions, grad_output = positions.unsqueeze(dim), grad_output.unsqueeze(dim)
+    return torch.zeros_like(gradient).scatter_add_(dim, positions, grad_output.to(gradient.dtype))
 
 
 def _same_or(target: Any, golden: Any, otherwise: Callable[[], torch.Tensor]) -> Any:
@@ -80,17 +80,17 @@ def _accepted(
     dim = _dim(selection, args, kwargs)
     if dim is None:
         source, dim = source.flatten(), 0
-        target_places, golden_places = target.reshape(-1), golden.reshape(-1)
+        target_positions, golden_positions = target.reshape(-1), golden.reshape(-1)
     else:
         reduced = target.dim() < source.dim()
-        target_places = target.unsqueeze(dim) if reduced else target
-        golden_places = golden.unsqueeze(dim) if reduced else golden
-    in_range = (target_places >= 0) & (target_places < source.shape[dim])
-    selected = source.gather(dim, target_places.clamp(0, source.shape[dim] - 1))
-    wanted = source.gather(dim, golden_places)
+        target_positions = target.unsqueeze(dim) if reduced else target
+        golden_positions = golden.unsqueeze(dim) if reduced else golden
+    in_range = (target_positions >= 0) & (target_positions < source.shape[dim])
+    selected = source.gather(dim, target_positions.clamp(0, source.shape[dim] - 1))
+    wanted = source.gather(dim, golden_positions)
     equal = in_range & ((selected == wanted) | (selected.isnan() & wanted.isnan()))
     if selection.orders:
-        in_order = target_places.sort(dim=dim).values
+        in_order = target_positions.sort(dim=dim).values
         equal = equal & ~(in_order.diff(dim=dim) == 0).any(dim=dim, keepdim=True)
     return torch.where(equal.view_as(target), golden, target)
 
