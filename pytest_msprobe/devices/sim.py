@@ -24,7 +24,7 @@ class SimDevice(CpuDevice):
         """Return the number of simulated cards. Raises DeviceError where the variable is not a positive number."""
         text = os.environ.get(COUNT_VARIABLE, "8")
         if not text.isdecimal() or int(text) == 0:
-            raise DeviceError(f"{COUNT_VARIABLE}={text!r}: wants a positive number of simulated devices")
+            raise DeviceError(f"{COUNT_VARIABLE}={text!r}: expected a positive number of simulated devices")
         return int(text)
 
     def activate(self, index: int) -> None:

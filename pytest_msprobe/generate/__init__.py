@@ -1,5 +1,5 @@
 """Records of a dump become stand-alone tests that a person can read, change and pass on.
 
-``commands.generate`` takes these steps: which records (``keywords``, ``failures``), what is written for them (``plan``,
-``module``, ``spelling``, ``functions``, ``layout``), where (``folder``), and whether they fail (``trial_run``).
+``command`` takes these steps: which records (``keywords``, ``failures``), what is written for them (``plan``,
+``module``, ``spelling``, ``functions``, ``layout``), where (``folder``), and whether they fail (``fresh_run``).
 """

@@ -15,7 +15,7 @@ from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, write_files
 from pytest_msprobe.generate.fresh_run import run_module
 from pytest_msprobe.generate.keywords import Matcher, parse_keywords
-from pytest_msprobe.generate.module import Origin, module_text
+from pytest_msprobe.generate.module import Provenance, module_text
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
@@ -48,29 +48,29 @@ def generate(request: Request) -> int:
     """
     dump = _read(request)
     failures = None if request.failed is None else read_failures(request.failed, request.dump)
-    origin = _origin(request, failures)
+    provenance = _provenance(request, failures)
     if failures is not None and not failures.records:
         say(f"nothing failed in {request.failed}: no test was written")
         return 0
     plan = make_plan(dump, _chosen(dump, request, failures), real_data=_real_data(request, failures))
     if request.real_data and plan.modules and not plan.tensor_files:
         raise CommandError("no chosen record has recorded tensors", file=dump.path, remedy="leave --real-data out")
-    earlier = write_files(request.output, _contents(plan, origin)) if plan.modules else []
+    earlier = write_files(request.output, _contents(plan, provenance)) if plan.modules else []
     tell_plan(plan, request.output, earlier)
     if not plan.modules:
         raise CommandError("no test can be written for what was chosen", file=dump.path, remedy="the reasons are above")
-    return 0 if request.no_run else _run(request, plan, origin, again=failures is not None)
+    return 0 if request.no_run else _run(request, plan, provenance, again=failures is not None)
 
 
-def _run(request: Request, plan: Plan, origin: Origin, *, again: bool) -> int:
+def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -> int:
     """Run each module in a fresh process and return 1 where a record fails."""
     outcomes: dict[str, Outcome] = {}
     for module in plan.modules:
         path = (request.output / module.file).absolute()
-        found = run_module(path, origin.options, patience=request.patience)
+        found = run_module(path, provenance.options, patience=request.patience)
         tell_outcomes(module, found, again=again)
         outcomes |= found
-    tell_total(outcomes, request.output, origin)
+    tell_total(outcomes, request.output, provenance)
     return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
 
 
@@ -162,7 +162,7 @@ def _other_than(default: str, value: str | None) -> str | None:
     return None if value == default else value
 
 
-def _origin(request: Request, failures: Failures | None) -> Origin:
+def _provenance(request: Request, failures: Failures | None) -> Provenance:
     words = ["pytest-msprobe", "generate", request.dump.name]
     words += ["-k", request.keywords] if request.keywords else []
     words += ["--failed", request.failed.name] if request.failed else []
@@ -172,9 +172,9 @@ def _origin(request: Request, failures: Failures | None) -> Origin:
     if request.real_data is not None:
         words.append("--real-data" if request.real_data else "--no-real-data")
     options = tuple(_run_options(request, failures))
-    return Origin(request.dump.name, shlex.join(words), _seeds(request, failures), options)
+    return Provenance(request.dump.name, shlex.join(words), _seeds(request, failures), options)
 
 
-def _contents(plan: Plan, origin: Origin) -> dict[str, Content]:
-    modules: dict[str, Content] = {module.file: module_text(module, origin) for module in plan.modules}
+def _contents(plan: Plan, provenance: Provenance) -> dict[str, Content]:
+    modules: dict[str, Content] = {module.file: module_text(module, provenance) for module in plan.modules}
     return modules | plan.tensor_files

@@ -13,21 +13,13 @@ import torch
 
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.engine.replay.resolve import HOMES, resolve
 from pytest_msprobe.generate.layout import string
 from pytest_msprobe.results.skips import Skip, SkipReason
 
-_HOMES = {
-    "Torch": ("", "linalg.", "fft.", "special."),
-    "Functional": ("nn.functional.",),
-    "Tensor": ("Tensor.",),
-    "Aten": ("ops.aten.",),
-    "VF": ("_VF.",),
-}
-
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class SpelledFunction:
     """A function in a module: ``spelling`` is the expression, ``imports`` and ``definition`` what it needs before.
 
     ``framework`` imports what the function works on; ``golden`` names its golden definition where that is another.
@@ -40,7 +32,7 @@ class Function:
     framework: str = "import torch"
 
 
-def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
+def function_of(name: ApiName, references: ReferenceRegistry) -> SpelledFunction:
     """Return what to write for the function that a record names.
 
     The text is made of names that torch itself has, never of the record's. Raises Skip, with the reason, where there
@@ -50,21 +42,21 @@ def function_of(name: ApiName, references: ReferenceRegistry) -> Function:
         return _npu_function(name, references)
     function = resolve(name, references)
     if references.get(name.qualified_api) is not None:
-        return Function(function.__name__, imports=f"from {function.__module__} import {function.__name__}")
+        return SpelledFunction(function.__name__, imports=f"from {function.__module__} import {function.__name__}")
     if isinstance(function, operator.attrgetter):
-        return Function(f"operator.attrgetter({string(name.api)})", imports="import operator")
-    for home in _HOMES[name.type]:
+        return SpelledFunction(f"operator.attrgetter({string(name.api)})", imports="import operator")
+    for home in HOMES[name.type]:
         dotted = f"{home}{name.api}"
         if is_dotted_name(dotted) and attribute_at(torch, dotted) == function:
-            return Function(f"torch.{dotted}")
+            return SpelledFunction(f"torch.{dotted}")
     raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
 
 
-def _npu_function(name: ApiName, references: ReferenceRegistry) -> Function:
+def _npu_function(name: ApiName, references: ReferenceRegistry) -> SpelledFunction:
     if not is_dotted_name(name.api) or "." in name.api:
         raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
     golden = references.get(name.qualified_api)
-    return Function(
+    return SpelledFunction(
         name.api,
         definition=(
             f"def {name.api}(*args, **kwargs):\n"

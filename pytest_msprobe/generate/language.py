@@ -10,7 +10,7 @@ from msprobe_hooks.dump.schema import ValueElement
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.generate.functions import Function, function_of
+from pytest_msprobe.generate.functions import SpelledFunction, function_of
 from pytest_msprobe.generate.layout import Code, call, literal
 
 
@@ -24,9 +24,9 @@ class Language(Protocol):
     framework: str
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return a recorded call with torch's dtype names, in which each tensor says whether it wants a gradient."""
+        """Return a recorded call with torch's dtype names, in which each tensor says whether it requires a gradient."""
 
-    def function(self, call: Call, references: ReferenceRegistry) -> Function:
+    def function(self, call: Call, references: ReferenceRegistry) -> SpelledFunction:
         """Return what to write for a call's function. Raises Skip, with the reason, where the call is not judged."""
 
     def dtype(self, dtype: torch.dtype) -> str:
@@ -45,7 +45,7 @@ class TorchLanguage:
         """Return the call itself."""
         return call
 
-    def function(self, call: Call, references: ReferenceRegistry) -> Function:
+    def function(self, call: Call, references: ReferenceRegistry) -> SpelledFunction:
         """Return the function that the record names."""
         return function_of(call.name, references)
 

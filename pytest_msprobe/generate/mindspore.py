@@ -15,7 +15,7 @@ from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_term
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.generate.functions import Function, attribute_at, is_dotted_name
+from pytest_msprobe.generate.functions import SpelledFunction, attribute_at, is_dotted_name
 from pytest_msprobe.generate.layout import Code, string
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -36,10 +36,10 @@ class MindSporeLanguage:
     framework = "mindspore"
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return the call with torch's dtype names and, where a backward was recorded, the tensors that want one."""
+        """Return the call with torch's dtype names and, where a backward was recorded, the tensors that require one."""
         return in_torch_terms(call, counterpart(call.name))
 
-    def function(self, call: Call, references: ReferenceRegistry) -> Function:
+    def function(self, call: Call, references: ReferenceRegistry) -> SpelledFunction:
         """Return MindSpore's function, for a call that its framework judges."""
         functions_of(call, references, None)
         return _written(call.name)
@@ -60,14 +60,14 @@ class MindSporeLanguage:
             return None
 
 
-def _written(name: ApiName) -> Function:
+def _written(name: ApiName) -> SpelledFunction:
     function = function_named(name)
     if name.type == "Primitive":
         kind = type(function).__name__
-        return Function(f"mindspore.ops.{kind}()", framework=_IMPORT)
+        return SpelledFunction(f"mindspore.ops.{kind}()", framework=_IMPORT)
     if isinstance(function, operator.attrgetter):
-        return Function(f"operator.attrgetter({string(name.api)})", imports="import operator", framework=_IMPORT)
+        return SpelledFunction(f"operator.attrgetter({string(name.api)})", imports="import operator", framework=_IMPORT)
     dotted = f"{_HOMES[name.type]}{name.api}"
     if is_dotted_name(dotted) and attribute_at(mindspore, dotted) == function:
-        return Function(f"mindspore.{dotted}", framework=_IMPORT)
+        return SpelledFunction(f"mindspore.{dotted}", framework=_IMPORT)
     raise Skip(SkipReason.MISSING_API, name.qualified_api)

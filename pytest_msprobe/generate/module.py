@@ -21,7 +21,7 @@ def test_{direction}(precision, record, seed):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """Where modules come from: the dump's file name, the command that made them, the seeds of their inputs.
 
     ``options`` are those of pytest under which they are to run.
@@ -33,7 +33,7 @@ class Origin:
     options: tuple[str, ...] = ()
 
 
-def module_text(module: Module, origin: Origin) -> str:
+def module_text(module: Module, provenance: Provenance) -> str:
     """Return the source of a module, formatted."""
     function = module.function
     names = {atom.lstrip("-") for code in module.calls.values() for atom in atoms(code)} & {"inf", "nan"}
@@ -41,35 +41,35 @@ def module_text(module: Module, origin: Origin) -> str:
     standard += [f"from math import {', '.join(sorted(names))}"] if names else []
     own = ["from pytest_msprobe import recorded", *([function.imports] if function.imports.startswith("from ") else [])]
     head = [
-        docstring(_description(module, origin)),
+        docstring(_description(module, provenance)),
         *(["\n".join(standard)] if standard else []),
         "\n".join(sorted(["import pytest", function.framework])),
         "\n".join(own),
-        _seeds(origin.seeds),
+        _seeds(provenance.seeds),
         "# Calls by name without direction, as recorded.\n" + _assigned("CALLS", dict_of(module.calls)),
     ]
     tables, tests = [], []
     for direction, records in (("forward", module.forward), ("backward", module.backward)):
         if records:
             tables.append(_assigned(direction.upper(), list_of([string(record) for record in records])))
-            template = _TEST if len(origin.seeds) == 1 else _TEST_OF_SEEDS
+            template = _TEST if len(provenance.seeds) == 1 else _TEST_OF_SEEDS
             tests.append(template.format(records=direction.upper(), direction=direction, function=function.spelling))
     definitions = [function.definition] if function.definition else []
     return "\n\n\n".join(["\n\n".join([*head, *tables]), *definitions, *tests]) + "\n"
 
 
-def _description(module: Module, origin: Origin) -> str:
+def _description(module: Module, provenance: Provenance) -> str:
     function = module.function
     count = len(module.records)
     what = function.spelling if not function.definition else f"torch.ops.npu.{function.spelling}"
-    lines = [f"{what} as {origin.dump} recorded it: {count} record{'' if count == 1 else 's'}.", ""]
+    lines = [f"{what} as {provenance.dump} recorded it: {count} record{'' if count == 1 else 's'}.", ""]
     if any(_reads_files(code) for code in module.calls.values()):
         lines += ["Tensors with a file= are read from there; the others are drawn.", ""]
     if function.golden:
         lines += [f"Its golden definition is {function.golden}.", ""]
     lines += [
-        f"Made by: {origin.command}",
-        f"Run it:  pytest {module.file} {shlex.join(origin.options or ('--msprobe-device', 'npu'))}",
+        f"Made by: {provenance.command}",
+        f"Run it:  pytest {module.file} {shlex.join(provenance.options or ('--msprobe-device', 'npu'))}",
         "",
     ]
     return "\n".join(lines)

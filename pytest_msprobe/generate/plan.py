@@ -13,7 +13,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.generate.functions import Function
+from pytest_msprobe.generate.functions import SpelledFunction
 from pytest_msprobe.generate.language import Language, language_of
 from pytest_msprobe.generate.layout import Code, depth
 from pytest_msprobe.generate.spelling import spell_call
@@ -31,7 +31,7 @@ class Module:
 
     api: str
     stem: str
-    function: Function
+    function: SpelledFunction
     calls: dict[str, Code] = field(default_factory=dict)
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pytest_msprobe.generate.layout import escaped
-from pytest_msprobe.generate.module import Origin
+from pytest_msprobe.generate.module import Provenance
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Module, Plan
 
@@ -48,12 +48,12 @@ def tell_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: boo
         say("  no test was run")
 
 
-def tell_total(outcomes: Mapping[str, Outcome], folder: Path, origin: Origin) -> None:
+def tell_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Provenance) -> None:
     """Say how many failed, and how to run them again."""
     found = [outcome.outcome for outcome in outcomes.values()]
     counts = [f"{found.count(kind)} {kind}" for kind in ("failed", "passed", "skipped") if kind in found]
     say(f"\n{', '.join(counts) or 'nothing ran'}")
-    say(f"Run them again: {shlex.join(['pytest', str(folder), *origin.options])}")
+    say(f"Run them again: {shlex.join(['pytest', str(folder), *provenance.options])}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -31,18 +31,18 @@ class TensorFiles:
 
         Raises Skip where the file is missing, DumpError where it is not a plain tensor as recorded, below its folder.
         """
-        recorded = element.data_name
-        if recorded is None:
+        file = element.data_name
+        if file is None:
             return None
         load_tensor(element, self._folder)
-        if recorded not in self._names:
-            name = safe_name(recorded)
+        if file not in self._names:
+            name = safe_name(file)
             if name.lower() in self._taken:
-                name = with_digest(name, recorded)
+                name = with_digest(name, file)
             self._taken.add(name.lower())
-            self._names[recorded] = path = f"{FOLDER}/{name}"
-            self.copies[path] = self._folder / recorded
-        return self._names[recorded]
+            self._names[file] = path = f"{FOLDER}/{name}"
+            self.copies[path] = self._folder / file
+        return self._names[file]
 
 
 def safe_name(recorded: str) -> str:

@@ -88,8 +88,8 @@ def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
     [
         (["-k", "nothing"], "-k 'nothing': matches none of the 362 API records of"),
         (["-k", "softmax and"], "-k 'softmax and': at column 12: expected a word"),
-        (["--iterations", "0"], "--iterations 0: wants at least 1"),
-        (["--patience", "0"], "--patience 0: wants a positive number of seconds"),
+        (["--iterations", "0"], "--iterations 0: expected at least 1"),
+        (["--patience", "0"], "--patience 0: expected a positive number of seconds"),
         (["--iterations", "2", "--real-data"], "leave one of them out"),
         (["--real-data"], "no chosen record has recorded tensors; leave --real-data out"),
         (["--run-options", "'"], "--run-options"),

@@ -21,7 +21,7 @@ from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup
-from pytest_msprobe.generate.module import Origin, module_text
+from pytest_msprobe.generate.module import Provenance, module_text
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.results.result import DirectionResult
@@ -85,7 +85,7 @@ def planned(path: Path, *, real_data: bool = False) -> tuple[Plan, dict[str, dic
     plan = make_plan(dump, dump.api_names, real_data=real_data)
     modules = {}
     for module in plan.modules:
-        source = module_text(module, Origin("dump.json", "made", (0,)))
+        source = module_text(module, Provenance("dump.json", "made", (0,)))
         assert source.isascii()
         names: dict[str, Any] = {"operator": operator}
         exec(compile(source, module.file, "exec"), names)

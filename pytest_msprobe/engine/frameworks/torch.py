@@ -10,7 +10,6 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.framework import Functions
-from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.resolve import resolve
@@ -22,7 +21,7 @@ _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
 class TorchFramework:
     """PyTorch, and what extends it: torch_npu."""
 
-    name = PYTORCH
+    name = "pytorch"
     autocasts = True
 
     def device(self, devices: DeviceRegistry, name: str) -> Device:

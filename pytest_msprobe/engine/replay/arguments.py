@@ -15,6 +15,7 @@ from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, Te
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.constraints import constrain
 from pytest_msprobe.engine.replay.random_inputs import random_tensor, stream_seed
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.engine.values.tree import map_leaves, tensors_with_paths
@@ -22,11 +23,7 @@ from pytest_msprobe.results.skips import Skip, SkipReason
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
-_INDEXING = ("__getitem__", "__setitem__")
 _DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
-
-# Devices take class numbers of any width, torch's CPU of 64 bits only.
-_CLASS_TARGETS = ("cross_entropy", "nll_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSou
     source = source or tensor_source(call, seed=seed, real_data=real_data)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
-    if call.api in _CLASS_TARGETS:
+    if traits_of(call.api).class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     recorded = [*record.args, *record.kwargs.values()]
     real = real_data and any(tensor.data_name for tensor in walk_tensors(recorded))
@@ -113,7 +110,7 @@ def _positional(call: Call, source: TensorSource) -> list[Any]:
     ]
     if call.api == "to":
         args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
-    if call.api in _INDEXING and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
+    if traits_of(call.api).index and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
         # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
         args[1] = tuple(args[1])
     return args
@@ -126,6 +123,7 @@ def _named(element: Element, key: str, source: TensorSource) -> Any:
 
 
 def _widened(value: Any) -> Any:
+    # Devices take class numbers of any width, torch's CPU of 64 bits only.
     return value.long() if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int16) else value
 
 

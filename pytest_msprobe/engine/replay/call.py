@@ -29,13 +29,14 @@ class Call:
         return (self.counterpart or self.name).api
 
 
-_NAMESPACES = frozenset({"fft", "linalg", "special"})
+#: Where ``torch.`` has operations beside its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
+NAMESPACES = ("linalg", "fft", "special")
 
 
 def operation(api: str) -> str:
     """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor."""
     head, _, rest = api.partition(".")
-    return rest if head in _NAMESPACES else head
+    return rest if head in NAMESPACES or head == "nn" else head
 
 
 def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> Call:

@@ -13,13 +13,13 @@ _ROUNDINGS = 64.0
 _HALF_ROUNDINGS = 4.0
 
 
-def cancelled(golden: Mapping[str, torch.Tensor], arriving: Iterable[torch.Tensor]) -> dict[str, float]:
-    """Return the paths of golden gradients that are rounding alone, each with the greatest arriving gradient.
+def cancelled(golden: Mapping[str, torch.Tensor], grad_outputs: Iterable[torch.Tensor]) -> dict[str, float]:
+    """Return the paths of golden gradients that are rounding alone, each with the greatest gradient of an output.
 
     Such a gradient is, throughout, below some unit roundoffs of its own dtype times that gradient, so that nothing is
     known of it but that it is zero: no error relative to it has a meaning.
     """
-    scale = max((float(gradient.abs().max()) for gradient in arriving if gradient.numel()), default=0.0)
+    scale = max((float(gradient.abs().max()) for gradient in grad_outputs if gradient.numel()), default=0.0)
     return {
         path: scale
         for path, gradient in golden.items()

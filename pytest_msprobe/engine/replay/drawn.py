@@ -1,4 +1,4 @@
-"""The drawn arguments of one call, as the rules of ``constraints`` see them."""
+"""The drawn arguments of one call, as constraints see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-Rule: TypeAlias = Callable[["Drawn"], None]
+#: Mends the drawn arguments of an operation in place, where it promises nothing for what was drawn.
+Constraint: TypeAlias = Callable[["Drawn"], None]
 
 
 class Drawn:
@@ -21,7 +22,7 @@ class Drawn:
 
     @cached_property
     def generator(self) -> torch.Generator:
-        """What a rule draws from."""
+        """What a constraint draws from."""
         return torch.Generator().manual_seed(self._seed)
 
     def get(self, position: int, *names: str) -> Any:

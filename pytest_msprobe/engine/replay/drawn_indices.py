@@ -1,4 +1,4 @@
-"""Rules for drawn indices: in range, and distinct where an API writes to the places that they name."""
+"""Constraints on drawn indices: in range, and distinct where an API writes to the places that they name."""
 
 from __future__ import annotations
 

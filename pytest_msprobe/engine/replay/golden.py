@@ -9,12 +9,10 @@ import torch
 
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.side import Side
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import golden_float, raised
 
 _CPU = torch.device("cpu")
-
-# Their results are about the dtype itself: the next float16 after x, the largest float16, the bytes of a float16.
-_ABOUT_THE_DTYPE = frozenset({"nextafter", "nan_to_num", "nan_to_num_"})
 
 
 def plain_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
@@ -24,7 +22,7 @@ def plain_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
 
 def golden_side(operation: str, arguments: Arguments) -> Side:
     """Return the side that computes the golden result of a call with these arguments."""
-    if operation in _ABOUT_THE_DTYPE or _reinterprets_bytes(operation, arguments):
+    if traits_of(operation).of_dtype or _reinterprets_bytes(operation, arguments):
         return baseline_side(None)
     precision = golden_float(_dtypes(arguments.args, arguments.kwargs))
 
@@ -43,6 +41,7 @@ def baseline_side(autocast: torch.dtype | None) -> Side:
 
 
 def _reinterprets_bytes(operation: str, arguments: Arguments) -> bool:
+    """Tell whether a call looks at the bytes of its input as another dtype's."""
     return operation == "view" and any(
         isinstance(value, torch.dtype) for value in (*arguments.args, *arguments.kwargs.values())
     )

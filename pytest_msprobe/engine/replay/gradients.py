@@ -1,4 +1,4 @@
-"""The gradients that arrive for a call's outputs, made from its backward record."""
+"""The gradients of a call's outputs, made from its backward record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grad_outputs(record: BackwardRecord, output: Any, source: TensorSource) -> d
     dtypes = {path: tensor.dtype for path, tensor in tensors}
     gradients = {path: source(element, f"grad.{path}").to(dtypes[path]) for path, element in elements.items()}
     if not gradients:
-        raise Skip(SkipReason.NO_GRADIENT, "no output depends on an input that wants a gradient")
+        raise Skip(SkipReason.NO_GRADIENT, "no output depends on an input that requires a gradient")
     return gradients
 
 

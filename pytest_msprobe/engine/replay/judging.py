@@ -14,10 +14,12 @@ from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, m
 from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
-from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
@@ -124,16 +126,13 @@ def produced(
     return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
 
 
-# The states of the generator that torch_npu returns after these are not set where nothing is dropped out.
-_SPECIFIED_OUTPUTS = {"npu_fusion_attention": 3}
-
-
 def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
     """Return all that a forward run produced, as CPU tensors: what it returned and what it changed."""
     several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
     produced: dict[str, Any] = {"output": run.output if several else [run.output]}
-    if api in _SPECIFIED_OUTPUTS:
-        produced["output"] = produced["output"][: _SPECIFIED_OUTPUTS[api]]
+    specified = traits_of(api).specified_outputs
+    if specified is not None:
+        produced["output"] = produced["output"][:specified]
     if run.changed:
         produced["changed"] = run.changed
     return map_tensors(get, produced)  # type: ignore[no-any-return]
@@ -192,9 +191,9 @@ def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
     # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(_detached, trial.golden.output))
-    arriving = trial.grad_outputs["0"]
+    grad_output = trial.grad_outputs["0"]
     return {
-        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, arriving, gradient)
+        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, grad_output, gradient)
         for path, gradient in gradients.items()
     }
 

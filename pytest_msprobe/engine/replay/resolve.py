@@ -6,7 +6,7 @@ Only operations on tensors are resolved: a dump is data from others and must not
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from torch._ops import OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
 from msprobe_hooks.dump.names import ApiName
+from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -49,9 +50,13 @@ _UNSAFE = frozenset(
 
 _COLLECTIVE_TYPES = frozenset({"Distributed", "NPUDistributed", "MintDistributed"})
 
-_SUBMODULES: dict[str, tuple[str, ...]] = {
-    # msprobe 26.x writes only the last part of a dotted name: Torch.norm for torch.linalg.norm.
-    "Torch": ("", "linalg", "fft", "special"),
+#: Where torch keeps what a type of record names, as prefixes behind ``torch.``, the likeliest first.
+HOMES: Mapping[str, tuple[str, ...]] = {
+    "Torch": ("", *(f"{namespace}." for namespace in NAMESPACES)),
+    "Functional": ("nn.functional.",),
+    "Tensor": ("Tensor.",),
+    "Aten": ("ops.aten.",),
+    "VF": ("_VF.",),
 }
 
 
@@ -91,8 +96,8 @@ def _nothing(name: ApiName) -> None:
 
 
 def _torch_function(name: ApiName) -> Callable[..., Any] | None:
-    for submodule in _SUBMODULES["Torch"]:
-        function = _attribute(torch, f"{submodule}.{name.api}" if submodule else name.api)
+    for home in HOMES["Torch"]:
+        function = _attribute(torch, f"{home}{name.api}")
         if function is not None and (_is_operation(function) or name.api.rsplit(".", 1)[-1] in _FACTORIES):
             return function
     return None

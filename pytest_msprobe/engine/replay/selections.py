@@ -11,11 +11,7 @@ from typing import Any
 
 import torch
 
-_OF_VALUES_AND_INDICES = frozenset(
-    {"sort", "topk", "max", "min", "median", "nanmedian", "mode", "kthvalue", "cummax", "cummin", "msort"}
-)
-_OF_INDICES = frozenset({"argmax", "argmin", "argsort"})
-_ORDERINGS = frozenset({"sort", "argsort", "topk"})
+from pytest_msprobe.engine.replay.traits import Selection, traits_of
 
 
 def accept_equal_selections(
@@ -27,15 +23,15 @@ def accept_equal_selections(
     outputs, a single one in a list. Positions that an ordering selects twice stay as they are, and so fail.
     """
     args, kwargs = arguments
+    selection = traits_of(operation).selection
     source = args[0] if args else kwargs.get("input")
-    if not isinstance(source, torch.Tensor) or source.dim() == 0:
+    if selection is None or not isinstance(source, torch.Tensor) or source.dim() == 0:
         return target
-    expected = 1 if operation in _OF_INDICES else 2 if operation in _OF_VALUES_AND_INDICES else None
-    if len(target) != expected or len(golden) != expected:
+    if not len(target) == len(golden) == selection.outputs:
         return target
     *values, indices = target
     right = golden[-1]
-    indices = _same_or(indices, right, lambda: _accepted(operation, args, kwargs, source, indices, right))
+    indices = _same_or(indices, right, lambda: _accepted(selection, args, kwargs, source, indices, right))
     return type(target)([*values, indices])
 
 
@@ -44,24 +40,25 @@ def gradient_of_selection(
     arguments: tuple[Sequence[Any], Mapping[str, Any]],
     target: Any,
     golden: Any,
-    arriving: torch.Tensor,
+    grad_output: torch.Tensor,
     gradient: torch.Tensor,
 ) -> torch.Tensor:
     """Return golden's gradient as it would be had golden selected the positions that the target did.
 
-    ``target`` and ``golden`` are the CPU outputs, ``arriving`` is the gradient of the selected values, ``gradient``
+    ``target`` and ``golden`` are the CPU outputs, ``grad_output`` is the gradient of the selected values, ``gradient``
     golden's own. That is returned unless other positions were selected and hold the same values.
     """
-    if operation not in _OF_VALUES_AND_INDICES:
+    selection = traits_of(operation).selection
+    if selection is None or selection.outputs == 1:
         return gradient
     accepted = accept_equal_selections(operation, arguments, target, golden)
     if accepted is target or torch.equal(target[1], golden[1]) or not torch.equal(accepted[1], golden[1]):
         return gradient
-    dim, places = _dim(operation, *arguments), target[1]
+    dim, positions = _dim(selection, *arguments), target[1]
     assert dim is not None
-    if places.dim() < gradient.dim():
-        places, arriving = places.unsqueeze(dim), arriving.unsqueeze(dim)
-    return torch.zeros_like(gradient).scatter_add_(dim, places, arriving.to(gradient.dtype))
+    if positions.dim() < gradient.dim():
+        positions, grad_output = positions.unsqueeze(dim), grad_output.unsqueeze(dim)
+    return torch.zeros_like(gradient).scatter_add_(dim, positions, grad_output.to(gradient.dtype))
 
 
 def _same_or(target: Any, golden: Any, otherwise: Callable[[], torch.Tensor]) -> Any:
@@ -73,34 +70,32 @@ def _same_or(target: Any, golden: Any, otherwise: Callable[[], torch.Tensor]) ->
 
 
 def _accepted(
-    operation: str,
+    selection: Selection,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     source: torch.Tensor,
     target: torch.Tensor,
     golden: torch.Tensor,
 ) -> torch.Tensor:
-    dim = _dim(operation, args, kwargs)
+    dim = _dim(selection, args, kwargs)
     if dim is None:
         source, dim = source.flatten(), 0
-        target_places, golden_places = target.reshape(-1), golden.reshape(-1)
+        target_positions, golden_positions = target.reshape(-1), golden.reshape(-1)
     else:
         reduced = target.dim() < source.dim()
-        target_places = target.unsqueeze(dim) if reduced else target
-        golden_places = golden.unsqueeze(dim) if reduced else golden
-    in_range = (target_places >= 0) & (target_places < source.shape[dim])
-    selected = source.gather(dim, target_places.clamp(0, source.shape[dim] - 1))
-    wanted = source.gather(dim, golden_places)
+        target_positions = target.unsqueeze(dim) if reduced else target
+        golden_positions = golden.unsqueeze(dim) if reduced else golden
+    in_range = (target_positions >= 0) & (target_positions < source.shape[dim])
+    selected = source.gather(dim, target_positions.clamp(0, source.shape[dim] - 1))
+    wanted = source.gather(dim, golden_positions)
     equal = in_range & ((selected == wanted) | (selected.isnan() & wanted.isnan()))
-    if operation in _ORDERINGS:
-        in_order = target_places.sort(dim=dim).values
+    if selection.orders:
+        in_order = target_positions.sort(dim=dim).values
         equal = equal & ~(in_order.diff(dim=dim) == 0).any(dim=dim, keepdim=True)
     return torch.where(equal.view_as(target), golden, target)
 
 
-def _dim(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    position = 2 if operation in ("topk", "kthvalue") else 1
-    default = None if operation in ("argmax", "argmin") else -1
-    dim = args[position] if len(args) > position else kwargs.get("dim", default)
+def _dim(selection: Selection, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    dim = args[selection.dim_at] if len(args) > selection.dim_at else kwargs.get("dim", selection.dim)
     # sort(x, descending) may come without a dim.
     return dim if dim is None or type(dim) is int else -1

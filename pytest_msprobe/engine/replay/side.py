@@ -11,6 +11,7 @@ import torch
 
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
 
@@ -26,12 +27,12 @@ class Invoke(Protocol):
 class Side:
     """Where and how one side computes.
 
-    ``place`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
+    ``put`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
     used here. ``autocast`` is the dtype of an autocast region around the call, None for none. ``full_precision`` turns
     reduced-precision matmuls off, whatever the process allows.
     """
 
-    place: Callable[[torch.Tensor], torch.Tensor]
+    put: Callable[[torch.Tensor], torch.Tensor]
     dtype: Callable[[torch.dtype], torch.dtype]
     location: torch.device
     invoke: Invoke
@@ -54,17 +55,13 @@ class Run:
 
 
 @dataclass(slots=True)
-class _Placed:
+class _Inputs:
+    """The arguments of one side: its own tensors by path, and those among them that gradients are taken of."""
+
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     leaves: dict[str, torch.Tensor] = field(default_factory=dict)
-
-
-_WITH_RUNNING_STATISTICS = frozenset(
-    """_batch_norm_impl_index _native_batch_norm_legit batch_norm cudnn_batch_norm instance_norm miopen_batch_norm
-    native_batch_norm""".split()
-)
 
 
 def run_forward(
@@ -72,27 +69,30 @@ def run_forward(
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
     wanted = arguments.differentiable if differentiate else frozenset()
-    placed = _place(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
-    versions = {path: tensor._version for path, tensor in placed.tensors.items()}
+    inputs = _put(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
+    versions = {path: tensor._version for path, tensor in inputs.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
-        output = side.invoke(function, placed.args, placed.kwargs, record=record)
+        output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
-    unmarked = _running_statistics(operation, arguments) if operation in _WITH_RUNNING_STATISTICS else ()
+    unmarked = _running_statistics(operation, arguments)
     changed = {
         path: tensor
-        for path, tensor in placed.tensors.items()
+        for path, tensor in inputs.tensors.items()
         if (tensor._version != versions[path] or path in unmarked) and id(tensor) not in returned
     }
-    return Run(output, changed, placed.leaves)
+    return Run(output, changed, inputs.leaves)
 
 
 def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
     """Return where running statistics are: torch does not count them as changed, so their version stays."""
-    # Functional.batch_norm has them before weight and bias; all others after, torch.batch_norm with a ninth argument.
-    functional = operation in ("batch_norm", "instance_norm") and len(arguments.args) + len(arguments.kwargs) < 9
-    first = 1 if functional else 3
+    first = traits_of(operation).running_statistics
+    if first is None:
+        return ()
+    # Functional.batch_norm has them before weight and bias, torch.batch_norm, which has nine arguments, behind.
+    if first == 1 and len(arguments.args) + len(arguments.kwargs) >= 9:
+        first = 3
     return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
 
 
@@ -104,17 +104,17 @@ def run_backward(
     A leaf that no output depends on has None. The run's graph is used up.
     """
     outputs = dict(tensors_with_paths(run.output))
-    gradients = [side.place(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
-    arriving = _Arriving.apply(gradients, *(outputs[path] for path in grad_outputs))  # type: ignore[no-untyped-call]
+    gradients = [side.put(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
+    scalar = _GradOutputs.apply(gradients, *(outputs[path] for path in grad_outputs))  # type: ignore[no-untyped-call]
     with _numeric_context(side):
         found = side.invoke(
-            torch.autograd.grad, (arriving, list(run.leaves.values())), {"allow_unused": True}, record=record
+            torch.autograd.grad, (scalar, list(run.leaves.values())), {"allow_unused": True}, record=record
         )
     return dict(zip(run.leaves, found, strict=True))
 
 
-class _Arriving(torch.autograd.Function):
-    """A scalar whose gradients with respect to the outputs are the ones that arrive for them.
+class _GradOutputs(torch.autograd.Function):
+    """A scalar whose gradients with respect to the outputs are the given ones.
 
     Given to ``torch.autograd.grad`` themselves they would cost its import of sympy, 0.2 s in each worker.
     """
@@ -129,34 +129,28 @@ class _Arriving(torch.autograd.Function):
         return (None, *ctx.gradients)
 
 
-def _place(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Placed:
-    placed = _Placed((), {})
+def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Inputs:
+    inputs = _Inputs((), {})
 
-    def place(path: str, leaf: Any) -> Any:
+    def put(path: str, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return _place_tensor(path, leaf)
+            return _put_tensor(path, leaf)
         if isinstance(leaf, torch.dtype):
             return side.dtype(leaf)
         return side.location if isinstance(leaf, DeviceArgument) else leaf
 
-    def _place_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
-        tensor = as_laid_out(side.place, leaf)
+    def _put_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
+        tensor = as_laid_out(side.put, leaf)
         if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
-            placed.leaves[path] = tensor.requires_grad_()
+            inputs.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
             tensor = tensor.clone() if copy_leaves else tensor
-        placed.tensors[path] = tensor
+        inputs.tensors[path] = tensor
         return tensor
 
-    placed.args = map_with_paths(place, arguments.args, "args")
-    placed.kwargs = map_with_paths(place, arguments.kwargs, "kwargs")
-    return placed
-
-
-_INPLACE_OPERATORS = frozenset(
-    """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
-    __ilshift__ __irshift__ __setitem__""".split()
-)
+    inputs.args = map_with_paths(put, arguments.args, "args")
+    inputs.kwargs = map_with_paths(put, arguments.kwargs, "kwargs")
+    return inputs
 
 
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
@@ -164,7 +158,7 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")
-    return switched_on or named_so or operation in _INPLACE_OPERATORS
+    return switched_on or named_so or traits_of(operation).in_place
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class Setup:
 class Subject:
     """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
-    ``grad_outputs`` makes the gradients that arrive for an output tree, by path, as CPU tensors; None where there is
+    ``grad_outputs`` makes the gradients of an output tree, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
     the API itself draws.
     """
@@ -120,9 +120,9 @@ class Trial:
 
     @functools.cached_property
     def grad_outputs(self) -> Mapping[str, torch.Tensor]:
-        """The gradients that arrive for the outputs. Raises Skip where there is nothing to differentiate."""
+        """The gradients of the outputs. Raises Skip where there is nothing to differentiate."""
         if self.subject.grad_outputs is None or not self.differentiates:
-            raise Skip(SkipReason.NO_GRADIENT, "no recorded input wants a gradient")
+            raise Skip(SkipReason.NO_GRADIENT, "no recorded input requires a gradient")
         try:
             output = self.target.output
         except TargetError as error:

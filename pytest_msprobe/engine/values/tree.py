@@ -18,7 +18,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
         return type(tree)(*(map_leaves(function, value) for value in tree))
     if type(tree) in (list, tuple):
         return type(tree)(map_leaves(function, value) for value in tree)
-    # torch.return_types.* are tuples that want one sequence, and stay as plain tuples once mapped.
+    # torch.return_types.* are tuples that take one sequence, and stay as plain tuples once mapped.
     if isinstance(tree, tuple) and not isinstance(tree, torch.Size):
         return tuple(map_leaves(function, value) for value in tree)
     return function(tree)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check import limits
+from pytest_msprobe.modes.check import save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
@@ -46,7 +46,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     )
     baselines.add_options(group)
     cases.add_options(group)
-    limits.add_options(group)
+    save_limit.add_options(group)
     explore.add_options(group)
 
 

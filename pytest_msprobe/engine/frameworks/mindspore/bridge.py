@@ -23,28 +23,28 @@ def bridged(function: Callable[..., Any], *, in_place: bool = False) -> Callable
     """Return a function on CPU tensors that runs ``function`` on MindSpore's and waits for its results.
 
     ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. Gradients are
-    MindSpore's own, for the sensitivities that arrive. Raises NotImplementedError where the device has no kernel,
+    MindSpore's own, for the sensitivities that it is given. Raises NotImplementedError where the device has no kernel,
     otherwise what MindSpore raises, without its native stack.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        run = _Run(function, in_place)
+        run = _BridgedCall(function, in_place)
         tensors = run.take_apart(args, kwargs)
         found = _MindSpore.apply(run, *tensors)  # type: ignore[no-untyped-call]
-        return map_leaves(lambda leaf: found[leaf.index] if isinstance(leaf, _Place) else leaf, run.output)
+        return _filled(run.output, found)
 
     return call
 
 
-class _Place:
-    """Where in a row of tensors a leaf of the arguments or of the output is."""
+class _Placeholder:
+    """Stands for a tensor among the arguments or in the output: its index in a row of tensors."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
 
-class _Run:
-    """One call: its arguments with places for the tensors, and, once it was made, its output likewise."""
+class _BridgedCall:
+    """One call: its arguments with placeholders for the tensors, and, once it was made, its output likewise."""
 
     def __init__(self, function: Callable[..., Any], in_place: bool) -> None:
         self.function = function
@@ -64,26 +64,31 @@ class _Run:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             tensors.append(leaf)
-            return _Place(len(tensors) - 1)
+            return _Placeholder(len(tensors) - 1)
 
         self.arguments = (_as_tuples(map_leaves(place, tuple(args))), _as_tuples(map_leaves(place, kwargs)))
         return tensors
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Call the function on MindSpore tensors, remember what its output looks like and return the tensors in it."""
-        args, kwargs = map_leaves(lambda leaf: inputs[leaf.index] if isinstance(leaf, _Place) else leaf, self.arguments)
+        args, kwargs = _filled(self.arguments, inputs)
         found: list[Any] = []
 
         def place(leaf: Any) -> Any:
             if isinstance(leaf, (mindspore.Tensor, np.ndarray)):
                 found.append(leaf)
-                return _Place(len(found) - 1)
+                return _Placeholder(len(found) - 1)
             if isinstance(leaf, mindspore.Type):
                 return str(leaf)
             return leaf
 
         self.output = map_leaves(place, self.function(*args, **kwargs))
         return found
+
+
+def _filled(tree: Any, tensors: Sequence[Any]) -> Any:
+    """Return the tree with tensors for the placeholders."""
+    return map_leaves(lambda leaf: tensors[leaf.index] if isinstance(leaf, _Placeholder) else leaf, tree)
 
 
 def _as_tuples(tree: Any) -> Any:
@@ -97,7 +102,7 @@ class _MindSpore(torch.autograd.Function):
     """The call as a node of torch's graph."""
 
     @staticmethod
-    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, run: _BridgedCall, *tensors: torch.Tensor) -> Any:
         ctx.set_materialize_grads(False)
         ctx.run = run
         ctx.inputs = [to_mindspore(tensor) for tensor in tensors]
@@ -112,9 +117,9 @@ class _MindSpore(torch.autograd.Function):
         return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *arriving: torch.Tensor | None) -> Any:
+    def backward(ctx: Any, *grad_outputs: torch.Tensor | None) -> Any:
         inputs, wanted = ctx.inputs, [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-        used = [i for i, gradient in enumerate(arriving) if gradient is not None]
+        used = [i for i, gradient in enumerate(grad_outputs) if gradient is not None]
 
         def outputs(*leaves: Any) -> Any:
             given = dict(zip(wanted, leaves, strict=True))
@@ -122,7 +127,7 @@ class _MindSpore(torch.autograd.Function):
             return found[used[0]] if len(used) == 1 else tuple(found[i] for i in used)
 
         with _told_plainly():
-            sensitivities = [to_mindspore(gradient) for gradient in arriving if gradient is not None]
+            sensitivities = [to_mindspore(gradient) for gradient in grad_outputs if gradient is not None]
             sensitivity = sensitivities[0] if len(sensitivities) == 1 else tuple(sensitivities)
             differentiate = ops.GradOperation(get_all=True, sens_param=True)
             found = differentiate(outputs)(*(inputs[i] for i in wanted), sensitivity)

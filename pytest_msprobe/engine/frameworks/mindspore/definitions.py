@@ -250,8 +250,8 @@ def tensor_repeat(self: Tensor, *repeats: Any, axis: int | None = None) -> Tenso
     return self.repeat(*repeats) if axis is None else self.repeat_interleave(repeats[0], dim=axis)
 
 
-def values(self: Tensor) -> Tensor:
-    """Return the values, as they are."""
+def host_copy(self: Tensor) -> Tensor:
+    """Return the same values, outside of the device."""
     return self.clone()
 
 
@@ -279,7 +279,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     **{f"Functional.avg_pool{n}d": _avg_pool(getattr(F, f"avg_pool{n}d")) for n in (1, 2, 3)},
     "Tensor.transpose": tensor_transpose,
     "Tensor.repeat": tensor_repeat,
-    "Tensor.numpy": values,
-    "Tensor.asnumpy": values,
+    "Tensor.numpy": host_copy,
+    "Tensor.asnumpy": host_copy,
     "Tensor.size": size,
 }  # fmt: skip

@@ -54,7 +54,7 @@ class MindSporeFramework:
         return {"deterministic": str(mindspore.get_context("deterministic")).lower(), **environment_modes()}
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return the call with torch's dtypes, every float tensor wanting a gradient, and its counterpart."""
+        """Return the call with torch's dtypes, every float tensor requiring a gradient, and its counterpart."""
         return in_torch_terms(call, counterpart(call.name))
 
     def functions(

@@ -19,10 +19,9 @@ from msprobe_hooks.dump.schema import (
     walk_tensors,
 )
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 
-# Where the running statistics are, through which nothing is differentiated.
-_STATISTICS = {"batch_norm": (1, 2)}
 _NEVER: Iterator[bool] = repeat(False)
 _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 
@@ -30,7 +29,7 @@ _FLOATS = ("torch.float", "torch.bfloat", "torch.complex")
 def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
     """Return the call with torch's dtype names, and gradients for the float tensors where a backward was recorded.
 
-    msprobe's elements of MindSpore do not say which tensors want a gradient: all do but those that have a null in the
+    msprobe's elements of MindSpore do not say which tensors require a gradient: all do but those with a null in the
     backward record. This project's recorder says it.
     """
     return replace(
@@ -67,7 +66,9 @@ def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) ->
     found = backward.grad_inputs
     if any(found) and len(found) == len(tensors) and all(map(_fits, found, tensors)):
         return [element is not None for element in found]
-    return [i not in _STATISTICS.get(api, ()) for i in range(len(tensors))]
+    # Nothing is differentiated through running mean and variance.
+    first = traits_of(api).running_statistics
+    return [first is None or i not in (first, first + 1) for i in range(len(tensors))]
 
 
 def _fits(gradient: Element, tensor: TensorElement) -> bool:

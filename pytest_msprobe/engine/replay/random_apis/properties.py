@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     import torch
 
     from msprobe_standards.verdict import Verdict
@@ -25,6 +27,10 @@ class RandomProperty(Protocol):
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge the gradients of the call that returned ``output``; None where nothing can be said of them."""
+
+
+#: Builds the property of a call from the operation's name and the arguments; None where this call is not random.
+PropertyOf: TypeAlias = "Callable[[str, Sequence[Any], Mapping[str, Any]], RandomProperty | None]"
 
 
 @dataclass(frozen=True, slots=True)

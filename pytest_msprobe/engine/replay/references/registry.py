@@ -76,7 +76,7 @@ class ReferenceRegistry:
             raise TypeError(f"the golden definition of {name} must be callable, not {type(function).__name__}")
         if name in self._built_in or name in self._functions:
             raise ValueError(
-                f"{name} has two golden definitions: {self._origin(name)} and {_origin_of(function)}; "
+                f"{name} has two golden definitions: {self._place_of(name)} and {_full_name(function)}; "
                 "register one of them only"
             )
         self._functions[name] = function
@@ -92,12 +92,12 @@ class ReferenceRegistry:
         """Return the names of all APIs that have a golden definition, sorted."""
         return tuple(sorted(self._built_in.keys() | self._functions.keys()))
 
-    def _origin(self, name: str) -> str:
+    def _place_of(self, name: str) -> str:
         if name in self._built_in:
             return f"{_PACKAGE}.{self._built_in[name]}.{name.partition('.')[2]}"
-        return _origin_of(self._functions[name])
+        return _full_name(self._functions[name])
 
 
-def _origin_of(function: Callable[..., Any]) -> str:
+def _full_name(function: Callable[..., Any]) -> str:
     name = getattr(function, "__qualname__", repr(function))
     return f"{getattr(function, '__module__', '?')}.{name}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check.limits import save_options
+from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.storage.sizes import SaveOptions
 
 

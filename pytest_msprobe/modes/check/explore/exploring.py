@@ -24,8 +24,8 @@ from msprobe_hooks.errors import RecordError
 from msprobe_standards import Verdict
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.random_apis import random_property
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
+from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten

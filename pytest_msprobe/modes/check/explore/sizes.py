@@ -6,22 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msprobe_hooks.dump.schema import TENSOR_TYPES, TensorElement, walk_tensors
-from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.traits import traits_of
 
 Sizes = Mapping[int, int]
-
-# Where lists of whole numbers are positions, or a shape decides how a record is read.
-_FIXED = frozenset({"__getitem__", "__setitem__"})
-
-# Where whole numbers among the arguments themselves are sizes.
-_WITH_BARE_SIZES = frozenset("expand new_empty new_full new_ones new_zeros reshape view view_copy".split())
 
 _TRIED = (1, 2, 3, 4, 8)
 
 
 def recorded_sizes(call: Call) -> list[int]:
     """Return the sizes over 1 that the tensors of a call have, the largest first; none where shapes must stay."""
-    if operation(call.name.api) in _FIXED:
+    if traits_of(call.name.api).index:
+        # Lists of whole numbers are positions, and a shape decides how the record is read.
         return []
     tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
     return sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
@@ -44,7 +40,7 @@ def smallest_sizes(sizes: list[int], accepts: Callable[[Sizes], bool]) -> dict[i
 
 def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:
     """Return the body of a forward record with other sizes; statistics that belong to the former shapes are dropped."""
-    bare = operation(api) in _WITH_BARE_SIZES
+    bare = traits_of(api).bare_sizes
 
     def element(value: Any, *, nested: bool) -> Any:
         if isinstance(value, list):

@@ -17,6 +17,7 @@ from msprobe_hooks.dump.names import ApiName, Direction
 from pytest_msprobe.engine.replay.arguments import DeviceArgument
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.resolve import HOMES
 from pytest_msprobe.engine.replay.side import may_work_in_place
 from pytest_msprobe.engine.values.strides import span
 from pytest_msprobe.engine.values.tree import tensors_with_paths
@@ -24,8 +25,6 @@ from pytest_msprobe.results.result import DirectionResult
 
 # More numbers than this are not printed.
 _MOST_NUMBERS = 64
-
-_MODULES = {"Functional": "torch.nn.functional", "Tensor": "torch.Tensor", "VF": "torch._VF", "Aten": "torch.ops.aten"}
 
 
 def explored_text(replay: Replay, result: DirectionResult, judged: int, *, recorded_failed: bool) -> str:
@@ -117,10 +116,8 @@ def _function(name: ApiName) -> str:
     """Return the function's name as Python finds it: msprobe writes Torch.norm for torch.linalg.norm."""
     if name.type == "NPU":
         return f"torch.ops.npu.{name.api}"
-    if name.type != "Torch":
-        return f"{_MODULES[name.type]}.{name.api}"
-    homes = ("", "linalg.", "fft.", "special.")
-    return f"torch.{next((home for home in homes if _exists(f'{home}{name.api}')), '')}{name.api}"
+    homes = HOMES[name.type]
+    return f"torch.{next((home for home in homes if _exists(f'{home}{name.api}')), homes[0])}{name.api}"
 
 
 def _exists(dotted: str) -> bool:

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.random_apis import RandomProperty, random_property
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.randomness import random_property
 
 SIZES = [1, 2, 7, 99, 100, 10_000]
 SEEDS = range(8)

@@ -79,9 +79,9 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
     ("arguments", "told"),
     [
         (["--msprobe-save-limit=1GiB"], "give --msprobe-save-failures DIR"),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=much"], "wants a size"),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=1GB"], "wants a size"),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=1,2,3"], "wants a size"),
+        (["--msprobe-save-failures=x", "--msprobe-save-limit=much"], "expected a size"),
+        (["--msprobe-save-failures=x", "--msprobe-save-limit=1GB"], "expected a size"),
+        (["--msprobe-save-failures=x", "--msprobe-save-limit=1,2,3"], "expected a size"),
         (["--msprobe-save-failures=dump.json"], "is a file; wants a folder"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The option that bounds whatever is saved."""
+"""The option that bounds whatever a check saves: failing cases, and the tensors of a baseline."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.storage.sizes import SaveOptions, parse_size
-
-_DEFAULT_LIMIT = "1GiB,10GiB"
+from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the option."""
+    """Add the option to the group."""
     group.addoption(
         "--msprobe-save-limit",
         metavar="ONE[,FOLDER]",
         help="the most that one saved case, or one record's tensors of a baseline, and the whole folder may take "
-        f"(default: {_DEFAULT_LIMIT})",
+        f"(default: {DEFAULT_LIMITS})",
     )
 
 
@@ -32,15 +30,7 @@ def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOption
     if importlib.util.find_spec("safetensors") is None:
         raise OptionError(f"{option} needs safetensors: install it with pip install 'pytest-msprobe[cases]'")
     text: Any = config.getoption("msprobe_save_limit")
-    one_limit, folder_limit = _limits(text or _DEFAULT_LIMIT)
-    return SaveOptions(folder, one_limit, folder_limit)
-
-
-def _limits(text: str) -> tuple[int, int]:
-    sizes = [parse_size(part.strip()) for part in text.split(",")]
-    if not 1 <= len(sizes) <= 2 or None in sizes:
-        raise OptionError(
-            f"--msprobe-save-limit {text!r}: expected a size, or two with a comma, such as 500MiB or {_DEFAULT_LIMIT}"
-        )
-    first, last = sizes[0] or 0, sizes[-1] or 0
-    return first, last if len(sizes) == 2 else max(first, _limits(_DEFAULT_LIMIT)[1])
+    try:
+        return SaveOptions(folder, *parse_limits(text or DEFAULT_LIMITS))
+    except ValueError as error:
+        raise OptionError(f"--msprobe-save-limit {error}") from None

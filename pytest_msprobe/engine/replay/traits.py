@@ -1,0 +1,201 @@
+"""What is special about an operation, in one table: whoever adds an operation looks here first.
+
+An operation without a row has the defaults of ``Traits``. ``docs/operations.md`` says what each trait does, and which
+few tables stand elsewhere, with the algorithm that reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_msprobe.engine.replay import drawn_indices as indices
+from pytest_msprobe.engine.replay import drawn_values as values
+from pytest_msprobe.engine.replay.call import operation
+from pytest_msprobe.engine.replay.drawn import Constraint
+from pytest_msprobe.engine.replay.random_apis import choosing, distributions, drawing, masking, slopes, unjudged
+from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED
+from pytest_msprobe.engine.replay.random_apis.properties import PropertyOf
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Positions of the input among the results, where ties leave the choice to the implementation.
+
+    ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
+    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice.
+    """
+
+    outputs: int = 2
+    dim: int | None = -1
+    dim_at: int = 1
+    orders: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What is special about an operation; the defaults say that nothing is.
+
+    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``class_targets`` are widened to
+    the 64 bits that torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
+    ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
+
+    Results: ``random`` gives what results must be like that are drawn; ``selection`` tells of positions in the input;
+    ``specified_outputs`` is how many of the results are defined at all, None for all; ``of_dtype`` says that results
+    are about the dtype itself, so that golden is computed in the recorded one.
+
+    Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
+    ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
+    torch's counting it.
+    """
+
+    constraint: Constraint | None = None
+    class_targets: bool = False
+    index: bool = False
+    bare_sizes: bool = False
+    random: PropertyOf | None = None
+    selection: Selection | None = None
+    specified_outputs: int | None = None
+    of_dtype: bool = False
+    in_place: bool = False
+    running_statistics: int | None = None
+
+
+def traits_of(api: str) -> Traits:
+    """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
+    return TABLE.get(operation(api), _NOTHING_SPECIAL)
+
+
+_ROWS = (
+    # Indices: within the dimension that they count in, and distinct where places are written to.
+    ("embedding", Traits(constraint=indices.embedding)),
+    ("embedding_bag _embedding_bag", Traits(constraint=indices.embedding_bag)),
+    ("gather index_select", Traits(constraint=indices.along_dim)),
+    ("take_along_dim", Traits(constraint=indices.take_along_dim)),
+    (
+        "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
+        Traits(constraint=indices.along_dim),
+    ),
+    (
+        "scatter scatter_ index_copy index_copy_ index_fill index_fill_",
+        Traits(constraint=indices.written_along_dim),
+    ),
+    ("take", Traits(constraint=indices.take)),
+    ("put put_", Traits(constraint=indices.put)),
+    ("index", Traits(constraint=indices.indexing)),
+    ("index_put index_put_ _index_put_impl_", Traits(constraint=indices.written_indexing)),
+    ("__getitem__", Traits(constraint=indices.indexing, index=True)),
+    ("__setitem__", Traits(constraint=indices.written_indexing, index=True, in_place=True)),
+    ("masked_scatter masked_scatter_", Traits(constraint=values.masked_scatter)),
+    ("max_unpool1d", Traits(constraint=values.unpool(1))),
+    ("max_unpool2d", Traits(constraint=values.unpool(2))),
+    ("max_unpool3d", Traits(constraint=values.unpool(3))),
+    # Classes, lengths and counts.
+    ("cross_entropy nll_loss", Traits(constraint=indices.class_target, class_targets=True)),
+    (
+        "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
+        Traits(constraint=indices.class_target),
+    ),
+    ("one_hot bincount", Traits(constraint=indices.one_hot)),
+    ("repeat_interleave", Traits(constraint=values.repeats)),
+    ("ctc_loss", Traits(constraint=values.ctc_loss)),
+    # Values for which alone a result is defined, or for which right results agree.
+    ("searchsorted", Traits(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
+    ("bucketize", Traits(constraint=values.sorted_boundaries(1, "boundaries"))),
+    ("cholesky cholesky_ex cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
+    (
+        "inv inv_ex inverse solve solve_ex solve_triangular",
+        Traits(constraint=values.well_conditioned(0, "input", "A")),
+    ),
+    ("triangular_solve cholesky_solve", Traits(constraint=values.well_conditioned(1, "A", "input2", "L"))),
+    # Positions of equal values.
+    ("max min median nanmedian mode cummax cummin", Traits(selection=Selection())),
+    ("kthvalue", Traits(selection=Selection(dim_at=2))),
+    ("topk", Traits(selection=Selection(dim_at=2, orders=True))),
+    ("sort", Traits(selection=Selection(orders=True))),
+    ("argsort", Traits(selection=Selection(outputs=1, orders=True))),
+    ("argmax argmin", Traits(selection=Selection(outputs=1, dim=None))),
+    # Results that are drawn: dropout and its like.
+    (
+        "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
+        Traits(random=masking.dropout),
+    ),
+    ("_npu_dropout _fused_dropout", Traits(random=masking.unconditional_dropout)),
+    ("alpha_dropout alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_", Traits(random=masking.alpha_dropout)),
+    ("rrelu rrelu_ rrelu_with_noise rrelu_with_noise_", Traits(random=slopes.rrelu)),
+    # ... by the values of the input,
+    ("bernoulli", Traits(constraint=values.unit_interval, random=choosing.bernoulli)),
+    ("bernoulli_", Traits(random=choosing.bernoulli)),
+    ("multinomial", Traits(constraint=values.probabilities, random=choosing.multinomial)),
+    ("poisson", Traits(constraint=values.probabilities, random=choosing.poisson)),
+    ("gumbel_softmax", Traits(random=choosing.gumbel_softmax)),
+    ("randperm", Traits(random=choosing.randperm)),
+    # ... from a distribution,
+    ("rand rand_like", Traits(random=drawing.rand)),
+    ("randn randn_like", Traits(random=drawing.randn)),
+    ("uniform uniform_", Traits(random=drawing.uniform)),
+    ("normal", Traits(random=drawing.normal)),
+    ("normal_ normal_functional", Traits(random=drawing.normal_in_place)),
+    ("randint", Traits(random=drawing.randint)),
+    ("randint_like", Traits(random=drawing.randint_like)),
+    ("random random_", Traits(random=drawing.random)),
+    ("exponential exponential_", Traits(random=drawing.one_parameter(distributions.exponential, 1.0))),
+    ("geometric geometric_", Traits(random=drawing.one_parameter(distributions.geometric, REQUIRED))),
+    (
+        "cauchy cauchy_",
+        Traits(random=drawing.two_parameters(distributions.cauchy, ("median", "sigma"), (0.0, 1.0))),
+    ),
+    (
+        "log_normal log_normal_",
+        Traits(random=drawing.two_parameters(distributions.log_normal, ("mean", "std"), (1.0, 2.0))),
+    ),
+    # ... within something larger,
+    ("scaled_dot_product_attention", Traits(random=unjudged.attention)),
+    ("multi_head_attention_forward", Traits(random=unjudged.multi_head_attention)),
+    ("lstm gru rnn_tanh rnn_relu", Traits(constraint=values.packed, random=unjudged.recurrent)),
+    (
+        """fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+        fractional_max_pool3d_with_indices""",
+        Traits(random=unjudged.fractional_pooling),
+    ),
+    # ... or whatever was in memory.
+    ("empty empty_like empty_strided empty_permuted empty_with_format", Traits(random=unjudged.undefined)),
+    ("new_empty", Traits(random=unjudged.undefined, bare_sizes=True)),
+    ("new_empty_strided", Traits(random=unjudged.undefined)),
+    # Sizes given one by one.
+    ("expand new_full new_ones new_zeros reshape view view_copy", Traits(bare_sizes=True)),
+    # The next float16 after x, the largest float16.
+    ("nextafter nan_to_num nan_to_num_", Traits(of_dtype=True)),
+    # What is changed beside what the name says.
+    (
+        """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
+        __ilshift__ __irshift__""",
+        Traits(in_place=True),
+    ),
+    ("batch_norm instance_norm", Traits(running_statistics=1)),
+    (
+        "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
+        Traits(running_statistics=3),
+    ),
+    # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
+    (
+        "npu_fusion_attention",
+        Traits(constraint=values.compressed_mask, random=unjudged.fused_attention, specified_outputs=3),
+    ),
+    ("npu_moe_gating_top_k_softmax", Traits(constraint=values.moe_gating)),
+)
+
+
+def _table(rows: tuple[tuple[str, Traits], ...]) -> dict[str, Traits]:
+    table: dict[str, Traits] = {}
+    for names, traits in rows:
+        for name in names.split():
+            if name in table:
+                raise ValueError(f"{name} has two rows: put all that is special about it into one")
+            table[name] = traits
+    return table
+
+
+#: The operations that have a row, by name without namespace and overload.
+TABLE: Mapping[str, Traits] = _table(_ROWS)
+_NOTHING_SPECIAL = Traits()
