@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.registry import PYTORCH, missing_piece
@@ -118,12 +118,13 @@ def _checked_records(file: DumpFile, dump: Dump) -> Iterator[RecordItem]:
     """Yield an item for each API record; a call's backward item follows its forward item."""
     records = dump.records
     for name in dump.api_names:
-        head, _, direction = name.rpartition(".")
-        if direction == "backward" and f"{head}.forward" in records:
+        key, direction = split_direction(name)
+        if direction == "backward" and api_record(key, "forward") in records:
             continue
         yield RecordItem.from_parent(file, name=name, dump=dump)
-        if direction == "forward" and f"{head}.backward" in records:
-            yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
+        backward = api_record(key, "backward")
+        if direction == "forward" and backward in records:
+            yield RecordItem.from_parent(file, name=backward, dump=dump)
 
 
 def _compared_records(file: DumpFile, dump: Dump) -> Iterable[DumpItem]:
@@ -173,18 +174,18 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 def _is_repeated(item: RecordItem, seen: set[tuple[Any, ...]], folded: set[tuple[Path, str]]) -> bool:
     """Tell whether an earlier call was the same but for its tensors' values; a backward item follows its forward."""
-    head, _, direction = item.name.rpartition(".")
+    key, direction = split_direction(item.name)
     if direction == "backward":
-        return (item.path, head) in folded
+        return (item.path, key) in folded
     try:
         body = msgspec.json.decode(item.dump.records[item.name])
         api = parse_api_name(item.name).qualified_api
-        inputs = [body.get("input_args"), body.get("input_kwargs"), f"{head}.backward" in item.dump.records]
+        inputs = [body.get("input_args"), body.get("input_kwargs"), api_record(key, "backward") in item.dump.records]
     except (msgspec.DecodeError, ValueError, AttributeError):
         return False
     signature = (api, msgspec.json.encode(_without_values(inputs)))
     if signature in seen:
-        folded.add((item.path, head))
+        folded.add((item.path, key))
         return True
     seen.add(signature)
     return False

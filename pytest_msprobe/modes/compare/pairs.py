@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.modes.compare.across.translation import Translation
@@ -134,7 +134,7 @@ class Pair:
     def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners_of_values(ours, theirs)
         rows = compare_values(self.target, ours, self.golden, theirs, mode, named, dropped)
-        api = (ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]).rpartition(".")[0].rpartition(".")[2]
+        api = split_called(ours)[0].rpartition(".")[2]
         if not self.translation.across:
             return self._judged_rows(api, mode, rows)
         spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(ours)) for row in rows])
@@ -269,11 +269,6 @@ class Pair:
         if match.target is None or match.golden is None or self._mapping:
             return False
         return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
-
-
-def is_forward(record: str) -> bool:
-    """Tell whether a record is of the forward direction."""
-    return ".forward" in record
 
 
 def item_name(match: Match) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from msprobe_hooks.dump.names import forward_of
 from msprobe_hooks.errors import DumpError
 
 if TYPE_CHECKING:
@@ -64,20 +65,12 @@ class Surroundings:
     def stack(self, record: str) -> tuple[str, ...]:
         """Return the call stack of a record, innermost frame first; a backward record has that of its forward twin."""
         found = self._stacks.get(record)
-        return found if found is not None else self._stacks.get(forward_twin(record), ())
+        return found if found is not None else self._stacks.get(forward_of(record), ())
 
     def module(self, record: str) -> str:
         """Return the record of the module in which a call was made, empty where it is not known."""
         parent = self.parents.get(record)
-        return parent if parent is not None else self.parents.get(forward_twin(record)) or ""
-
-
-def forward_twin(record: str) -> str:
-    """Return the name of the forward record of the same call; the record's own where it is a forward one."""
-    head, dot, tail = record.rpartition(".backward")
-    if dot:
-        return f"{head}.forward{tail}"
-    return record.replace(".parameters_grad.", ".forward.") if ".parameters_grad." in record else record
+        return parent if parent is not None else self.parents.get(forward_of(record)) or ""
 
 
 def _read(path: Path, kind: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from msprobe_hooks.dump.collectives import RECEIVED
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.names import is_forward, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, ValueElement
 
 _SENDS = frozenset({"send", "isend", "send_object_list"})
@@ -41,7 +41,7 @@ class End:
 
 def is_communication(name: str) -> bool:
     """Tell whether a record is about communication between ranks."""
-    return name.startswith(("Distributed.", "MintDistributed.")) and name.endswith(".forward")
+    return name.startswith(("Distributed.", "MintDistributed.")) and is_forward(name)
 
 
 def is_written(name: str, position: str) -> bool:

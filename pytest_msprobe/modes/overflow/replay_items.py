@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.names import is_forward_api
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.overflow.ignore import Rules, is_ignored
@@ -28,11 +29,7 @@ def replayed_items(file: DumpFile, dump: Dump) -> Iterator[DumpItem]:
     """Yield an item for each forward call whose recorded output holds inf or nan, in recorded order."""
     rules = file.config.stash[overflow_key].rules
     for name in dump.api_names:
-        if (
-            name.endswith(".forward")
-            and may_hold_non_finite(bytes(dump.records[name]))
-            and _overflows(dump, name, rules)
-        ):
+        if is_forward_api(name) and may_hold_non_finite(bytes(dump.records[name])) and _overflows(dump, name, rules):
             yield OverflowReplayItem.from_parent(file, name=name, dump=dump)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from msprobe_hooks.dump.names import is_module_name, parse_api_name
+from msprobe_hooks.dump.names import direction_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, record_path
 from msprobe_hooks.errors import RecordError
@@ -94,7 +94,7 @@ class Finding:
 
 def is_judgeable(name: str) -> bool:
     """Tell whether a record has inputs and outputs: gradients of a module's parameters have no direction."""
-    return not (is_module_name(name) and name.endswith(".parameters_grad"))
+    return not is_parameters_grad(name)
 
 
 def api_of(name: str) -> str:
@@ -130,13 +130,12 @@ def read_traffic(dump: Dump, name: str) -> Traffic:
 
 
 def _is_backward(name: str) -> bool:
-    pieces = name.rsplit(".", 2)
-    if is_module_name(name):
-        return pieces[-2] == "backward" if len(pieces) == 3 else False
-    try:
-        return parse_api_name(name).direction == "backward"
-    except ValueError as error:
-        raise RecordError(record_path(name), str(error)) from None
+    if not is_module_name(name):
+        try:
+            parse_api_name(name)
+        except ValueError as error:
+            raise RecordError(record_path(name), str(error)) from None
+    return direction_of(name) == "backward"
 
 
 def find_scene(traffic: Traffic) -> Finding | None:
