@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import forward_of
 from msprobe_hooks.errors import DumpError
 
@@ -21,7 +22,7 @@ _STRUCTURE = re.compile(
     rb'"(?:input_args|input_kwargs|input|output|parameters)": ?[\[{]|"dtype": ?"(?:torch\.)?\w+"|"shape": ?\[[^\]]*\]'
 )
 _DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
-_ONE_FLOAT = frozenset({b"float16", b"bfloat16", b"float32"})
+_ONE_FLOAT = frozenset({"float16", "bfloat16", "float32"})
 
 
 def signature(dump: Dump, record: str) -> bytes:
@@ -31,8 +32,13 @@ def signature(dump: Dump, record: str) -> bytes:
 
 def _dtype(match: re.Match[bytes]) -> bytes:
     """Return a dtype as all frameworks would spell it."""
-    name = match[1].lower()
-    return b'"dtype": "%s"' % (b"float" if name in _ONE_FLOAT else name)
+    return b'"dtype": "%s"' % _shared_dtype(match[1])
+
+
+@cache
+def _shared_dtype(name: bytes) -> bytes:
+    plain = plain_dtype(name.decode())
+    return b"float" if plain in _ONE_FLOAT else plain.encode()
 
 
 @dataclass(frozen=True)
