@@ -9,7 +9,7 @@ import pytest
 
 from msprobe_hooks.dump import reader
 from msprobe_hooks.dump.reader import find_dumps, read_dump
-from msprobe_hooks.dump.schema import TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.dump.schema import TensorElement, ValueElement, tensors_of
 from msprobe_hooks.errors import DumpError, RecordError
 
 DUMPS = Path(__file__).parents[1] / "data" / "dumps"
@@ -46,7 +46,7 @@ def test_bare_nan_and_infinity_are_read_as_numbers(tmp_path: Path, indent: int |
     element = tensor(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=1.5)
     path = write(tmp_path, {"Torch.mm.0.forward": {"input_args": [element]}})
     path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
-    (read,) = walk_tensors(read_dump(path).forward("Torch.mm.0.forward").args)
+    (read,) = tensors_of(read_dump(path).forward("Torch.mm.0.forward").args)
     assert (read.max, read.min, read.norm) == (math.inf, -math.inf, 1.5)
     assert math.isnan(read.mean or 0)
 

@@ -19,7 +19,7 @@ from hypothesis.database import ExampleDatabase
 from hypothesis.errors import HypothesisException
 
 from msprobe_hooks.dump.names import Direction, parse_api_name
-from msprobe_hooks.dump.schema import TensorElement, forward_record, walk_tensors
+from msprobe_hooks.dump.schema import TensorElement, forward_record, tensors_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards import Verdict
 from pytest_msprobe.engine.replay.call import Call
@@ -143,7 +143,7 @@ def _kind(verdict: Verdict) -> tuple[str, bool]:
 
 
 def _elements(call: Call) -> int:
-    tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
     return sum(math.prod(tensor.shape) for tensor in tensors)
 
 
