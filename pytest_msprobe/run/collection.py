@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
-from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
+from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.registry import PYTORCH, missing_piece
 from pytest_msprobe.modes.overflow.items import overflow_items

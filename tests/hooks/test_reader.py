@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump import reader
-from msprobe_hooks.dump.reader import find_dumps, read_dump
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, ValueElement, tensors_of
 from msprobe_hooks.errors import DumpError, RecordError
 
@@ -135,19 +135,6 @@ def test_an_enormous_file_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(reader.MAX_FILE_BYTES + 1)
     with pytest.raises(DumpError, match=r"4\.0 GiB is more than the 4 GiB"):
         read_dump(path)
-
-
-def test_dumps_are_found_in_the_order_of_steps_and_ranks(tmp_path: Path) -> None:
-    wanted = [tmp_path / f"step{step}" / f"rank{rank}" for step in (2, 10) for rank in (0, 1, 11)]
-    for folder in reversed(wanted):
-        folder.mkdir(parents=True)
-        write(folder, {})
-    assert find_dumps(tmp_path) == [folder / "dump.json" for folder in wanted]
-
-
-def test_a_folder_without_dumps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match=r"no dump\.json in this folder or below it"):
-        find_dumps(tmp_path)
 
 
 @pytest.mark.parametrize("path", sorted(DUMPS.rglob("dump.json")), ids=lambda path: path.parent.name)

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.overflow.culprits import Analysis, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
-from pytest_msprobe.modes.overflow.ranks import Step
 
 Json = dict[str, Any]
 

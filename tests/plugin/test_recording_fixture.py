@@ -97,7 +97,8 @@ def test_modules_are_recorded_from_start_with_a_model(pytester: pytest.Pytester)
     pytester.makepyfile(
         """
 import pytest, torch
-from msprobe_hooks.dump.reader import find_dumps, read_dump
+from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.dump.reader import read_dump
 
 @pytest.mark.msprobe_record(level="mix")
 def test_model(msprobe_dump):

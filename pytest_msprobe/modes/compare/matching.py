@@ -24,6 +24,7 @@ from msprobe_hooks.dump.names import (
     split_called,
     split_module,
 )
+from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.compare.alignment import align
 from pytest_msprobe.modes.compare.renaming import (
     place_of,
@@ -33,7 +34,7 @@ from pytest_msprobe.modes.compare.renaming import (
 )
 from pytest_msprobe.modes.compare.reordering import swap_reordered
 from pytest_msprobe.modes.compare.rows import Partner
-from pytest_msprobe.modes.compare.structure import Surroundings, signature
+from pytest_msprobe.modes.compare.structure import intact, signature
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -87,7 +88,9 @@ _NOBODY: tuple[None, Partner] = (None, "")
 class _Matcher:
     def __init__(self, target: Dump, golden: Dump, rules: Rules) -> None:
         self._target, self._golden, self._rules = target, golden, rules
-        self._ours, self._theirs = Surroundings(target.path.parent), Surroundings(golden.path.parent)
+        self._our_parents, self._their_parents = (
+            intact(Surroundings(dump.path.parent).parents).entries for dump in (target, golden)
+        )
         self._partners: dict[str, tuple[str, Partner]] = {}
         self._taken: set[str] = set()
         self.renamed: dict[str, str] = {}
@@ -158,8 +161,8 @@ class _Matcher:
             names, others = self._left(is_forward_api)
             if self._knows_modules():
                 partners, taken = {None, *self._partners}, {None, *self._taken}
-                names = [name for name in names if self._ours.parents.get(name) not in partners]
-                others = [name for name in others if self._theirs.parents.get(name) not in taken]
+                names = [name for name in names if self._our_parents.get(name) not in partners]
+                others = [name for name in others if self._their_parents.get(name) not in taken]
         ours = _numbers(self._target, names, self._rules.translate, counted)
         theirs = _numbers(self._golden, others, self._rules.translate_golden, counted)
         self._join(is_forward_api, ours.get, theirs.get, "name")
@@ -170,11 +173,11 @@ class _Matcher:
         top = "" if self._rules.across else None
 
         def ours_key(name: str) -> Hashable:
-            parent = self._ours.parents.get(name) or top
+            parent = self._our_parents.get(name) or top
             return None if parent is None else (renamed.get(parent, parent), api(self._rules.translate(name)))
 
         def theirs_key(name: str) -> Hashable:
-            parent = self._theirs.parents.get(name) or top
+            parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
         self._join(is_forward_api, ours_key, theirs_key, partner)
@@ -213,7 +216,7 @@ class _Matcher:
         self._follow_forward("structure")
 
     def _knows_modules(self) -> bool:
-        return bool(self._ours.parents) and bool(self._theirs.parents)
+        return bool(self._our_parents) and bool(self._their_parents)
 
     def _align(self) -> None:
         ours, theirs = self._left(is_forward_api)
@@ -224,7 +227,7 @@ class _Matcher:
 
     def _unplaced(self) -> dict[str, str]:
         """Return the forward pairs that rest on nothing but the order of the calls."""
-        in_module = self._ours.parents.get if self._knows_modules() else lambda name: None
+        in_module = self._our_parents.get if self._knows_modules() else lambda name: None
         return {
             ours: theirs
             for ours, (theirs, partner) in self._partners.items()

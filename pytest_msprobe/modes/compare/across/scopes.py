@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
-from pytest_msprobe.modes.compare.structure import Surroundings
+from msprobe_hooks.dump.scopes import Surroundings
+from pytest_msprobe.modes.compare.structure import intact
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -81,9 +82,10 @@ def _module(name: str) -> tuple[Path, str, str]:
 def _api(name: str, translated: str, surroundings: Surroundings) -> Placed:
     own = shared_name(split_called(translated)[0]).rpartition(".")[2]
     # A backward call stands where its forward call does.
-    parent = surroundings.module(forward_of(name))
+    parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
     layer = _module(parent)[0] if is_module_name(parent) else ()
-    function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(surroundings.stack(name))
+    stack = intact(surroundings.stacks).of_call(name) or ()
+    function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(stack)
     path = (*layer, own)
     return Placed(path, (*layer, function, own) if function else path, direction_of(name))
 
