@@ -174,9 +174,7 @@ def split_called(name: str) -> tuple[str, str]:
     ``.parameters_grad``.
     """
     head, _, last = name.rpartition(".")
-    if last == PARAMETERS_GRAD:
-        return head, name[len(head) :]
-    called = head.rpartition(".")[0]
+    called = head if last == PARAMETERS_GRAD else head.rpartition(".")[0]
     return called, name[len(called) :]
 
 

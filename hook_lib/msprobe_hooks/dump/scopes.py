@@ -18,6 +18,7 @@ from msprobe_hooks.dump.names import forward_of
 
 _MAX_DEPTH = 400
 _TEXT = frozenset({str})
+_TEXT_OR_NONE = frozenset({str, type(None)})
 
 T = TypeVar("T")
 
@@ -102,16 +103,11 @@ def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
 
 def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
     """Return the parents and whether all is of a form that msprobe writes."""
-    parents: dict[str, str | None] = {}
-    is_whole = True
-    for name, value in content.items():
-        # Megatron's micro steps stand beside the parent.
-        parent = value[0] if isinstance(value, list) and value else value
-        if parent is None or isinstance(parent, str):
-            parents[name] = parent
-        else:
-            is_whole = False
-    return parents, is_whole
+    # Megatron's micro steps stand beside the parent.
+    parents = {name: value[0] if isinstance(value, list) and value else value for name, value in content.items()}
+    if _TEXT_OR_NONE.issuperset(map(type, parents.values())):
+        return parents, True
+    return {name: parent for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}, False
 
 
 def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T], bool]]) -> Table[T]:

@@ -235,7 +235,7 @@ class _Matcher:
         }
 
     def _follow_forward(self, partner: Partner | None = None) -> None:
-        ours, theirs = self._left(lambda name: forward_of(name) != name)
+        ours, theirs = self._left(lambda name: not is_forward(name))
         by_forward = {_direction(name): name for name in theirs}
         for name in ours:
             twin, direction = _direction(name)
