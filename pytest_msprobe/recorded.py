@@ -87,7 +87,7 @@ class Call:
         """
         name = parse_api_name(record)
         forward = ForwardRecord(
-            name=f"{name.key}.forward",
+            name=name.forward,
             args=[_element(value) for value in self.args],
             kwargs={key: _element(value) for key, value in self.kwargs.items()},
             output=[_element(tensor) for tensor in self.outputs],
@@ -99,7 +99,7 @@ class Call:
         if self.grad_outputs is None:
             return None
         arriving = [_element(value) for value in self.grad_outputs]
-        return BackwardRecord(name=f"{name.key}.backward", grad_outputs=arriving, grad_inputs=[])
+        return BackwardRecord(name=name.backward, grad_outputs=arriving, grad_inputs=[])
 
 
 def _element(value: Any) -> Element:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.frameworks.known import missing_piece
@@ -94,7 +95,7 @@ def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str
         record
         for record in dump.api_names
         if (failures is None or record in failures.records)
-        and (request.direction is None or record.endswith(f".{request.direction}"))
+        and (request.direction is None or direction_of(record) == request.direction)
         and (matches is None or matches([record, dump.path.name, *marks.of_record(dump, record)]))
     ]
     if not chosen:

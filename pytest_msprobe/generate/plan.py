@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.names import api_record, is_backward_api, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
@@ -78,25 +78,25 @@ def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
             continue
         api = call.name.qualified_api
         for record in wanted:
-            if record.endswith(".backward") and refused:
+            if is_backward_api(record) and refused:
                 left_out[record] = refused
                 continue
             module = modules.setdefault(api, Module(api, stems[api], function))
             module.calls[key] = code
-            (module.backward if record.endswith(".backward") else module.forward).append(record)
+            (module.backward if is_backward_api(record) else module.forward).append(record)
     return Plan(sorted(modules.values(), key=lambda module: module.stem), files.copies, left_out)
 
 
 def _by_call(records: Iterable[str]) -> dict[str, list[str]]:
     calls: dict[str, list[str]] = {}
     for record in records:
-        calls.setdefault(record.rpartition(".")[0], []).append(record)
+        calls.setdefault(split_direction(record)[0], []).append(record)
     return calls
 
 
 def _read(dump: Dump, key: str) -> tuple[Call, str]:
     """Read a call, and say what is wrong with its backward record where that alone is malformed."""
-    forward = f"{parse_api_name(f'{key}.forward').key}.forward"
+    forward = parse_api_name(api_record(key, "forward")).forward
     if forward not in dump.records:
         raise Skip(SkipReason.NO_FORWARD)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, tensors_of
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import lost_argument
 from pytest_msprobe.engine.replay.call import Call
@@ -44,7 +44,7 @@ def spell_call(recorded: Call, language: Language, file_of: FileOf) -> Code:
     if forward.kwargs:
         parts["kwargs"] = dict_of({key: _spell(element, terms) for key, element in forward.kwargs.items()})
     outputs: list[Code] = [
-        call("recorded.Tensor", *_dtype_and_shape(tensor, terms)) for tensor in walk_tensors(forward.output)
+        call("recorded.Tensor", *_dtype_and_shape(tensor, terms)) for tensor in tensors_of(forward.output)
     ]
     if outputs:
         parts["outputs"] = list_of(outputs)

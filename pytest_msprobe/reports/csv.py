@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import pytest
 
+from msprobe_hooks.dump.names import split_direction
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 
 _RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
@@ -55,10 +56,8 @@ class Tables:
 
     def add(self, dump: str, result: DirectionResult) -> None:
         """Write the rows of a record's outputs; ``dump`` tells records of the same name apart."""
-        key, _, direction = result.record.rpartition(".")
-        if direction not in ("forward", "backward"):
-            key, direction = result.record, "forward"
-        self._calls.setdefault((dump, key), {})[direction] = result
+        key, direction = split_direction(result.record)
+        self._calls.setdefault((dump, key), {})[direction or "forward"] = result
         if self._open is None:
             self._open = _create(self.details, _DETAILS_HEADER)
         csv.writer(self._open).writerows(_details_rows(result))

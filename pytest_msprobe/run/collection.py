@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
+from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.dump.names import parse_api_name, split_direction
+from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.run.item import DumpItem
@@ -111,7 +112,7 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 def _is_repeated(item: DumpItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
     """Tell whether an earlier call was the same; a call's other items follow the one that has its signature."""
-    call = (item.path, item.name.rpartition(".")[0])
+    call = (item.path, split_direction(item.name)[0])
     signature = item.signature()
     if signature is None:
         return call in repeated

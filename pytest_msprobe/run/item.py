@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from msprobe_hooks.dump.names import backward_of, forward_of
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.containment.state import state_key
@@ -101,8 +102,7 @@ class DumpItem(pytest.Item, ABC):
 
     def records(self) -> list[bytes]:
         """Return the undecoded records of the item's call; the time that it may take grows with their elements."""
-        head = self.name.rpartition(".")[0]
-        names = dict.fromkeys([self.name, f"{head}.forward", f"{head}.backward"])
+        names = dict.fromkeys([self.name, forward_of(self.name), backward_of(self.name)])
         return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import parse_api_name
 
 if TYPE_CHECKING:
@@ -64,5 +65,5 @@ def of_record(dump: Dump, record: str) -> list[str]:
 
 
 def _dtype_mark(name: str) -> str:
-    """Return the mark for a recorded dtype; MindSpore's names are torch's with capitals."""
-    return name if name in known() else name.lower()
+    """Return the mark for a recorded dtype, whatever its spelling."""
+    return name if name in known() else plain_dtype(name)

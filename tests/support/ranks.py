@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.overflow.culprits import Analysis
-from pytest_msprobe.modes.overflow.ranks import Step
 from tests.support import dumps
 from tests.support.dumps import Json
 

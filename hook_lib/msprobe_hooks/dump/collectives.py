@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SENDS = frozenset({"send", "isend", "send_object_list"})
+RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+#: Several sends and receives in one call.
+BATCH = "batch_isend_irecv"
+#: One rank gives to all others.
+FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+#: All ranks give to one.
+TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
+
 #: Arguments that are only written to, by index and by name: what they hold before the call was never computed.
 RECEIVED: Mapping[str, tuple[str, ...]] = {
     "recv": ("0", "tensor"),

@@ -1,15 +1,22 @@
 """Record names: the keys of ``data`` in a dump.
 
 An API call is ``{Type}.{api}.{call}.{direction}`` where ``api`` may be dotted (``Torch.linalg.norm.3.backward``);
-a module call is ``Module.{attribute path}.{Class}.{direction}.{call}`` with the call number last.
+a module call is ``Module.{attribute path}.{Class}.{direction}.{call}`` with the call number last. The gradients of a
+module's parameters are in ``Module.{attribute path}.{Class}.parameters_grad``, in some dumps with a number behind it.
+
+The words of a name are told from its end, because an API, an attribute or a class may be called ``backward``. What is
+asked of 200 000 names (twins, directions, splitting) never raises: a name outside the grammar is its own twin and has
+no direction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Final, Literal, NamedTuple
 
 Direction = Literal["forward", "backward"]
+
+PARAMETERS_GRAD: Final = "parameters_grad"
 
 # Spellings of one operation that a recorder cannot always tell apart: what an operator calls, its reflected form where
 # the operands commute, and functions that PyTorch offers under two names. The value is the name they share.
@@ -56,6 +63,10 @@ _ALIASES = {
 MODULE_TYPES = frozenset({"Module", "Cell"})
 
 
+_DIRECTIONS = frozenset({"forward", "backward"})
+_ABOUT = _DIRECTIONS | {PARAMETERS_GRAD}
+
+
 @dataclass(frozen=True, slots=True)
 class ApiName:
     """The name of one direction of an API call."""
@@ -75,24 +86,18 @@ class ApiName:
         """What the two directions of a call share: the name without its direction."""
         return f"{self.type}.{self.api}.{self.call}"
 
+    @property
+    def forward(self) -> str:
+        """The name of the call's forward record."""
+        return api_record(self.key, "forward")
+
+    @property
+    def backward(self) -> str:
+        """The name of the call's backward record."""
+        return api_record(self.key, "backward")
+
     def __str__(self) -> str:
-        return f"{self.key}.{self.direction}"
-
-
-def is_module_name(name: str) -> bool:
-    """Tell whether a record is about a module (its call or its parameters' gradients) and not about an API."""
-    return name.partition(".")[0] in MODULE_TYPES
-
-
-def shared_name(qualified_api: str) -> str:
-    """Return the name that all spellings of one operation share: ``Tensor.__add__`` and ``Tensor.add`` are the same."""
-    return _ALIASES.get(qualified_api, qualified_api)
-
-
-def backward_of(module_name: str) -> str:
-    """Return the backward name of a module call whose forward name is given."""
-    head, _, call = module_name.rpartition(".")
-    return f"{head.removesuffix('.forward')}.backward.{call}"
+        return api_record(self.key, self.direction)
 
 
 def parse_api_name(name: str) -> ApiName:
@@ -100,9 +105,137 @@ def parse_api_name(name: str) -> ApiName:
 
     Raises ValueError, whose text says what the grammar wants, where the name does not follow it.
     """
-    head, _, direction = name.rpartition(".")
-    front, _, call = head.rpartition(".")
+    key, direction = split_direction(name)
+    front, _, call = key.rpartition(".")
     type_, _, api = front.partition(".")
-    if not (type_ and api and call.isascii() and call.isdigit() and direction in ("forward", "backward")):
+    if not (type_ and api and call.isascii() and call.isdigit() and direction):
         raise ValueError(f"{name!r} is not of the form Type.api.number.forward or Type.api.number.backward")
-    return ApiName(type_, api, int(call), cast("Direction", direction))
+    return ApiName(type_, api, int(call), direction)
+
+
+def api_record(key: str, direction: Direction) -> str:
+    """Return the name of one direction of an API call, from what both directions share."""
+    return f"{key}.{direction}"
+
+
+def split_direction(name: str) -> tuple[str, Direction | Literal[""]]:
+    """Split the name of an API record into what both directions share and the direction.
+
+    Any other name, a module's among them, comes back whole and with no direction.
+    """
+    key, _, last = name.rpartition(".")
+    return (key, last) if last in _DIRECTIONS else (name, "")  # type: ignore[return-value]
+
+
+def is_forward_api(name: str) -> bool:
+    """Tell whether a record is the forward direction of an API call."""
+    # A module's record ends in a number.
+    return name.endswith(".forward") and not is_module_name(name)
+
+
+def is_backward_api(name: str) -> bool:
+    """Tell whether a record is the backward direction of an API call."""
+    return name.endswith(".backward") and not is_module_name(name)
+
+
+class ModuleName(NamedTuple):
+    """The parts of a module's record name, as texts; what a name lacks is empty.
+
+    ``path`` is the attribute path (``layers.0.fc``), ``rest`` what follows the class, with its dot: ``.forward.0``,
+    ``.parameters_grad``.
+    """
+
+    type: str
+    path: str
+    class_name: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(filter(None, self[:3]))}{self.rest}"
+
+
+def is_module_name(name: str) -> bool:
+    """Tell whether a record is about a module (its call or its parameters' gradients) and not about an API."""
+    return name.partition(".")[0] in MODULE_TYPES
+
+
+def split_module(name: str) -> ModuleName:
+    """Split the name of a module's record."""
+    called, rest = split_called(name)
+    front, _, class_name = called.rpartition(".")
+    type_, _, path = front.partition(".")
+    return ModuleName(type_, path, class_name, rest)
+
+
+def split_called(name: str) -> tuple[str, str]:
+    """Split a record's name into what was called and the rest with its dot.
+
+    What was called is ``Type.api`` or ``Module.path.Class``, the rest ``.3.forward``, ``.forward.0`` or
+    ``.parameters_grad``.
+    """
+    head, _, last = name.rpartition(".")
+    called = head if last == PARAMETERS_GRAD else head.rpartition(".")[0]
+    return called, name[len(called) :]
+
+
+def direction_of(name: str) -> Literal["forward", "backward", "parameters_grad", ""]:
+    """Return what a record of an API or a module is about; empty where its name does not say it."""
+    # Most names are of APIs, and this is asked of every one.
+    if name.endswith(".forward"):
+        return "forward"
+    if name.endswith(".backward"):
+        return "backward"
+    head, _, last = name.rpartition(".")
+    found = head.rpartition(".")[2] if last.isdecimal() else last
+    return found if found in _ABOUT else ""  # type: ignore[return-value]
+
+
+def is_forward(name: str) -> bool:
+    """Tell whether a record is the forward direction of a call, of an API or of a module."""
+    return name.endswith(".forward") or direction_of(name) == "forward"
+
+
+def is_parameters_grad(name: str) -> bool:
+    """Tell whether a record holds the gradients of a module's parameters, which no single call has."""
+    return PARAMETERS_GRAD in name and is_module_name(name) and direction_of(name) == PARAMETERS_GRAD
+
+
+def forward_of(name: str) -> str:
+    """Return the name of the forward record of the same call, of an API or of a module.
+
+    Numbered gradients of parameters belong to the call of their number; without a number, and where no direction is
+    in the name, it comes back as it is.
+    """
+    if name.endswith(".forward"):
+        return name
+    if name.endswith(".backward"):
+        return f"{name[:-8]}forward"
+    return _of_module_call(name, "forward")
+
+
+def backward_of(name: str) -> str:
+    """Return the name of the backward record of the same call, as ``forward_of`` does for the forward one."""
+    head, _, last = name.rpartition(".")
+    if last == "forward":
+        return f"{head}.backward"
+    # Recorders ask it of the module around every call.
+    if head.endswith(".forward") and last.isdecimal():
+        return f"{head[:-7]}backward.{last}"
+    return name if last == "backward" else _of_module_call(name, "backward")
+
+
+def _of_module_call(name: str, direction: Direction) -> str:
+    head, _, call = name.rpartition(".")
+    front, dot, about = head.rpartition(".")
+    return f"{front}.{direction}.{call}" if dot and about in _ABOUT and call.isdecimal() else name
+
+
+def shared_name(qualified_api: str) -> str:
+    """Return the name that all spellings of one operation share: ``Tensor.__add__`` and ``Tensor.add`` are the same."""
+    return _ALIASES.get(qualified_api, qualified_api)
+
+
+def shared_record(name: str) -> str:
+    """Return a record's name with the spelling of its API that all spellings share."""
+    called = name.rpartition(".")[0].rpartition(".")[0]
+    return f"{_ALIASES.get(called, called)}{name[len(called) :]}"

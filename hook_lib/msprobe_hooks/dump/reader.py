@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.dump.layout import TENSOR_FOLDER
 from msprobe_hooks.dump.names import is_module_name
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, backward_record, forward_record, record_path
 from msprobe_hooks.errors import DumpError, RecordError
@@ -53,7 +54,7 @@ class Dump:
     @property
     def tensor_folder(self) -> Path:
         """The folder with real data: beside ``dump.json``, wherever the dump was moved."""
-        return self.path.parent / "dump_tensor_data"
+        return self.path.parent / TENSOR_FOLDER
 
     @cached_property
     def api_names(self) -> list[str]:
@@ -95,21 +96,6 @@ def read_dump(path: Path) -> Dump:
         framework=_known(path, "framework", envelope.framework or "pytorch", FRAMEWORKS),
         records=envelope.data,
     )
-
-
-def find_dumps(folder: Path) -> list[Path]:
-    """Return every ``dump.json`` below a folder, steps and ranks in the order of their numbers.
-
-    Raises DumpError where there is none.
-    """
-    found = sorted(folder.rglob("dump.json"), key=_numbers_by_value)
-    if not found:
-        raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
-    return found
-
-
-def _numbers_by_value(path: Path) -> list[tuple[int, str]]:
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", path.as_posix())]
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -70,7 +70,9 @@ class MappingElement(msgspec.Struct, frozen=True):
     items: dict[str, Element]
 
 
-Element: TypeAlias = TensorElement | ValueElement | MappingElement | list["Element"] | None
+Leaf: TypeAlias = TensorElement | ValueElement
+Element: TypeAlias = Leaf | MappingElement | list["Element"] | None
+Elements: TypeAlias = list[Element] | dict[str, Element]
 
 
 class ForwardRecord(msgspec.Struct, frozen=True):
@@ -98,15 +100,27 @@ class BackwardRecord(msgspec.Struct, frozen=True):
     grad_inputs: list[Element]
 
 
-def walk_tensors(elements: Iterator[Element] | list[Element]) -> Iterator[TensorElement]:
-    """Yield every tensor among the elements, nested ones included, in recorded order."""
-    for element in elements:
-        if isinstance(element, TensorElement):
-            yield element
-        elif isinstance(element, list):
-            yield from walk_tensors(element)
-        elif isinstance(element, MappingElement):
-            yield from walk_tensors(list(element.items.values()))
+def walk(elements: Elements, path: str) -> Iterator[tuple[str, Leaf]]:
+    """Yield every tensor and plain value among the elements with its path, in recorded order; nulls are left out.
+
+    ``path`` is that of the elements: below ``input`` they are ``input.0``, ``input.1.weight`` ...
+    """
+    for key, element in elements.items() if isinstance(elements, dict) else enumerate(elements):
+        if isinstance(element, (TensorElement, ValueElement)):
+            yield f"{path}.{key}", element
+        elif element is not None:
+            members = element.items if isinstance(element, MappingElement) else element
+            yield from walk(members, f"{path}.{key}")
+
+
+def walk_tensors(elements: Elements, path: str = "") -> Iterator[tuple[str, TensorElement]]:
+    """Yield every tensor among the elements with its path, as ``walk`` does."""
+    return ((place, leaf) for place, leaf in walk(elements, path) if isinstance(leaf, TensorElement))
+
+
+def tensors_of(elements: Elements) -> list[TensorElement]:
+    """Return every tensor among the elements, nested ones included, in recorded order."""
+    return [leaf for _, leaf in walk(elements, "") if isinstance(leaf, TensorElement)]
 
 
 def forward_record(name: str, body: object) -> ForwardRecord:

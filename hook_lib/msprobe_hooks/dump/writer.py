@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.dump.layout import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STACK_FILE, TENSOR_FOLDER
 from msprobe_hooks.errors import RecordingError
 
 _FOLDER_MODE = 0o750
@@ -112,7 +113,7 @@ class DumpWriter:
         """Create the files. Raises RecordingError where they exist or cannot be written."""
         make_folder(folder)
         self.folder = folder
-        self.tensor_folder = folder / "dump_tensor_data"
+        self.tensor_folder = folder / TENSOR_FOLDER
         if keeps_tensors:
             make_folder(self.tensor_folder)
         head = {
@@ -121,10 +122,10 @@ class DumpWriter:
             "framework": framework,
             "dump_data_dir": str(self.tensor_folder.absolute()) if keeps_tensors else None,
         }
-        name = "debug.json" if level == "debug" else "dump.json"
+        name = DEBUG_FILE if level == "debug" else DUMP_FILE
         self._records = JsonStream(folder / name, _encode(head)[:-1] + b',\n"data": {\n', b"\n}}\n")
-        self._stacks = JsonStream(folder / "stack.json", b"{\n", b"\n}\n") if extra_info else None
-        self._parents = JsonStream(folder / "construct.json", b"{\n", b"\n}\n") if extra_info else None
+        self._stacks = JsonStream(folder / STACK_FILE, b"{\n", b"\n}\n") if extra_info else None
+        self._parents = JsonStream(folder / CONSTRUCT_FILE, b"{\n", b"\n}\n") if extra_info else None
 
     @property
     def size(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msprobe_hooks.dump.schema import walk_tensors
+from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
@@ -45,7 +45,7 @@ class TorchFramework:
     ) -> Functions:
         """Return the function that the record names; on an NPU, its own implementation is the target."""
         recorded = [*call.forward.args, *call.forward.kwargs.values()]
-        foreign = next((element.type for element in walk_tensors(recorded) if element.type == "mindspore.Tensor"), None)
+        foreign = next((element.type for element in tensors_of(recorded) if element.type == "mindspore.Tensor"), None)
         if foreign or call.name.type in _MINDSPORE_TYPES:
             raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
         golden = resolve(call.name, references, function=function)

@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.dump.schema import (
+    Element,
+    ForwardRecord,
+    MappingElement,
+    TensorElement,
+    ValueElement,
+    tensors_of,
+    walk_tensors,
+)
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.constraints import constrain
 from pytest_msprobe.engine.replay.random_inputs import random_tensor, stream_seed
@@ -85,7 +93,7 @@ def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSou
     if traits_of(call.api).class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     recorded = [*record.args, *record.kwargs.values()]
-    real = real_data and any(tensor.data_name for tensor in walk_tensors(recorded))
+    real = real_data and any(tensor.data_name for tensor in tensors_of(recorded))
     if not (given or real):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
@@ -138,7 +146,7 @@ def _is_position_list(call: Call) -> bool:
         return False
     if not all(isinstance(part, ValueElement) and part.type == "int" for part in index):
         return False
-    output = next(walk_tensors(call.forward.output), None)
+    output = next(iter(tensors_of(call.forward.output)), None)
     as_list = (len(index), *source.shape[1:])
     return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
 
@@ -146,7 +154,7 @@ def _is_position_list(call: Call) -> bool:
 def lost_argument(call: Call, position: int) -> Any:
     """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
     record = call.forward
-    outputs, inputs = (list(walk_tensors(part)) for part in (record.output, record.args))
+    outputs, inputs = (tensors_of(part) for part in (record.output, record.args))
     if not outputs:
         raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
     is_followed = record.args[position + 1 : position + 2] == [MappingElement({})]
@@ -202,16 +210,5 @@ def _differentiable(record: ForwardRecord) -> frozenset[str]:
     if "out" in record.kwargs:
         # torch refuses to differentiate through out=.
         return frozenset()
-    places: dict[str, Element] = {f"args.{i}": element for i, element in enumerate(record.args)}
-    places |= {f"kwargs.{key}": element for key, element in record.kwargs.items()}
-    return frozenset(path for place, element in places.items() for path in _wanted_gradients(element, place))
-
-
-def _wanted_gradients(element: Element, path: str) -> list[str]:
-    if isinstance(element, TensorElement):
-        return [path] if element.requires_grad else []
-    if isinstance(element, list):
-        return [found for i, item in enumerate(element) for found in _wanted_gradients(item, f"{path}.{i}")]
-    if isinstance(element, MappingElement):
-        return [found for key, item in element.items.items() for found in _wanted_gradients(item, f"{path}.{key}")]
-    return []
+    tensors = (*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs"))
+    return frozenset(path for path, tensor in tensors if tensor.requires_grad)

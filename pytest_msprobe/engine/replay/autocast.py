@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from msprobe_hooks.dump.schema import ForwardRecord, walk_tensors
+from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
@@ -18,7 +18,7 @@ def recorded_autocast(record: ForwardRecord, inputs: Iterable[torch.dtype]) -> t
     Floats of several widths, or a float output of another width than the inputs, occur where autocast chose.
     """
     floats = {dtype for dtype in inputs if dtype.is_floating_point}
-    first = next(walk_tensors(record.output), None)
+    first = next(iter(tensors_of(record.output)), None)
     if first is not None and dtype_named(first.dtype).is_floating_point:
         floats.add(dtype_named(first.dtype))
     if len(floats) < 2:

@@ -45,10 +45,9 @@ def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> C
     Raises RecordError where a record is malformed, ValueError where the name is.
     """
     name = parse_api_name(forward_name)
-    backward_name = f"{name.key}.backward"
     return Call(
         name=name,
         forward=dump.forward(forward_name),
-        backward=dump.backward(backward_name) if with_backward and backward_name in dump.records else None,
+        backward=dump.backward(name.backward) if with_backward and name.backward in dump.records else None,
         tensor_folder=dump.tensor_folder,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.schema import walk_tensors
+from msprobe_hooks.dump.schema import tensors_of
 from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, tensor_source
@@ -143,7 +143,7 @@ class Replay:
             arguments=arguments,
             grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
-            output_dtypes=tuple(element.dtype for element in walk_tensors(call.forward.output)),
+            output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(setup.seed, call.name.key, "generator"),
         )
         return Trial(subject, setup.device)

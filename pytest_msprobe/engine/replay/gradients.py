@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, walk_tensors
+from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.arguments import TensorSource
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -22,7 +22,7 @@ def grad_outputs(record: BackwardRecord, output: Any, source: TensorSource) -> d
     differentiated.
     """
     tensors = list(tensors_with_paths(output))
-    recorded = list(walk_tensors(record.grad_outputs))
+    recorded = tensors_of(record.grad_outputs)
     if not recorded:
         raise Skip(SkipReason.NO_GRADIENT, "no gradient was recorded")
     elements = _matched(record, tensors, recorded)

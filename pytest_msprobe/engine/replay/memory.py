@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from msprobe_hooks.dump.schema import TensorElement, walk_tensors
+from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.memory import free_on_card
 from pytest_msprobe.engine.replay.call import Call
@@ -70,7 +70,7 @@ def _tensors(call: Call) -> list[TensorElement]:
     elements = [*call.forward.args, *call.forward.kwargs.values(), *call.forward.output]
     if call.backward:
         elements += [*call.backward.grad_outputs, *call.backward.grad_inputs]
-    return list(walk_tensors(elements))
+    return tensors_of(elements)
 
 
 def _numel(element: TensorElement) -> int:

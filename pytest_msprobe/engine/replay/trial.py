@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.frameworks.framework import Framework
@@ -160,12 +161,12 @@ class Trial:
             subject.arguments,
             side,
             operation=subject.operation,
-            record=f"{subject.key}.forward",
+            record=api_record(subject.key, "forward"),
             differentiate=self.differentiates,
         )
 
     def _backward(self, run: Run, side: Side) -> Gradients:
-        return run_backward(run, self.grad_outputs, side, record=f"{self.subject.key}.backward")
+        return run_backward(run, self.grad_outputs, side, record=api_record(self.subject.key, "backward"))
 
 
 def _same_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Standard
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import settle
@@ -59,9 +60,9 @@ def check_function(
         )
         return standard or chosen
 
-    results = [settle(f"{name}.forward", lambda: judge_forward(trial, select))]
+    results = [settle(api_record(name, "forward"), lambda: judge_forward(trial, select))]
     if backward:
-        results.append(settle(f"{name}.backward", lambda: judge_backward(trial, select)))
+        results.append(settle(api_record(name, "backward"), lambda: judge_backward(trial, select)))
     return results
 
 

@@ -6,16 +6,10 @@ from collections.abc import Iterable
 
 import torch
 
+from msprobe_hooks.dump.dtypes import plain_dtype
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _LOW_PRECISION_BITS = 16
-
-# MindSpore's names are torch's with capitals, but for these.
-_DTYPES = {
-    "float8e4m3fn": "float8_e4m3fn",
-    "float8e5m2": "float8_e5m2",
-    "bool_": "bool",
-}
 
 
 def dtype_named(name: str) -> torch.dtype:
@@ -31,8 +25,7 @@ def dtype_named(name: str) -> torch.dtype:
 
 def torch_dtype_name(name: str) -> str:
     """Return torch's name of a dtype: ``torch.bfloat16`` for BFloat16. Unknown names come back as they are."""
-    plain = name.removeprefix("mindspore.").lower()
-    plain = _DTYPES.get(plain, plain)
+    plain = plain_dtype(name)
     # torch has a dtype of this name that holds no values.
     return name if name.startswith("torch.") or plain == "int4" else f"torch.{plain}"
 

@@ -23,16 +23,21 @@ def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -
     tensor, or shape and dtype are not the recorded ones.
     """
     path = _inside(folder, element.data_name or "")
+    dtype = dtype_named(element.dtype)
     tensor = _read(path, mapped)
-    if element.dtype == "torch.bfloat16" and path.suffix == ".npy" and tensor.dtype is torch.float32:
-        # numpy has no bfloat16; recorders of MindSpore widen it, without loss.
-        tensor = tensor.bfloat16()
-    if tuple(tensor.shape) != element.shape or tensor.dtype != dtype_named(element.dtype):
+    if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:
+        # Recorders of MindSpore widen it, without loss.
+        tensor = tensor.to(dtype)
+    if tuple(tensor.shape) != element.shape or tensor.dtype != dtype:
         raise DumpError(
             f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
             "the file belongs to another dump"
         )
     return tensor.contiguous()
+
+
+def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
+    return dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -98,7 +98,7 @@ class Checker:
 
     def _replay(self, dump: Dump, record: str) -> Replay:
         try:
-            forward = f"{parse_api_name(record).key}.forward"
+            forward = parse_api_name(record).forward
         except ValueError as error:
             raise RecordError(record_path(record), str(error)) from None
         if self._last is not None and self._last[0] is dump and self._last[1] == forward:

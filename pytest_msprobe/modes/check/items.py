@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
@@ -41,16 +41,17 @@ class RecordItem(DumpItem):
 
     def signature(self) -> Hashable | None:
         """Return the API and all inputs but the values of their tensors; None for a backward record."""
-        head, _, direction = self.name.rpartition(".")
+        key, direction = split_direction(self.name)
         if direction == "backward":
             return None
         try:
             body = msgspec.json.decode(self.dump.records[self.name])
             api = parse_api_name(self.name).qualified_api
-            inputs = [body.get("input_args"), body.get("input_kwargs"), f"{head}.backward" in self.dump.records]
+            inputs = [body.get("input_args"), body.get("input_kwargs")]
         except (msgspec.DecodeError, ValueError, AttributeError):
             return None
-        return api, msgspec.json.encode(_without_values(inputs))
+        has_backward = api_record(key, "backward") in self.dump.records
+        return api, has_backward, msgspec.json.encode(_without_values(inputs))
 
 
 _TENSOR_VALUES = re.compile(r"Max|Min|Mean|Norm|(Max|Min)_except_inf_nan|md5|data_name|datapath")
@@ -73,9 +74,10 @@ def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Yield an item for each API record; a call's backward item follows its forward item."""
     records = dump.records
     for name in dump.api_names:
-        head, _, direction = name.rpartition(".")
-        if direction == "backward" and f"{head}.forward" in records:
+        key, direction = split_direction(name)
+        if direction == "backward" and api_record(key, "forward") in records:
             continue
         yield RecordItem.from_parent(file, name=name, dump=dump)
-        if direction == "forward" and f"{head}.backward" in records:
-            yield RecordItem.from_parent(file, name=f"{head}.backward", dump=dump)
+        backward = api_record(key, "backward")
+        if direction == "forward" and backward in records:
+            yield RecordItem.from_parent(file, name=backward, dump=dump)

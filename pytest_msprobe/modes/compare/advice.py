@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msprobe_hooks.dump.names import is_forward
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
@@ -13,7 +14,7 @@ def advice(call: ComparedCall, row: Row) -> str:
         return (
             "This error was inherited from what the call was given, or arose inside: see the summary's first culprit."
         )
-    forward = ".forward" in call.record
+    forward = is_forward(call.record)
     if row.group in ("input", "parameters"):
         text = (
             "The difference comes in with this value and no call before it differs: follow it to where it was made. It "

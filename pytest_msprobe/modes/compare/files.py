@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row, Value
 from pytest_msprobe.modes.compare.tensors import measure_tensors
@@ -47,7 +48,7 @@ def _scaled(error: float, scale: float) -> float:
 def load(value: Value | None, dump: Dump) -> torch.Tensor:
     """Return a recorded tensor. Raises Skip where its file is missing, DumpError where it is unusable."""
     assert value is not None
-    # MindSpore writes Float32 for torch.float32.
-    dtype = f"torch.{value.dtype.rpartition('.')[2].lower()}"
-    element = TensorElement(type=value.type, dtype=dtype, shape=value.shape, data_name=value.data_name)
+    element = TensorElement(
+        type=value.type, dtype=torch_dtype_name(value.dtype), shape=value.shape, data_name=value.data_name
+    )
     return load_tensor(element, dump.tensor_folder, mapped=True)

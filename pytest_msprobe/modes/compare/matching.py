@@ -12,10 +12,21 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.names import is_module_name, shared_name
+from msprobe_hooks.dump.names import (
+    direction_of,
+    forward_of,
+    is_backward_api,
+    is_forward,
+    is_forward_api,
+    is_module_name,
+    shared_name,
+    shared_record,
+    split_called,
+    split_module,
+)
+from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.compare.alignment import align
 from pytest_msprobe.modes.compare.renaming import (
-    module_path,
     place_of,
     same_sequence,
     shape_of_module,
@@ -23,7 +34,7 @@ from pytest_msprobe.modes.compare.renaming import (
 )
 from pytest_msprobe.modes.compare.reordering import swap_reordered
 from pytest_msprobe.modes.compare.rows import Partner
-from pytest_msprobe.modes.compare.structure import Surroundings, forward_twin, signature
+from pytest_msprobe.modes.compare.structure import intact, signature
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -77,7 +88,9 @@ _NOBODY: tuple[None, Partner] = (None, "")
 class _Matcher:
     def __init__(self, target: Dump, golden: Dump, rules: Rules) -> None:
         self._target, self._golden, self._rules = target, golden, rules
-        self._ours, self._theirs = Surroundings(target.path.parent), Surroundings(golden.path.parent)
+        self._our_parents, self._their_parents = (
+            intact(Surroundings(dump.path.parent).parents).entries for dump in (target, golden)
+        )
         self._partners: dict[str, tuple[str, Partner]] = {}
         self._taken: set[str] = set()
         self.renamed: dict[str, str] = {}
@@ -102,7 +115,7 @@ class _Matcher:
         self._follow_forward()
         if self._recomputes:
             # A gradient belongs to the recomputed call on one side and to the first one on the other.
-            self._join(_backward_apis, self._api_of_ours, self._api_of_theirs, "fuzzy")
+            self._join(is_backward_api, self._api_of_ours, self._api_of_theirs, "fuzzy")
         if not (self._rules.forced_only or self._rules.across):
             translate = self._rules.translate
             self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
@@ -145,14 +158,14 @@ class _Matcher:
         others: Iterable[str] = self._golden.records
         if self._rules.across:
             # Where modules tell a call's partner, they told it.
-            names, others = self._left(_forward_apis)
+            names, others = self._left(is_forward_api)
             if self._knows_modules():
                 partners, taken = {None, *self._partners}, {None, *self._taken}
-                names = [name for name in names if self._ours.parents.get(name) not in partners]
-                others = [name for name in others if self._theirs.parents.get(name) not in taken]
+                names = [name for name in names if self._our_parents.get(name) not in partners]
+                others = [name for name in others if self._their_parents.get(name) not in taken]
         ours = _numbers(self._target, names, self._rules.translate, counted)
         theirs = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(_forward_apis, ours.get, theirs.get, "name")
+        self._join(is_forward_api, ours.get, theirs.get, "name")
 
     def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
         """Pair the n-th call of an API in a module with the n-th in its partner."""
@@ -160,19 +173,19 @@ class _Matcher:
         top = "" if self._rules.across else None
 
         def ours_key(name: str) -> Hashable:
-            parent = self._ours.parents.get(name) or top
+            parent = self._our_parents.get(name) or top
             return None if parent is None else (renamed.get(parent, parent), api(self._rules.translate(name)))
 
         def theirs_key(name: str) -> Hashable:
-            parent = self._theirs.parents.get(name) or top
+            parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
-        self._join(_forward_apis, ours_key, theirs_key, partner)
+        self._join(is_forward_api, ours_key, theirs_key, partner)
 
     def _join_leaves(self) -> None:
         """Pair what is left by the last word of its API, where both runs have as many."""
         translate, translate_golden = self._rules.translate, self._rules.translate_golden
-        ours, theirs = self._left(_forward_apis)
+        ours, theirs = self._left(is_forward_api)
         keys = (lambda name: _leaf(translate(name))), (lambda name: _leaf(translate_golden(name)))
         for name, other in same_sequence(ours, theirs, *keys):
             self._pair(name, other, "fuzzy")
@@ -193,20 +206,20 @@ class _Matcher:
             # One attribute, whatever the class: nn.Dense here is nn.Linear there.
             self._join(is_module_name, place_of, place_of, "structure")
         # The rest are renamed layers, if as many of one class and structure are left over on both sides.
-        ours, theirs = self._left(lambda name: is_module_name(name) and ".forward." in name)
+        ours, theirs = self._left(lambda name: is_module_name(name) and is_forward(name))
         if not ours or not theirs:
             return
         key, other_key = shape_of_module(self._target), shape_of_module(self._golden)
         for name, other in same_sequence(ours, theirs, key, other_key):
             self._pair(name, other, "structure")
-            self.renamed |= shortest_renaming(module_path(name), module_path(other))
+            self.renamed |= shortest_renaming(split_module(name).path, split_module(other).path)
         self._follow_forward("structure")
 
     def _knows_modules(self) -> bool:
-        return bool(self._ours.parents) and bool(self._theirs.parents)
+        return bool(self._our_parents) and bool(self._their_parents)
 
     def _align(self) -> None:
-        ours, theirs = self._left(_forward_apis)
+        ours, theirs = self._left(is_forward_api)
         ours_key = [(self._api_of_ours(name), signature(self._target, name)) for name in ours]
         theirs_key = [(self._api_of_theirs(name), signature(self._golden, name)) for name in theirs]
         for i, j in align(ours_key, theirs_key):
@@ -214,15 +227,15 @@ class _Matcher:
 
     def _unplaced(self) -> dict[str, str]:
         """Return the forward pairs that rest on nothing but the order of the calls."""
-        in_module = self._ours.parents.get if self._knows_modules() else lambda name: None
+        in_module = self._our_parents.get if self._knows_modules() else lambda name: None
         return {
             ours: theirs
             for ours, (theirs, partner) in self._partners.items()
-            if partner in ("name", "fuzzy") and _forward_apis(ours) and in_module(ours) is None
+            if partner in ("name", "fuzzy") and is_forward_api(ours) and in_module(ours) is None
         }
 
     def _follow_forward(self, partner: Partner | None = None) -> None:
-        ours, theirs = self._left(lambda name: forward_twin(name) != name)
+        ours, theirs = self._left(lambda name: not is_forward(name))
         by_forward = {_direction(name): name for name in theirs}
         for name in ours:
             twin, direction = _direction(name)
@@ -253,8 +266,7 @@ class _Matcher:
 @cache
 def api_of(name: str) -> str:
     """Return ``Type.api`` of an API record, whatever its spelling, and its direction."""
-    head, _, direction = name.rpartition(".")
-    return f"{shared_name(head.rpartition('.')[0])}.{direction}"
+    return f"{shared_name(split_called(name)[0])}.{direction_of(name)}"
 
 
 def _leaf(name: str) -> Hashable:
@@ -262,23 +274,8 @@ def _leaf(name: str) -> Hashable:
     return tuple(api_of(name).split(".")[-2:])
 
 
-def shared_record(name: str) -> str:
-    """Return a record's name with the spelling of its API that all spellings share."""
-    head, _, direction = name.rpartition(".")
-    api, _, call = head.rpartition(".")
-    return f"{shared_name(api)}.{call}.{direction}"
-
-
-def _forward_apis(name: str) -> bool:
-    return name.endswith(".forward") and not is_module_name(name)
-
-
-def _backward_apis(name: str) -> bool:
-    return name.endswith(".backward") and not is_module_name(name)
-
-
 def _direction(name: str) -> tuple[str, str]:
-    return forward_twin(name), "parameters_grad" if ".parameters_grad." in name else "backward"
+    return forward_of(name), direction_of(name)
 
 
 def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], counted: bool) -> dict[str, Hashable]:
@@ -288,7 +285,7 @@ def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], 
     """
     numbers: dict[str, Hashable] = {}
     counts: dict[tuple[str, bool], int] = defaultdict(int)
-    for name in filter(_forward_apis, names):
+    for name in filter(is_forward_api, names):
         key = shared_record(translate(name))
         if not counted:
             numbers[name] = key

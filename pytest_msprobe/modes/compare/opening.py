@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.reader import Dump, find_dumps, read_dump
+from msprobe_hooks.dump.layout import StepRank, find_dumps, step_rank
+from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.translation import read_mappings, translation, without_effect
@@ -17,8 +17,6 @@ from pytest_msprobe.modes.compare.pairs import Pair
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.policy import ComparePolicy
-
-_STEP, _RANK = re.compile(r"step(\d+)"), re.compile(r"rank(\d+)")
 
 
 def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, Pair]:
@@ -44,7 +42,7 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
             histograms=options.html is not None,
             mapping=mapping,
             translation=translation(dump, opened[partners[path]], mappings, options.across),
-            place=_place(path),
+            place=step_rank(path),
         )
         for index, (path, dump) in enumerate(dumps.items())
     }
@@ -65,38 +63,23 @@ def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
     if missing or surplus:
         place, side, other = (missing[0], "golden run", ours) if missing else (surplus[0], "target", theirs)
         raise OptionError(
-            f"{other[place]}: the {side} has no dump of {_words(place)}; steps and ranks are paired by their numbers, "
+            f"{other[place]}: the {side} has no dump of {place}; steps and ranks are paired by their numbers, "
             "name the folders that both have"
         )
     return {path: theirs[place] for place, path in ours.items()}
 
 
-def _by_place(paths: list[Path], side: str) -> dict[tuple[int | None, int | None], Path]:
-    places: dict[tuple[int | None, int | None], Path] = {}
+def _by_place(paths: list[Path], side: str) -> dict[StepRank, Path]:
+    places: dict[StepRank, Path] = {}
     for path in paths:
-        place = _place(path)
+        place = step_rank(path)
         if place in places:
             raise OptionError(
-                f"{path}: the {side} has two dumps of {_words(place)}, the other is {places[place]}; "
+                f"{path}: the {side} has two dumps of {place}, the other is {places[place]}; "
                 "dumps are paired by folders named step0, step1 ... and rank0, rank1 ..."
             )
         places[place] = path
     return places
-
-
-def _place(path: Path) -> tuple[int | None, int | None]:
-    """Return the numbers of step and rank that the nearest folders so named say."""
-    found: list[int | None] = []
-    for pattern in (_STEP, _RANK):
-        numbers = [match[1] for part in path.parts[::-1] if (match := pattern.fullmatch(part))]
-        found.append(int(numbers[0]) if numbers else None)
-    return found[0], found[1]
-
-
-def _words(place: tuple[int | None, int | None]) -> str:
-    step, rank = place
-    words = [*([f"step {step}"] if step is not None else []), *([f"rank {rank}"] if rank is not None else [])]
-    return " and ".join(words) or "no numbered step or rank"
 
 
 def _require_same_model(pair: Pair) -> None:

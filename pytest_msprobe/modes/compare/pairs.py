@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.layout import StepRank
+from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
 from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.dump.scopes import Surroundings, modules_around
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.values import (
@@ -22,7 +24,7 @@ from pytest_msprobe.modes.compare.calls import cause_of, compare_values, outcome
 from pytest_msprobe.modes.compare.mapping import record_of
 from pytest_msprobe.modes.compare.matching import Match, Matching, Rules, match_records
 from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
-from pytest_msprobe.modes.compare.structure import Surroundings
+from pytest_msprobe.modes.compare.structure import intact
 from pytest_msprobe.modes.compare.values import PlacedValue, read_values
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.policy import ComparePolicy
 
 _GOLDEN_MARK = "[golden]"
+_NO_PLACE = StepRank()
 
 
 class Pair:
@@ -46,7 +49,7 @@ class Pair:
         histograms: bool = False,
         mapping: Mapping[str, str] | None = None,
         translation: Translation | None = None,
-        place: tuple[int | None, int | None] = (None, None),
+        place: StepRank = _NO_PLACE,
     ) -> None:
         self.index = index
         self.target, self.golden = target, golden
@@ -64,7 +67,7 @@ class Pair:
     @property
     def has_stack(self) -> bool:
         """Whether the target's call stacks were recorded."""
-        return (self.target.path.parent / "stack.json").is_file()
+        return self._surroundings.has_stacks
 
     @cached_property
     def matching(self) -> Matching:
@@ -123,8 +126,8 @@ class Pair:
             outcome,
             "",
             "",
-            self._surroundings.module(match.target),
-            self._surroundings.stack(match.target),
+            self._module(match.target),
+            self._stack(match.target),
             tuple(rows),
             self.rank,
             self.step,
@@ -134,7 +137,7 @@ class Pair:
     def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners_of_values(ours, theirs)
         rows = compare_values(self.target, ours, self.golden, theirs, mode, named, dropped)
-        api = (ours.rpartition(".forward")[0] or ours.rpartition(".backward")[0]).rpartition(".")[0].rpartition(".")[2]
+        api = split_called(ours)[0].rpartition(".")[2]
         if not self.translation.across:
             return self._judged_rows(api, mode, rows)
         spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(ours)) for row in rows])
@@ -219,8 +222,8 @@ class Pair:
             self.policy.unmatched,
             "",
             reason,
-            self._surroundings.module(target),
-            self._surroundings.stack(target),
+            self._module(target),
+            self._stack(target),
             rows,
             self.rank,
             self.step,
@@ -236,12 +239,15 @@ class Pair:
 
     def _around(self, order: int) -> set[str]:
         """Return the modules in which a call was made, the innermost and those around it."""
-        found: set[str] = set()
-        record = self._surroundings.module(self.matching.matches[order].target or "")
-        while record and record not in found:
-            found.add(record)
-            record = self._surroundings.module(record)
-        return found
+        return set(modules_around(self.matching.matches[order].target or "", self._module))
+
+    def _module(self, record: str) -> str:
+        """Return the record of the module in which a call was made, empty where it is not known."""
+        return intact(self._surroundings.parents).of_call(record) or ""
+
+    def _stack(self, record: str) -> tuple[str, ...]:
+        """Return the call stack of a record, innermost frame first."""
+        return intact(self._surroundings.stacks).of_call(record) or ()
 
     def first_suspect(self, forward: bool) -> int | None:
         """Return the place of the first call of a direction that differs, which nothing before it can have caused.
@@ -269,11 +275,6 @@ class Pair:
         if match.target is None or match.golden is None or self._mapping:
             return False
         return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
-
-
-def is_forward(record: str) -> bool:
-    """Tell whether a record is of the forward direction."""
-    return ".forward" in record
 
 
 def item_name(match: Match) -> str:

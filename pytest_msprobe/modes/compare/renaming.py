@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.names import split_module
 from pytest_msprobe.modes.compare.structure import signature
 
 if TYPE_CHECKING:
@@ -14,19 +15,18 @@ if TYPE_CHECKING:
 
 def place_of(record: str) -> Hashable:
     """Return the attribute path, direction and number of a module's record, without its class."""
-    words = record.split(".")
-    at = -2 if words[-1].isdecimal() else -1
-    return tuple(words[1 : at - 1]), tuple(words[at:])
-
-
-def module_path(record: str) -> str:
-    """Return the attribute path in a module's forward record, ``Module.{path}.{Class}.forward.{call}``."""
-    return ".".join(record.split(".")[1:-3])
+    name = split_module(record)
+    return name.path, name.rest
 
 
 def shape_of_module(dump: Dump) -> Callable[[str], Hashable]:
     """Return what tells modules apart that were renamed: class, direction, number, and the structure of the call."""
-    return lambda name: (tuple(name.split(".")[-3:]), signature(dump, name))
+
+    def shape(record: str) -> Hashable:
+        name = split_module(record)
+        return name.class_name, name.rest, signature(dump, record)
+
+    return shape
 
 
 def same_sequence(

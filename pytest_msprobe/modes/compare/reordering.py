@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.names import split_called
 from pytest_msprobe.modes.compare.structure import signature
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def swap_reordered(target: Dump, golden: Dump, pairs: Mapping[str, str]) -> dict
     groups: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
     for ours, theirs in pairs.items():
         if bytes(target.records[ours]) != bytes(golden.records[theirs]):
-            api = ours.rpartition(".")[0].rpartition(".")[0]
-            groups[api, signature(target, ours)].append((ours, theirs))
+            groups[split_called(ours)[0], signature(target, ours)].append((ours, theirs))
     swapped: dict[str, str] = {}
     for group in groups.values():
         if len(group) > 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.dtypes import plain_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
 def float_dtype(dtype: str) -> str | None:
     """Return the floating-point dtype by its plain name (that of the parts of a complex one), None for others."""
-    name = dtype.rpartition(".")[2].lower()
+    name = plain_dtype(dtype)
     name = _REAL.get(name, name)
     if name.startswith("float8"):
         return "float8"
@@ -210,7 +211,7 @@ def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> 
         return _with(row, "fail", f"{_kind(target)} in place of {_kind(golden)}")
     if row.unmeasured == "shape":
         return _with(row, "fail", f"shape {list(target.shape)} in place of {list(golden.shape)}")
-    if target.dtype != golden.dtype and _plain_dtype(target) != _plain_dtype(golden):
+    if target.dtype != golden.dtype and plain_dtype(target.dtype) != plain_dtype(golden.dtype):
         tolerated = not strict and float_dtype(target.dtype) and float_dtype(golden.dtype)
         row = _with(row, "pass" if tolerated else "fail", f"{_kind(target)} in place of {_kind(golden)}")
     if target.requires_grad != golden.requires_grad and None not in (target.requires_grad, golden.requires_grad):
@@ -219,10 +220,6 @@ def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> 
         # The message is there already: it names the file.
         row = replace(row, outcome="fail")
     return row
-
-
-def _plain_dtype(value: Value) -> str:
-    return value.dtype.rpartition(".")[2].lower()
 
 
 def _kind(value: Value) -> str:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msprobe_hooks.dump.names import is_forward
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import settled_before_key
 
@@ -77,7 +78,7 @@ class CompareSummary:
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
         for direction in ("forward", "backward"):
-            own = [call for call in calls if (".forward" in call.record) is (direction == "forward")]
+            own = [call for call in calls if is_forward(call.record) is (direction == "forward")]
             if own:
                 first = own[0]
                 yield f"{where}first {direction} culprit: {_finding(first)}"

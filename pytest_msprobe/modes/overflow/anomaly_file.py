@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.dump.ranks import Step
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import Findings
-from pytest_msprobe.modes.overflow.ranks import Step
 
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")

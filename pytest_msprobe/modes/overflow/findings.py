@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from msprobe_hooks.dump.ranks import Step, find_steps
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.overflow.culprits import Analysis, Source, analyse
 from pytest_msprobe.modes.overflow.ignore import Rules
-from pytest_msprobe.modes.overflow.origin import Origin, Origins
-from pytest_msprobe.modes.overflow.ranks import Step, find_steps
+from pytest_msprobe.modes.overflow.origin import Origin, origin_of
 
 
 class Findings:
@@ -24,7 +25,7 @@ class Findings:
         self._places = {
             dump.path: (number, rank) for number, step in enumerate(self.steps) for rank, dump in step.ranks.items()
         }
-        self._origins: dict[Path, Origins] = {}
+        self._surroundings: dict[Path, Surroundings] = {}
         self._inside: dict[Path, dict[str, str]] = {}
 
     @functools.cached_property
@@ -40,7 +41,7 @@ class Findings:
     def origin(self, dump: Dump, name: str) -> Origin:
         """Return where a record was made."""
         folder = dump.path.parent
-        return self._origins.setdefault(folder, Origins(folder)).of(name)
+        return origin_of(self._surroundings.setdefault(folder, Surroundings(folder)), name)
 
     def source(self, dump: Dump, name: str) -> Source | None:
         """Return the record of another rank that a communication record's inf or nan came from."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.transfers import is_communication
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.overflow.communication import is_communication
 from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.ignore import is_ignored
 from pytest_msprobe.modes.overflow.options import overflow_key

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import msgspec
-
-_MAX_DEPTH = 400
+from msprobe_hooks.dump.layout import STACK_FILE
+from msprobe_hooks.dump.scopes import Surroundings, modules_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,65 +20,14 @@ class Origin:
     problems: tuple[str, ...]
 
 
-class Origins:
-    """The ``stack.json`` and ``construct.json`` of one dump, each read when first asked for.
+def origin_of(surroundings: Surroundings, name: str) -> Origin:
+    """Return where a record was made.
 
-    Neither is needed to judge a record, so a missing or a damaged one is told and is no error.
+    Neither file is needed to judge a record, so a missing or a damaged one is told and is no error.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def of(self, name: str) -> Origin:
-        """Return where a record was made."""
-        (stacks, stack_problem), (parents, construct_problem) = self._stacks, self._parents
-        problems = [problem for problem in (stack_problem, construct_problem) if problem]
-        if not stack_problem and name not in stacks:
-            problems.append(f"stack.json does not have {name}")
-        return Origin(stacks.get(name, ()), tuple(reversed(_ancestors(parents, name))), tuple(problems))
-
-    @functools.cached_property
-    def _stacks(self) -> tuple[Mapping[str, tuple[str, ...]], str]:
-        content, problem = _read(self._folder / "stack.json")
-        found: dict[str, tuple[str, ...]] = {}
-        for key, value in content.items():
-            match value:
-                case [[*names], [*frames]]:
-                    found |= dict.fromkeys(map(str, names), tuple(map(str, frames)))
-                case [*frames] if all(isinstance(frame, str) for frame in frames):
-                    found[key] = tuple(frames)
-                case _:
-                    problem = "stack.json: not of a form that msprobe writes"
-        return found, problem
-
-    @functools.cached_property
-    def _parents(self) -> tuple[Mapping[str, str], str]:
-        content, problem = _read(self._folder / "construct.json")
-        found: dict[str, str] = {}
-        for name, value in content.items():
-            # Megatron's micro steps stand beside the parent.
-            parent = value[0] if isinstance(value, list) and value else value
-            if isinstance(parent, str):
-                found[name] = parent
-        return found, problem
-
-
-def _ancestors(parents: Mapping[str, str], name: str) -> list[str]:
-    found = dict[str, None]()
-    while (parent := parents.get(name)) is not None and parent not in found and len(found) < _MAX_DEPTH:
-        found[parent] = None
-        name = parent
-    return list(found)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], str]:
-    """Return a JSON object and an empty text, or an empty object and what is wrong with the file."""
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        return {}, f"no {path.name} beside the dump"
-    except OSError as error:
-        return {}, f"{path.name}: cannot be read: {error.strerror}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return {}, f"{path.name}: not valid JSON: {error}"
-    return (content, "") if isinstance(content, dict) else ({}, f"{path.name}: holds no object")
+    stacks, parents = surroundings.stacks, surroundings.parents
+    problems = [str(table.problem) for table in (stacks, parents) if table.problem is not None]
+    if stacks.problem is None and name not in stacks.entries:
+        problems.append(f"{STACK_FILE} does not have {name}")
+    modules = modules_around(name, parents.entries.get)
+    return Origin(stacks.entries.get(name, ()), tuple(reversed(modules)), tuple(problems))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.names import is_forward_api
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.check.checker import checker_of
@@ -29,11 +30,7 @@ def replayed_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
     """Yield an item for each forward call whose recorded output holds inf or nan, in recorded order."""
     rules = file.config.stash[overflow_key].rules
     for name in dump.api_names:
-        if (
-            name.endswith(".forward")
-            and may_hold_non_finite(bytes(dump.records[name]))
-            and _overflows(dump, name, rules)
-        ):
+        if is_forward_api(name) and may_hold_non_finite(bytes(dump.records[name])) and _overflows(dump, name, rules):
             yield OverflowReplayItem.from_parent(file, name=name, dump=dump)
 
 

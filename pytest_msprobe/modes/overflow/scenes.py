@@ -8,14 +8,14 @@ given as an argument (``masked_fill(mask, -inf)``) is an input like any other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from msprobe_hooks.dump.names import is_module_name, parse_api_name
+from msprobe_hooks.dump.names import direction_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, record_path
+from msprobe_hooks.dump.schema import Elements, Leaf, TensorElement, ValueElement, record_path, walk
 from msprobe_hooks.errors import RecordError
 
 Level = Literal["critical", "high", "medium"]
@@ -25,8 +25,6 @@ LEVELS: tuple[Level, ...] = ("critical", "high", "medium")
 
 #: How many times larger than the largest input norm an output norm may be.
 JUMP = 100.0
-
-Leaf: TypeAlias = TensorElement | ValueElement
 
 
 class Scene(Enum):
@@ -94,7 +92,7 @@ class Finding:
 
 def is_judgeable(name: str) -> bool:
     """Tell whether a record has inputs and outputs: gradients of a module's parameters have no direction."""
-    return not (is_module_name(name) and name.endswith(".parameters_grad"))
+    return not is_parameters_grad(name)
 
 
 def api_of(name: str) -> str:
@@ -118,25 +116,24 @@ def read_traffic(dump: Dump, name: str) -> Traffic:
     if _is_backward(name):
         backward = dump.backward(name)
         return Traffic(
-            name, tuple(_places("input", backward.grad_outputs)), tuple(_places("output", backward.grad_inputs))
+            name, tuple(_places(backward.grad_outputs, "input")), tuple(_places(backward.grad_inputs, "output"))
         )
     forward = dump.forward(name)
     inputs = (
-        *_places("input", forward.args),
-        *_places("kwargs", forward.kwargs),
-        *_places("parameters", forward.parameters),
+        *_places(forward.args, "input"),
+        *_places(forward.kwargs, "kwargs"),
+        *_places(forward.parameters, "parameters"),
     )
-    return Traffic(name, inputs, tuple(_places("output", forward.output)))
+    return Traffic(name, inputs, tuple(_places(forward.output, "output")))
 
 
 def _is_backward(name: str) -> bool:
-    pieces = name.rsplit(".", 2)
-    if is_module_name(name):
-        return pieces[-2] == "backward" if len(pieces) == 3 else False
-    try:
-        return parse_api_name(name).direction == "backward"
-    except ValueError as error:
-        raise RecordError(record_path(name), str(error)) from None
+    if not is_module_name(name):
+        try:
+            parse_api_name(name)
+        except ValueError as error:
+            raise RecordError(record_path(name), str(error)) from None
+    return direction_of(name) == "backward"
 
 
 def find_scene(traffic: Traffic) -> Finding | None:
@@ -185,12 +182,5 @@ def _largest_norm(places: Iterable[Place]) -> tuple[float, Place] | None:
     return max(norms, key=lambda norm: norm[0], default=None)
 
 
-def _places(path: str, element: Element | Mapping[str, Element]) -> Iterator[Place]:
-    if isinstance(element, (TensorElement, ValueElement)):
-        yield Place(path, element)
-    elif isinstance(element, list):
-        for index, item in enumerate(element):
-            yield from _places(f"{path}.{index}", item)
-    elif isinstance(element, (dict, MappingElement)):
-        for key, item in (element.items if isinstance(element, MappingElement) else element).items():
-            yield from _places(f"{path}.{key}", item)
+def _places(elements: Elements, path: str) -> Iterator[Place]:
+    return (Place(place, leaf) for place, leaf in walk(elements, path))

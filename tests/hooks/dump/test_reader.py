@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump import reader
-from msprobe_hooks.dump.reader import find_dumps, read_dump
-from msprobe_hooks.dump.schema import TensorElement, ValueElement, walk_tensors
+from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.schema import TensorElement, ValueElement, tensors_of
 from msprobe_hooks.errors import DumpError, RecordError
 from tests.support.dumps import write_dump
 
@@ -44,7 +44,7 @@ def test_bare_nan_and_infinity_are_read_as_numbers(tmp_path: Path, indent: int |
     element = tensor(Max=math.inf, Min=-math.inf, Mean=math.nan, Norm=1.5)
     path = write(tmp_path, {"Torch.mm.0.forward": {"input_args": [element]}})
     path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
-    (read,) = walk_tensors(read_dump(path).forward("Torch.mm.0.forward").args)
+    (read,) = tensors_of(read_dump(path).forward("Torch.mm.0.forward").args)
     assert (read.max, read.min, read.norm) == (math.inf, -math.inf, 1.5)
     assert math.isnan(read.mean or 0)
 
@@ -133,19 +133,6 @@ def test_an_enormous_file_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(reader.MAX_FILE_BYTES + 1)
     with pytest.raises(DumpError, match=r"4\.0 GiB is more than the 4 GiB"):
         read_dump(path)
-
-
-def test_dumps_are_found_in_the_order_of_steps_and_ranks(tmp_path: Path) -> None:
-    wanted = [tmp_path / f"step{step}" / f"rank{rank}" for step in (2, 10) for rank in (0, 1, 11)]
-    for folder in reversed(wanted):
-        folder.mkdir(parents=True)
-        write(folder, {})
-    assert find_dumps(tmp_path) == [folder / "dump.json" for folder in wanted]
-
-
-def test_a_folder_without_dumps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DumpError, match=r"no dump\.json in this folder or below it"):
-        find_dumps(tmp_path)
 
 
 @pytest.mark.parametrize("path", sorted(DUMPS.rglob("dump.json")), ids=lambda path: path.parent.name)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.ranks import find_steps
 from pytest_msprobe.modes.overflow.culprits import Analysis, Phase, Source, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
-from pytest_msprobe.modes.overflow.ranks import find_steps
 from tests.support.dumps import Json, value
 from tests.support.ranks import call, dump, first_culprits, group, step, tensor
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.modes.overflow.origin import Origins
+from msprobe_hooks.dump.scopes import Surroundings
+from pytest_msprobe.modes.overflow.origin import origin_of
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 
@@ -17,24 +18,24 @@ FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <mo
 )
 def test_both_forms_of_stacks_are_read(tmp_path: Path, stacks: object) -> None:
     (tmp_path / "stack.json").write_text(json.dumps(stacks))
-    assert Origins(tmp_path).of("Torch.exp.0.forward").frames == tuple(FRAMES)
+    assert origin_of(Surroundings(tmp_path), "Torch.exp.0.forward").frames == tuple(FRAMES)
 
 
 @pytest.mark.parametrize("parent", ["Module.fc.Linear.forward.0", ["Module.fc.Linear.forward.0", 3]])
 def test_modules_are_told_from_the_outermost_in(tmp_path: Path, parent: object) -> None:
     parents = {"Torch.exp.0.forward": parent, "Module.fc.Linear.forward.0": "Module.net.Net.forward.0"}
     (tmp_path / "construct.json").write_text(json.dumps({**parents, "Module.net.Net.forward.0": None}))
-    modules = Origins(tmp_path).of("Torch.exp.0.forward").modules
+    modules = origin_of(Surroundings(tmp_path), "Torch.exp.0.forward").modules
     assert modules == ("Module.net.Net.forward.0", "Module.fc.Linear.forward.0")
 
 
 def test_modules_that_are_their_own_parents_end(tmp_path: Path) -> None:
     (tmp_path / "construct.json").write_text(json.dumps({"a": "b", "b": "a"}))
-    assert set(Origins(tmp_path).of("a").modules) == {"a", "b"}
+    assert set(origin_of(Surroundings(tmp_path), "a").modules) == {"a", "b"}
 
 
 def test_missing_files_are_told() -> None:
-    assert Origins(Path("nowhere")).of("a").problems == (
+    assert origin_of(Surroundings(Path("nowhere")), "a").problems == (
         "no stack.json beside the dump",
         "no construct.json beside the dump",
     )
@@ -48,9 +49,10 @@ def test_missing_files_are_told() -> None:
         (b'{"0": 3}', "stack.json: not of a form that msprobe writes"),
         (b'{"0": [3, 4, 5]}', "stack.json: not of a form that msprobe writes"),
         (b"\xff\xfe", "stack.json: not valid JSON"),
+        (b" ", "stack.json: the file is empty"),
         (b"{}", "stack.json does not have a"),
     ],
 )
 def test_a_damaged_file_is_told_and_is_no_error(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "stack.json").write_bytes(content)
-    assert any(problem.startswith(said) for problem in Origins(tmp_path).of("a").problems)
+    assert any(problem.startswith(said) for problem in origin_of(Surroundings(tmp_path), "a").problems)

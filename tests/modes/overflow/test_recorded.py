@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from msprobe_hooks.dump.reader import find_dumps, read_dump
+from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.overflow.culprits import Phase, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
-from pytest_msprobe.modes.overflow.ranks import find_steps
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"
 

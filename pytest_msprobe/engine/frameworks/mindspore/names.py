@@ -17,7 +17,7 @@ import torch
 from mindspore import mint, ops
 
 from msprobe_hooks.dump.names import ApiName
-from msprobe_hooks.dump.schema import walk_tensors
+from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.engine.frameworks.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.bridge import bridged
 from pytest_msprobe.engine.frameworks.mindspore.definitions import DEFINITIONS
@@ -172,7 +172,7 @@ def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | N
 
 def _with_recorded_widths(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
     """Return the golden function with 32-bit indices where those were recorded; torch's have 64 bits."""
-    recorded = [element.dtype for element in walk_tensors(call.forward.output)]
+    recorded = [element.dtype for element in tensors_of(call.forward.output)]
     if "torch.int32" not in recorded:
         return function
 

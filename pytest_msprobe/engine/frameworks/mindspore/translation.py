@@ -16,7 +16,7 @@ from msprobe_hooks.dump.schema import (
     MappingElement,
     TensorElement,
     ValueElement,
-    walk_tensors,
+    tensors_of,
 )
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.traits import traits_of
@@ -43,7 +43,7 @@ def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
 def foreign_type(call: Call) -> str | None:
     """Return the type of the first tensor that another framework recorded; None where there is none."""
     recorded = [*call.forward.args, *call.forward.kwargs.values()]
-    return next((element.type for element in walk_tensors(recorded) if element.type.startswith("torch.")), None)
+    return next((element.type for element in tensors_of(recorded) if element.type.startswith("torch.")), None)
 
 
 def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> ForwardRecord:
@@ -58,7 +58,7 @@ def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -
 
 def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> list[bool]:
     """Tell for each tensor among the arguments whether its gradient is judged."""
-    tensors = list(walk_tensors([*record.args, *record.kwargs.values()]))
+    tensors = tensors_of([*record.args, *record.kwargs.values()])
     if backward is None:
         return [False] * len(tensors)
     if any(element.requires_grad for element in tensors):

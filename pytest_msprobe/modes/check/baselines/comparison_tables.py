@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from msprobe_hooks.dump.names import split_direction
 from msprobe_standards.msprobe_benchmark import ratio_floor
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import ComparedOutput, ComparedRecord
@@ -88,8 +89,8 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 def _result_rows(records: Iterable[ComparedRecord]) -> list[list[str]]:
     calls: dict[str, dict[str, ComparedRecord]] = {}
     for record in records:
-        key, _, direction = record.result.record.rpartition(".")
-        calls.setdefault(key or record.result.record, {})[direction] = record
+        key, direction = split_direction(record.result.record)
+        calls.setdefault(key, {})[direction] = record
     return [_result_row(key, directions) for key, directions in calls.items()]
 
 

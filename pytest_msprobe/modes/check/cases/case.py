@@ -8,7 +8,7 @@ call: ``args.0``, ``kwargs.weight``, ``grad.0`` (a gradient that arrives), and `
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 
@@ -55,14 +55,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def direction(self) -> Direction:
         """Which of the call's two records failed."""
-        return cast("Direction", self.record.rpartition(".")[2])
+        return parse_api_name(self.record).direction
 
     def call(self) -> Call:
         """Return the call that the records describe. Raises RecordError or ValueError where they are malformed."""
         name = parse_api_name(self.record)
         body = msgspec.json.decode(self.backward)
-        backward = None if body is None else backward_record(f"{name.key}.backward", body)
-        forward = forward_record(f"{name.key}.forward", msgspec.json.decode(self.forward))
+        backward = None if body is None else backward_record(name.backward, body)
+        forward = forward_record(name.forward, msgspec.json.decode(self.forward))
         return Call(parse_api_name(forward.name), forward, backward, Path())
 
 

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from safetensors import SafetensorError
 
-from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.names import Direction, backward_of, forward_of, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
@@ -51,9 +51,8 @@ class Origin:
 
 def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> Origin:
     """Return the origin of a record's own inputs, or of explored ones with the body of their forward record."""
-    key = record.rpartition(".")[0]
-    forward = dump.records[f"{key}.forward"] if explored is None else msgspec.Raw(explored)
-    backward = dump.records.get(f"{key}.backward", NO_RECORD)
+    forward = dump.records[forward_of(record)] if explored is None else msgspec.Raw(explored)
+    backward = dump.records.get(backward_of(record), NO_RECORD)
     return Origin(dump.path, forward, backward, policy, level, explored is not None)
 
 
@@ -99,7 +98,7 @@ def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: 
 
 
 def _save(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
-    direction: Direction = "backward" if result.record.endswith(".backward") else "forward"
+    direction = parse_api_name(result.record).direction
     folder = options.folder / case_name(result.record, origin, replay.setup.seed)
     room = min(options.case_limit, options.folder_limit - _used(options.folder, besides=folder))
     inputs, results = replay.input_tensors(direction), _results(replay, direction)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 from hypothesis.errors import HypothesisException
 
-from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.schema import TensorElement, forward_record, walk_tensors
+from msprobe_hooks.dump.names import Direction, parse_api_name
+from msprobe_hooks.dump.schema import TensorElement, forward_record, tensors_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards import Verdict
 from pytest_msprobe.engine.replay.call import Call
@@ -78,7 +78,7 @@ def explore(
     Where the recorded input failed, an input must fail as that one does; any failure will do otherwise. The inputs
     depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
     """
-    direction: Direction = "backward" if recorded.record.endswith(".backward") else "forward"
+    direction = parse_api_name(recorded.record).direction
     wanted = _kind(recorded) if recorded.verdict.outcome == "fail" else None
     search = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
     if search.is_random:
@@ -144,7 +144,7 @@ def _kind(result: DirectionResult) -> tuple[str, bool]:
 
 
 def _elements(call: Call) -> int:
-    tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
     return sum(math.prod(tensor.shape) for tensor in tensors)
 
 

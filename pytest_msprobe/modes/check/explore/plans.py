@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.dump.schema import MappingElement, TensorElement, walk_tensors
+from msprobe_hooks.dump.schema import TensorElement, tensors_of, walk_tensors
 from pytest_msprobe.engine.replay.arguments import build_arguments
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.constraints import constrain
@@ -39,9 +38,8 @@ def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_on
     ``rounds_once`` says that what the call returns is computed element by element.
     """
     forward, backward = call.forward, call.backward
-    elements = dict(_tensor_elements([*forward.args], "args"))
-    elements |= dict(_tensor_elements(forward.kwargs, "kwargs"))
-    arriving = list(walk_tensors(backward.grad_outputs)) if backward is not None and direction == "backward" else []
+    elements = dict((*walk_tensors(forward.args, "args"), *walk_tensors(forward.kwargs, "kwargs")))
+    arriving = tensors_of(backward.grad_outputs) if backward is not None and direction == "backward" else []
 
     # Half of the plans have no special values.
     special = _agreed(operation(call.name.api), rounds_once=rounds_once)
@@ -95,16 +93,3 @@ def _agreed(name: str, *, rounds_once: bool) -> tuple[Focus, ...]:
 
 def _sizes(size: int, smallest: int) -> list[int]:
     return [smallest, *(other for other in _SIZES if smallest < other < size), size]
-
-
-def _tensor_elements(element: Any, path: str) -> Iterator[tuple[str, TensorElement]]:
-    """Yield the tensors of recorded arguments with the paths under which they are asked for."""
-    if isinstance(element, TensorElement):
-        yield path, element
-    elif isinstance(element, list):
-        for i, item in enumerate(element):
-            yield from _tensor_elements(item, f"{path}.{i}")
-    elif isinstance(element, (dict, MappingElement)):
-        members = element.items if isinstance(element, MappingElement) else element
-        for key, item in members.items():
-            yield from _tensor_elements(item, f"{path}.{key}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from msprobe_hooks.dump.schema import TENSOR_TYPES, TensorElement, walk_tensors
+from msprobe_hooks.dump.schema import TENSOR_TYPES, tensors_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.traits import traits_of
 
@@ -19,7 +19,7 @@ def recorded_sizes(call: Call) -> list[int]:
     if traits_of(call.name.api).index:
         # Lists of whole numbers are positions, and a shape decides how the record is read.
         return []
-    tensors: list[TensorElement] = list(walk_tensors([*call.forward.args, *call.forward.kwargs.values()]))
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
     return sorted({size for tensor in tensors for size in tensor.shape if size > 1}, reverse=True)
 
 

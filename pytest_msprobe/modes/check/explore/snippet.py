@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.names import ApiName, Direction
+from msprobe_hooks.dump.names import ApiName, Direction, parse_api_name
 from pytest_msprobe.engine.replay.arguments import DeviceArgument
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
@@ -40,7 +40,7 @@ def _indented(text: str) -> str:
 
 def snippet(replay: Replay, result: DirectionResult) -> str:
     """Return the input of a judged replay as Python code, with the right and the wrong results as comments."""
-    direction: Direction = "backward" if result.record.endswith(".backward") else "forward"
+    direction = parse_api_name(result.record).direction
     subject = replay.trial.subject
     tensors = replay.input_tensors(direction)
     names = _names(tensors)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.names import split_called
 from pytest_msprobe.modes.compare.across.documents import Part, read_document
 from pytest_msprobe.modes.compare.rows import Group
 
@@ -52,18 +52,9 @@ class ApiMapping:
 
     def translate(self, record: str) -> str:
         """Return what PyTorch's dump calls a record of MindSpore's; number and direction stay."""
-        api, rest = split_api(record)
+        api, rest = split_called(record)
         own = self.pairs.get(api)
         return f"{own.pytorch}{rest}" if own else f"{built_in(api)}{rest}"
-
-
-def split_api(record: str) -> tuple[str, str]:
-    """Split a record's name into ``Type.api`` (or ``Cell.path.Class``) and the rest with its dot."""
-    head, _, last = record.rpartition(".")
-    if is_module_name(record) and last == "parameters_grad":
-        return head, record[len(head) :]
-    api = head.rpartition(".")[0]
-    return api, record[len(api) :]
 
 
 @cache

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from msprobe_hooks.dump.names import is_module_name
-from pytest_msprobe.modes.compare.across.apis import split_api
+from msprobe_hooks.dump.names import is_module_name, split_called
 from pytest_msprobe.modes.compare.across.documents import read_document
 from pytest_msprobe.modes.compare.across.words import LongestFirst
 
@@ -28,14 +27,12 @@ class CellMapping:
 
     def translate(self, record: str, kind: str) -> str:
         """Return what the golden run calls a module's record, whose first word there is ``kind``."""
-        _, _, rest = record.partition(".")
-        words = rest.split(".")
-        # {path}.{Class}.{direction}.{number}, or {path}.{Class}.parameters_grad with or without a number.
-        end = next((i for i in range(len(words) - 1, 0, -1) if words[i] in _DIRECTIONS), len(words))
-        name = ".".join(words[:end])
+        called, rest = split_called(record)
+        name = called.partition(".")[2]
         mapped = self.names.get(name)
-        head = mapped.split(".") if mapped is not None else self._replaced(words[:end])
-        return ".".join([kind, *head, *words[end:]])
+        if mapped is None:
+            mapped = ".".join(self._replaced(name.split(".")))
+        return f"{kind}.{mapped}{rest}"
 
     def _replaced(self, words: list[str]) -> list[str]:
         """Replace the first run of words that a key names, the longest key first."""
@@ -48,12 +45,9 @@ class CellMapping:
 
     def without_effect(self, records: Iterable[str]) -> list[str]:
         """Return the keys that no module's record has, in the file's order."""
-        names = {split_api(record)[0] for record in records if is_module_name(record)}
+        names = {split_called(record)[0] for record in records if is_module_name(record)}
         found = {key for name in names for key in self._by_words.within(name.split(".")[1:])}
         return [key for key in self.names if tuple(key.split(".")) not in found]
-
-
-_DIRECTIONS = frozenset({"forward", "backward", "parameters_grad"})
 
 
 def read_cells(path: Path) -> CellMapping:

@@ -14,11 +14,13 @@ from functools import cached_property
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.layout import CONSTRUCT_FILE
+from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.documents import read_document
 from pytest_msprobe.modes.compare.across.scopes import TOP, Path, Placed, Scopes, read_scopes
 from pytest_msprobe.modes.compare.across.words import LongestFirst
-from pytest_msprobe.modes.compare.structure import Surroundings
+from pytest_msprobe.modes.compare.structure import intact
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -100,9 +102,9 @@ def match_layers(
     ``construct.json``.
     """
     for dump in (target, golden):
-        if not Surroundings(dump.path.parent).parents:
+        if not intact(Surroundings(dump.path.parent).parents).entries:
             raise DumpError(
-                f"{dump.path.parent / 'construct.json'}: missing or empty; --msprobe-layer-mapping needs the layers of "
+                f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-layer-mapping needs the layers of "
                 "both runs: record them at level mix or L0, or use --msprobe-data-mapping"
             )
     scopes, others = read_scopes(target, ours), read_scopes(golden, theirs)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from msprobe_hooks.dump.names import is_module_name, shared_name
-from pytest_msprobe.modes.compare.across.apis import split_api
-from pytest_msprobe.modes.compare.structure import Surroundings, forward_twin
+from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
+from msprobe_hooks.dump.scopes import Surroundings
+from pytest_msprobe.modes.compare.structure import intact
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -75,20 +75,19 @@ def read_scopes(dump: Dump, translate: Callable[[str], str]) -> Scopes:
 
 def _module(name: str) -> tuple[Path, str, str]:
     """Return path, class and state of a module's record."""
-    api, rest = split_api(name)
-    words = api.split(".")
-    return tuple(words[1:-1]), words[-1], rest.split(".")[1]
+    module = split_module(name)
+    return tuple(module.path.split(".") if module.path else ()), module.class_name, direction_of(name)
 
 
 def _api(name: str, translated: str, surroundings: Surroundings) -> Placed:
-    state = name.rpartition(".")[2]
-    own = shared_name(split_api(translated)[0]).rpartition(".")[2]
+    own = shared_name(split_called(translated)[0]).rpartition(".")[2]
     # A backward call stands where its forward call does.
-    parent = surroundings.module(forward_twin(name))
+    parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
     layer = _module(parent)[0] if is_module_name(parent) else ()
-    function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(surroundings.stack(name))
+    stack = intact(surroundings.stacks).of_call(name) or ()
+    function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(stack)
     path = (*layer, own)
-    return Placed(path, (*layer, function, own) if function else path, state)
+    return Placed(path, (*layer, function, own) if function else path, direction_of(name))
 
 
 def _caller(stack: tuple[str, ...]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.names import MODULE_TYPES, is_module_name
+from msprobe_hooks.dump.names import is_module_name, split_called, split_module
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis, split_api
+from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.modes.compare.across.cells import CellMapping, read_cells
 from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
 
@@ -47,8 +47,8 @@ class Translation:
         if not self.apis:
             return None
         name, other = (theirs, ours) if self.reversed else (ours, theirs)
-        pair = self.apis.get(split_api(name)[0])
-        return pair if pair is not None and pair.pytorch == split_api(other)[0] else None
+        pair = self.apis.get(split_called(name)[0])
+        return pair if pair is not None and pair.pytorch == split_called(other)[0] else None
 
 
 def read_mappings(options: AcrossOptions) -> Mappings:
@@ -78,7 +78,7 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
                 f"are of {target.framework} and {golden.framework}, whose calls have the same names: leave it out"
             )
         if mappings.cells.names:
-            kinds = {name.partition(".")[0] for name in golden.records} & MODULE_TYPES
+            kinds = {split_module(name).type for name in golden.records if is_module_name(name)}
             names = (_Shared(mappings, kinds.pop() if kinds else "Module").module, str)
     across = target.framework != golden.framework
     forced: Mapping[str, str] = {}
@@ -120,7 +120,7 @@ def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
     if not (mappings.apis.pairs or mappings.cells.names):
         return found
     records = {name for dump in dumps for name in dump.records}
-    apis = {split_api(name)[0] for name in records}
+    apis = {split_called(name)[0] for name in records}
     for pair in mappings.apis.pairs.values():
         found += [f"{pair.place}: no call is named {api}" for api in (pair.mindspore, pair.pytorch) if api not in apis]
     cells = mappings.cells

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.dtypes import plain_dtype
 from pytest_msprobe.modes.compare.across.apis import parameter_names
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Group, Row, Value
 
@@ -111,7 +112,8 @@ def _without_grad(value: Value | None) -> Value | None:
 
 
 def _plain(value: Value) -> str:
-    return value.text.rpartition(".")[2].lower()
+    """Return a value's text in the spelling that frameworks share: dtypes are the texts that they spell differently."""
+    return plain_dtype(value.text)
 
 
 def _left_out(row: Row, message: str) -> Row:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.modes.overflow.ranks import find_steps
-from tests.support.ranks import dump
+from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.reader import Dump
 
 
 def folders(*paths: str) -> list[tuple[str, list[int]]]:
-    return [(step.folder.as_posix(), list(step.ranks)) for step in find_steps(dump({}, path) for path in paths)]
+    dumps = [Dump(Path(path, "dump.json"), "statistics", "L1", "pytorch", {}) for path in paths]
+    return [(step.folder.as_posix(), list(step.ranks)) for step in find_steps(dumps)]
 
 
 def test_the_ranks_of_a_step_belong_together() -> None:

@@ -1,4 +1,4 @@
-"""What a communication record says about who gives values to whom, and which records of other ranks are its others.
+"""Transfers between ranks: who gives values to whom, which records of ranks belong together, and in what order.
 
 The n-th send of one rank to another belongs to the n-th receive there; the n-th call of a collective in a group
 belongs to the n-th call of it on the group's other ranks.
@@ -6,22 +6,14 @@ belongs to the n-th call of it on the group's other ranks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from msprobe_hooks.dump.collectives import RECEIVED
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.collectives import BATCH, FROM_ROOT, RECEIVED, RECEIVES, SENDS, TO_ROOT
+from msprobe_hooks.dump.names import is_forward, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, ValueElement
-
-_SENDS = frozenset({"send", "isend", "send_object_list"})
-_RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
-# One rank gives to all others, or all give to one.
-_FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
-_TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
-
-_BATCH = "batch_isend_irecv"
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -41,7 +33,7 @@ class End:
 
 def is_communication(name: str) -> bool:
     """Tell whether a record is about communication between ranks."""
-    return name.startswith(("Distributed.", "MintDistributed.")) and name.endswith(".forward")
+    return name.startswith(("Distributed.", "MintDistributed.")) and is_forward(name)
 
 
 def is_written(name: str, position: str) -> bool:
@@ -56,20 +48,20 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
     """
     api = parse_api_name(record.name).api
     group = _group_ranks(record)
-    if api == _BATCH:
+    if api == BATCH:
         return tuple(_batch_ends(record.args, rank))
-    if api in _SENDS or api in _RECEIVES:
-        role = "dst" if api in _SENDS else "src"
+    if api in SENDS or api in RECEIVES:
+        role = "dst" if api in SENDS else "src"
         peer = _root(record, role, group)
         tag = _integer(record.kwargs.get("tag")) or 0
-        return () if peer is None else (_transfer(rank, peer, tag, sends=api in _SENDS),)
+        return () if peer is None else (_transfer(rank, peer, tag, sends=api in SENDS),)
     # One rank may name the group of all ranks where another leaves it to the default.
     key = (api, _group_name(record) if world.issubset(group) or not group else tuple(sorted(group)))
     expected = frozenset(group) or world
-    if api in _FROM_ROOT:
+    if api in FROM_ROOT:
         root = _root(record, "src", group)
         return (End((*key, root), gives=root == rank, takes=root != rank, expected=expected),)
-    if api in _TO_ROOT:
+    if api in TO_ROOT:
         root = _root(record, "dst", group)
         return (End((*key, root), gives=True, takes=root == rank, expected=expected),)
     return (End(key, gives=True, takes=True, expected=expected),)
@@ -87,8 +79,8 @@ def _batch_ends(elements: Iterable[Element], rank: int) -> Iterator[End]:
         elif isinstance(element, MappingElement) and "peer" in element.items:
             operation, peer = element.items.get("op"), _integer(element.items["peer"])
             name = operation.value if isinstance(operation, ValueElement) else None
-            if peer is not None and name in _SENDS | _RECEIVES:
-                yield _transfer(rank, peer, _integer(element.items.get("tag")) or 0, sends=name in _SENDS)
+            if peer is not None and name in SENDS | RECEIVES:
+                yield _transfer(rank, peer, _integer(element.items.get("tag")) or 0, sends=name in SENDS)
 
 
 def _root(record: ForwardRecord, role: str, group: list[int]) -> int | None:
@@ -100,7 +92,7 @@ def _root(record: ForwardRecord, role: str, group: list[int]) -> int | None:
     if named is not None:
         return named
     positional = next((number for number in map(_integer, record.args) if number is not None), None)
-    if positional is None and parse_api_name(record.name).api in _FROM_ROOT | _TO_ROOT:
+    if positional is None and parse_api_name(record.name).api in FROM_ROOT | TO_ROOT:
         return 0
     return positional
 
@@ -124,7 +116,33 @@ def _group_name(record: ForwardRecord) -> str:
     return element.value if isinstance(element, ValueElement) and isinstance(element.value, str) else ""
 
 
-class Numbering:
+@dataclass(slots=True)
+class Communication:
+    """A record of communication of one rank, with its ends of transfers."""
+
+    rank: int
+    name: str
+    ends: tuple[End, ...]
+
+
+C = TypeVar("C", bound=Communication)
+
+#: By transfer, the communication records that share it, each with its end of it.
+Transfers: TypeAlias = Mapping[tuple[Key, int], list[tuple[C, End]]]
+
+
+def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
+    """Bring the ends of each transfer together, from the communication records of each rank in their order."""
+    transfers = defaultdict[tuple[Key, int], list[tuple[C, End]]](list)
+    for records in ranks:
+        numbering = _Numbering()
+        for record in records:
+            for end in record.ends:
+                transfers[numbering.transfer_of(end)].append((record, end))
+    return transfers
+
+
+class _Numbering:
     """Numbers the ends of one rank in the order of its records."""
 
     def __init__(self) -> None:
@@ -136,3 +154,62 @@ class Numbering:
         side = (end.key, end.gives, end.takes) if end.key[0] == "p2p" else (end.key, True, True)
         self._seen[side] += 1
         return end.key, self._seen[side]
+
+
+def in_layers(ranks: Iterable[Sequence[C]], transfers: Transfers[C]) -> Iterator[list[C]]:
+    """Yield communication records that may happen at the same time, earlier ones first, by rank.
+
+    A record happens together with the other ends of its transfers, after all that is before any of them on its rank.
+    Where records are missing or are written out of order this may wait for itself: then the earliest one goes ahead.
+    """
+    ranks = list(ranks)
+    joined = _join(ranks, transfers)
+    queues = {records[0].rank: deque(records) for records in ranks if records}
+    reached = dict.fromkeys(queues, 0)
+    done: set[int] = set()
+    waiting: dict[int, int] = {}
+    layers = defaultdict[int, list[C]](list)
+    ready: deque[list[C]] = deque()
+
+    def advance(rank: int) -> None:
+        queue = queues[rank]
+        while queue and id(queue[0]) in done:
+            queue.popleft()
+        if queue:
+            event = joined[id(queue[0])]
+            waiting[id(event)] = waiting.get(id(event), 0) + 1
+            if waiting[id(event)] == len(event):
+                ready.append(event)
+
+    for rank in queues:
+        advance(rank)
+    while any(queues.values()):
+        if not ready:
+            head = min(
+                (queue[0] for queue in queues.values() if queue), key=lambda node: (reached[node.rank], node.rank)
+            )
+            ready.append(joined[id(head)])
+        event = ready.popleft()
+        layer = 1 + max(reached[node.rank] for node in event)
+        heads = [node.rank for node in event if queues[node.rank] and queues[node.rank][0] is node]
+        for node in event:
+            done.add(id(node))
+            reached[node.rank] = layer
+        layers[layer] += event
+        for rank in heads:
+            advance(rank)
+    for _, nodes in sorted(layers.items()):
+        yield sorted(nodes, key=lambda node: node.rank)
+
+
+def _join(ranks: Iterable[Iterable[C]], transfers: Transfers[C]) -> dict[int, list[C]]:
+    """Return, by identity, the records that happen together: those that share a transfer, directly or not."""
+    joined = {id(node): [node] for records in ranks for node in records}
+    for members in transfers.values():
+        groups = {id(group): group for group in (joined[id(node)] for node, _ in members)}
+        largest, *others = sorted(groups.values(), key=len, reverse=True)
+        for group in others:
+            largest += group
+            for node in group:
+                joined[id(node)] = largest
+    return joined

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msprobe_hooks.dump.layout import rank_of
 from msprobe_hooks.dump.reader import Dump
-
-_RANK = re.compile(r"rank(\d*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,7 @@ def find_steps(dumps: Iterable[Dump]) -> list[Step]:
     steps: dict[Path, dict[int, Dump]] = {}
     for dump in dumps:
         folder = dump.path.parent
-        named = _RANK.fullmatch(folder.name)
-        rank = int(named[1] or 0) if named else 0
-        together = folder.parent if named and rank not in steps.get(folder.parent, {}) else folder
-        steps.setdefault(together, {})[rank] = dump
+        rank = rank_of(folder)
+        is_first = rank is not None and rank not in steps.get(folder.parent, {})
+        steps.setdefault(folder.parent if is_first else folder, {})[rank or 0] = dump
     return [Step(folder, dict(sorted(ranks.items()))) for folder, ranks in steps.items()]

@@ -1,0 +1,134 @@
+"""Where in the program records were made: ``stack.json`` and ``construct.json`` beside a dump.
+
+A dump is whole without them. What is wrong with one is therefore a value, and what is right in it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
+from msprobe_hooks.dump.names import forward_of
+
+_MAX_DEPTH = 400
+_TEXT = frozenset({str})
+_TEXT_OR_NONE = frozenset({str, type(None)})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a file beside a dump says nothing, or not all that it should."""
+
+    file: Path
+    kind: Literal["missing", "empty", "damaged"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"no {self.file.name} beside the dump" if self.kind == "missing" else f"{self.file.name}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[T]):
+    """What one file says of records, by their names, and what is wrong with it."""
+
+    entries: Mapping[str, T]
+    problem: Problem | None = None
+
+    def of_call(self, record: str) -> T | None:
+        """Return what is said of a record, or else of the forward record of its call; None where nothing is."""
+        found = self.entries.get(record)
+        return found if found is not None else self.entries.get(forward_of(record))
+
+
+class Surroundings:
+    """The call stacks of a dump's records and the modules around them, each file read when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is that of ``dump.json``."""
+        self._stack_file = folder / STACK_FILE
+        self._construct_file = folder / CONSTRUCT_FILE
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether there is a ``stack.json``; it is not read for it."""
+        return self._stack_file.is_file()
+
+    @cached_property
+    def stacks(self) -> Table[tuple[str, ...]]:
+        """The call stacks, innermost frame first."""
+        return _read(self._stack_file, _stacks)
+
+    @cached_property
+    def parents(self) -> Table[str | None]:
+        """The record of the module in which each record was made, None at the top."""
+        return _read(self._construct_file, _parents)
+
+
+def modules_around(record: str, parent_of: Callable[[str], str | None]) -> list[str]:
+    """Return the records of the modules in which a record was made, from the innermost out.
+
+    They end where ``parent_of`` knows no parent, or one that is among them already.
+    """
+    found = dict[str, None]()
+    parent = parent_of(record)
+    while parent and parent not in found and len(found) < _MAX_DEPTH:
+        found[parent] = None
+        parent = parent_of(parent)
+    return list(found)
+
+
+def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """Return the stacks and whether all is of a form that msprobe writes."""
+    stacks: dict[str, tuple[str, ...]] = {}
+    is_whole = True
+    for name, value in content.items():
+        match value:
+            # Records that share a stack stand together under a number.
+            case [[*names], [*frames]]:
+                stacks |= dict.fromkeys(map(str, names), tuple(map(str, frames)))
+            case [*frames] if _TEXT.issuperset(map(type, frames)):
+                stacks[name] = tuple(frames)
+            case _:
+                is_whole = False
+    return stacks, is_whole
+
+
+def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
+    """Return the parents and whether all is of a form that msprobe writes."""
+    # Megatron's micro steps stand beside the parent.
+    parents = {name: value[0] if isinstance(value, list) and value else value for name, value in content.items()}
+    if _TEXT_OR_NONE.issuperset(map(type, parents.values())):
+        return parents, True
+    return {name: parent for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}, False
+
+
+def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T], bool]]) -> Table[T]:
+    content = _content(path)
+    if isinstance(content, Problem):
+        return Table({}, content)
+    entries, is_whole = entries_of(content)
+    return Table(entries, None if is_whole else Problem(path, "damaged", "not of a form that msprobe writes"))
+
+
+def _content(path: Path) -> dict[str, Any] | Problem:
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return Problem(path, "missing", "no such file")
+    except OSError as error:
+        return Problem(path, "damaged", f"cannot be read: {error.strerror}")
+    if not text.strip():
+        return Problem(path, "empty", "the file is empty")
+    try:
+        content = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Problem(path, "damaged", f"not valid JSON: {error}")
+    return content if isinstance(content, dict) else Problem(path, "damaged", "holds no object")
