@@ -151,24 +151,24 @@ class _Template:
     """The process that forks children, one at a time."""
 
     def __init__(self, state: ProcessState, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
-        self._control, theirs = socket.socketpair()
+        self._control, child_end = socket.socketpair()
         parent = os.getpid()
         self._pid = fork()
         if self._pid == 0:
             self._control.close()
             on_fork()
-            become(parent, lambda: run_template(theirs, state, items))
-        theirs.close()
+            become(parent, lambda: run_template(child_end, state, items))
+        child_end.close()
 
     def fork(self) -> Connection:
         """Fork a child; the one before it is ended.
 
         Raises OSError where the template has been ended.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._control, [b"fork"], [theirs.fileno()])
-        return Connection(ours)
+        own_end, child_end = socket.socketpair()
+        with child_end:
+            socket.send_fds(self._control, [b"fork"], [child_end.fileno()])
+        return Connection(own_end)
 
     def reap(self) -> int | None:
         """Return the status of the child that has died, as of ``subprocess.Popen.returncode``, if it is known."""

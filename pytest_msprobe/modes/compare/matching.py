@@ -96,9 +96,9 @@ class _Matcher:
         self.renamed: dict[str, str] = {}
 
     def run(self) -> None:
-        for ours, theirs in self._rules.forced.items():
-            if ours in self._target.records and theirs in self._golden.records:
-                self._pair(ours, theirs, "mapping")
+        for target, golden in self._rules.forced.items():
+            if target in self._target.records and golden in self._golden.records:
+                self._pair(target, golden, "mapping")
         self._match_modules()
         if self._knows_modules():
             self._join_inside(api_of, "name")
@@ -115,37 +115,37 @@ class _Matcher:
         self._follow_forward()
         if self._recomputes:
             # A gradient belongs to the recomputed call on one side and to the first one on the other.
-            self._join(is_backward_api, self._api_of_ours, self._api_of_theirs, "fuzzy")
+            self._join(is_backward_api, self._api_of_target, self._api_of_golden, "fuzzy")
         if not (self._rules.forced_only or self._rules.across):
             translate = self._rules.translate
             self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
 
-    def _pair(self, ours: str, theirs: str, partner: Partner) -> None:
-        if ours not in self._partners and theirs not in self._taken:
-            self._partners[ours] = (theirs, partner)
-            self._taken.add(theirs)
+    def _pair(self, target: str, golden: str, partner: Partner) -> None:
+        if target not in self._partners and golden not in self._taken:
+            self._partners[target] = (golden, partner)
+            self._taken.add(golden)
 
     def _left(self, wanted: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-        ours = [name for name in self._target.records if name not in self._partners and wanted(name)]
-        theirs = [name for name in self._golden.records if name not in self._taken and wanted(name)]
-        return ours, theirs
+        target = [name for name in self._target.records if name not in self._partners and wanted(name)]
+        golden = [name for name in self._golden.records if name not in self._taken and wanted(name)]
+        return target, golden
 
     def _join(
         self,
         wanted: Callable[[str], bool],
-        ours_key: Callable[[str], Hashable],
-        theirs_key: Callable[[str], Hashable],
+        target_key: Callable[[str], Hashable],
+        golden_key: Callable[[str], Hashable],
         partner: Partner,
     ) -> list[tuple[str, str]]:
         """Pair what is left by key, the first of a key with the first; a key of None pairs with nothing."""
-        ours, theirs = self._left(wanted)
+        target, golden = self._left(wanted)
         waiting: dict[Hashable, list[str]] = defaultdict(list)
-        for name in reversed(theirs):
-            waiting[theirs_key(name)].append(name)
+        for name in reversed(golden):
+            waiting[golden_key(name)].append(name)
         waiting.pop(None, None)
         pairs = []
-        for name in ours:
-            others = waiting.get(ours_key(name))
+        for name in target:
+            others = waiting.get(target_key(name))
             if others:
                 other = others.pop()
                 self._pair(name, other, partner)
@@ -163,37 +163,37 @@ class _Matcher:
                 partners, taken = {None, *self._partners}, {None, *self._taken}
                 names = [name for name in names if self._our_parents.get(name) not in partners]
                 others = [name for name in others if self._their_parents.get(name) not in taken]
-        ours = _numbers(self._target, names, self._rules.translate, counted)
-        theirs = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(is_forward_api, ours.get, theirs.get, "name")
+        target = _numbers(self._target, names, self._rules.translate, counted)
+        golden = _numbers(self._golden, others, self._rules.translate_golden, counted)
+        self._join(is_forward_api, target.get, golden.get, "name")
 
     def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
         """Pair the n-th call of an API in a module with the n-th in its partner."""
-        renamed = {ours: theirs for ours, (theirs, _) in self._partners.items() if is_module_name(ours)}
+        renamed = {target: golden for target, (golden, _) in self._partners.items() if is_module_name(target)}
         top = "" if self._rules.across else None
 
-        def ours_key(name: str) -> Hashable:
+        def target_key(name: str) -> Hashable:
             parent = self._our_parents.get(name) or top
             return None if parent is None else (renamed.get(parent, parent), api(self._rules.translate(name)))
 
-        def theirs_key(name: str) -> Hashable:
+        def golden_key(name: str) -> Hashable:
             parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
-        self._join(is_forward_api, ours_key, theirs_key, partner)
+        self._join(is_forward_api, target_key, golden_key, partner)
 
     def _join_leaves(self) -> None:
         """Pair what is left by the last word of its API, where both runs have as many."""
         translate, translate_golden = self._rules.translate, self._rules.translate_golden
-        ours, theirs = self._left(is_forward_api)
+        target, golden = self._left(is_forward_api)
         keys = (lambda name: _leaf(translate(name))), (lambda name: _leaf(translate_golden(name)))
-        for name, other in same_sequence(ours, theirs, *keys):
+        for name, other in same_sequence(target, golden, *keys):
             self._pair(name, other, "fuzzy")
 
-    def _api_of_ours(self, name: str) -> str:
+    def _api_of_target(self, name: str) -> str:
         return api_of(self._rules.translate(name))
 
-    def _api_of_theirs(self, name: str) -> str:
+    def _api_of_golden(self, name: str) -> str:
         return api_of(self._rules.translate_golden(name))
 
     @cached_property
@@ -206,11 +206,11 @@ class _Matcher:
             # One attribute, whatever the class: nn.Dense here is nn.Linear there.
             self._join(is_module_name, place_of, place_of, "structure")
         # The rest are renamed layers, if as many of one class and structure are left over on both sides.
-        ours, theirs = self._left(lambda name: is_module_name(name) and is_forward(name))
-        if not ours or not theirs:
+        target, golden = self._left(lambda name: is_module_name(name) and is_forward(name))
+        if not target or not golden:
             return
         key, other_key = shape_of_module(self._target), shape_of_module(self._golden)
-        for name, other in same_sequence(ours, theirs, key, other_key):
+        for name, other in same_sequence(target, golden, key, other_key):
             self._pair(name, other, "structure")
             self.renamed |= shortest_renaming(split_module(name).path, split_module(other).path)
         self._follow_forward("structure")
@@ -219,25 +219,25 @@ class _Matcher:
         return bool(self._our_parents) and bool(self._their_parents)
 
     def _align(self) -> None:
-        ours, theirs = self._left(is_forward_api)
-        ours_key = [(self._api_of_ours(name), signature(self._target, name)) for name in ours]
-        theirs_key = [(self._api_of_theirs(name), signature(self._golden, name)) for name in theirs]
-        for i, j in align(ours_key, theirs_key):
-            self._pair(ours[i], theirs[j], "fuzzy")
+        target, golden = self._left(is_forward_api)
+        target_key = [(self._api_of_target(name), signature(self._target, name)) for name in target]
+        golden_key = [(self._api_of_golden(name), signature(self._golden, name)) for name in golden]
+        for i, j in align(target_key, golden_key):
+            self._pair(target[i], golden[j], "fuzzy")
 
     def _unplaced(self) -> dict[str, str]:
         """Return the forward pairs that rest on nothing but the order of the calls."""
         in_module = self._our_parents.get if self._knows_modules() else lambda name: None
         return {
-            ours: theirs
-            for ours, (theirs, partner) in self._partners.items()
-            if partner in ("name", "fuzzy") and is_forward_api(ours) and in_module(ours) is None
+            target: golden
+            for target, (golden, partner) in self._partners.items()
+            if partner in ("name", "fuzzy") and is_forward_api(target) and in_module(target) is None
         }
 
     def _follow_forward(self, partner: Partner | None = None) -> None:
-        ours, theirs = self._left(lambda name: not is_forward(name))
-        by_forward = {_direction(name): name for name in theirs}
-        for name in ours:
+        target, golden = self._left(lambda name: not is_forward(name))
+        by_forward = {_direction(name): name for name in golden}
+        for name in target:
             twin, direction = _direction(name)
             found = self._partners.get(twin)
             if found is not None:
@@ -259,7 +259,7 @@ class _Matcher:
             other, partner = self._partners.get(name, _NOBODY)
             matches.append(Match(name, other, partner))
             if other is not None:
-                matches += [Match(None, lonely) for lonely in after[other]]
+                matches += [Match(None, unmatched) for unmatched in after[other]]
         return matches
 
 

@@ -57,16 +57,18 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
 def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
     if len(targets) == len(golden) == 1:
         return {targets[0]: golden[0]}
-    ours, theirs = _by_place(targets, "target"), _by_place(golden, "golden")
-    missing = [place for place in ours if place not in theirs]
-    surplus = [place for place in theirs if place not in ours]
+    target_places, golden_places = _by_place(targets, "target"), _by_place(golden, "golden")
+    missing = [place for place in target_places if place not in golden_places]
+    surplus = [place for place in golden_places if place not in target_places]
     if missing or surplus:
-        place, side, other = (missing[0], "golden run", ours) if missing else (surplus[0], "target", theirs)
+        place, side, other = (
+            (missing[0], "golden run", target_places) if missing else (surplus[0], "target", golden_places)
+        )
         raise OptionError(
             f"{other[place]}: the {side} has no dump of {place}; steps and ranks are paired by their numbers, "
             "name the folders that both have"
         )
-    return {path: theirs[place] for place, path in ours.items()}
+    return {path: golden_places[place] for place, path in target_places.items()}
 
 
 def _by_place(paths: list[Path], side: str) -> dict[StepRank, Path]:

@@ -74,13 +74,13 @@ class Pair:
         """Which record of the target is which golden one."""
         forced: dict[str, str] = {}
         for name, other in self._mapping.items():
-            ours, theirs = record_of(name, self.target), record_of(other, self.golden)
-            if ours and theirs:
-                forced.setdefault(ours, theirs)
+            target, golden = record_of(name, self.target), record_of(other, self.golden)
+            if target and golden:
+                forced.setdefault(target, golden)
         names = self.translation
         rules = Rules(
             fuzzy=self._fuzzy,
-            forced=forced | {ours: theirs for ours, theirs in names.forced.items() if ours not in forced},
+            forced=forced | {target: golden for target, golden in names.forced.items() if target not in forced},
             translate=names.target,
             translate_golden=names.golden,
             across=names.across,
@@ -134,13 +134,13 @@ class Pair:
         )
         return call if outcome in ("pass", "skip") else replace(call, cause=self._cause(call))
 
-    def _judged(self, ours: str, theirs: str, mode: DataMode) -> list[Row]:
-        named, dropped = self._partners_of_values(ours, theirs)
-        rows = compare_values(self.target, ours, self.golden, theirs, mode, named, dropped)
-        api = split_called(ours)[0].rpartition(".")[2]
+    def _judged(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        named, dropped = self._partners_of_values(target, golden)
+        rows = compare_values(self.target, target, self.golden, golden, mode, named, dropped)
+        api = split_called(target)[0].rpartition(".")[2]
         if not self.translation.across:
             return self._judged_rows(api, mode, rows)
-        spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(ours)) for row in rows])
+        spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(target)) for row in rows])
         return [
             replace(row, target=recorded.target, golden=recorded.golden)
             for row, recorded in zip(spared, rows, strict=True)
@@ -154,21 +154,21 @@ class Pair:
         following = iter(judged)
         return [row if row.unmeasured == "left out" else next(following) for row in rows]
 
-    def _partners_of_values(self, ours: str, theirs: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+    def _partners_of_values(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
         """Return the golden value of each value that has another place there, and golden values left out."""
-        pair = self.translation.pair_of(ours, theirs)
-        if pair is None and not self.translation.across and ours not in self._named:
+        pair = self.translation.pair_of(target, golden)
+        if pair is None and not self.translation.across and target not in self._named:
             return {}, frozenset()
-        mine, other = read_values(self.target, ours), read_values(self.golden, theirs)
-        named, dropped = self._golden_values(ours, mine, other)
+        mine, other = read_values(self.target, target), read_values(self.golden, golden)
+        named, dropped = self._golden_values(target, mine, other)
         if not self.translation.across:
             return named, dropped
-        found = renamed_parameters(mine, other) if is_module_name(ours) else {}
+        found = renamed_parameters(mine, other) if is_module_name(target) else {}
         more: tuple[dict[str, PlacedValue | None], frozenset[str]] = {}, frozenset()
         if pair is not None:
             is_reversed = self.translation.reversed
-            more = named_values(pair, mine, other, is_forward=is_forward(ours), is_reversed=is_reversed)
-        elif not is_forward(ours) and not named:
+            more = named_values(pair, mine, other, is_forward=is_forward(target), is_reversed=is_reversed)
+        elif not is_forward(target) and not named:
             more = paired_gradients(mine, other)
         return found | more[0] | named, dropped | more[1]
 
@@ -261,11 +261,11 @@ class Pair:
     def _suspects(self, forward: bool) -> Iterator[int]:
         mode: DataMode = "statistics" if self.mode == "tensor" else self.mode
         for order, match in enumerate(self.matching.matches):
-            ours, theirs = match.target, match.golden
-            if ours is None or theirs is None or is_forward(ours) is not forward:
+            target, golden = match.target, match.golden
+            if target is None or golden is None or is_forward(target) is not forward:
                 continue
             try:
-                if not self.is_equal(match) and outcome_of(self._judged(ours, theirs, mode)) in ("warn", "fail"):
+                if not self.is_equal(match) and outcome_of(self._judged(target, golden, mode)) in ("warn", "fail"):
                     yield order
             except DumpError:
                 continue
@@ -298,13 +298,13 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
         )
     if target.task == "tensor":
         return "tensor"
-    ours, theirs = _has_checksums(target), _has_checksums(golden)
-    if ours != theirs:
-        plain, summed = (golden, target) if ours else (target, golden)
+    target_is_summed, golden_is_summed = _has_checksums(target), _has_checksums(golden)
+    if target_is_summed != golden_is_summed:
+        plain, summed = (golden, target) if target_is_summed else (target, golden)
         raise DumpError(
             f"{summed.path}: recorded with checksums (summary_mode md5), {plain.path} without; record both the same way"
         )
-    return "md5" if ours else "statistics"
+    return "md5" if target_is_summed else "statistics"
 
 
 def _has_checksums(dump: Dump) -> bool:

@@ -30,22 +30,22 @@ def shape_of_module(dump: Dump) -> Callable[[str], Hashable]:
 
 
 def same_sequence(
-    ours: list[str], theirs: list[str], ours_key: Callable[[str], Hashable], theirs_key: Callable[[str], Hashable]
+    target: list[str], golden: list[str], target_key: Callable[[str], Hashable], golden_key: Callable[[str], Hashable]
 ) -> Iterable[tuple[str, str]]:
     """Pair the n-th of a key with the n-th, for keys that occur as often on both sides."""
     groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    for name in ours:
-        groups[ours_key(name)][0].append(name)
-    for name in theirs:
-        groups[theirs_key(name)][1].append(name)
+    for name in target:
+        groups[target_key(name)][0].append(name)
+    for name in golden:
+        groups[golden_key(name)][1].append(name)
     for mine, other in groups.values():
         if len(mine) == len(other):
             yield from zip(mine, other, strict=True)
 
 
-def shortest_renaming(ours: str, theirs: str) -> dict[str, str]:
+def shortest_renaming(target: str, golden: str) -> dict[str, str]:
     """Return what was renamed, without what both paths end in: ``h.1.mlp.act`` and ``h.1.ffn.act`` say mlp and ffn."""
-    mine, other = ours.split("."), theirs.split(".")
+    mine, other = target.split("."), golden.split(".")
     while len(mine) > 1 and len(other) > 1 and mine[-1] == other[-1]:
         mine.pop()
         other.pop()

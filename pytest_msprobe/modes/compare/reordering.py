@@ -27,9 +27,9 @@ def swap_reordered(target: Dump, golden: Dump, pairs: Mapping[str, str]) -> dict
     partner: values that merely differ, as after an error, leave the pairs as they are.
     """
     groups: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
-    for ours, theirs in pairs.items():
-        if bytes(target.records[ours]) != bytes(golden.records[theirs]):
-            groups[split_called(ours)[0], signature(target, ours)].append((ours, theirs))
+    for name, other in pairs.items():
+        if bytes(target.records[name]) != bytes(golden.records[other]):
+            groups[split_called(name)[0], signature(target, name)].append((name, other))
     swapped: dict[str, str] = {}
     for group in groups.values():
         if len(group) > 1:
@@ -38,16 +38,16 @@ def swap_reordered(target: Dump, golden: Dump, pairs: Mapping[str, str]) -> dict
 
 
 def _exchange(target: Dump, golden: Dump, group: list[tuple[str, str]]) -> dict[str, str]:
-    ours = {name: _marks(target, name) for name, _ in group}
-    theirs = {name: _marks(golden, name) for _, name in group}
-    differing = [(name, other) for name, other in group if ours[name] != theirs[other]]
-    owners, their_owners = _owners(ours), _owners(theirs)
+    target_marks = {name: _marks(target, name) for name, _ in group}
+    golden_marks = {name: _marks(golden, name) for _, name in group}
+    differing = [(name, other) for name, other in group if target_marks[name] != golden_marks[other]]
+    owners, golden_owners = _owners(target_marks), _owners(golden_marks)
     moved: dict[str, str] = {}
     for name, other in differing:
         votes: dict[str, int] = defaultdict(int)
-        for mark in ours[name]:
-            if len(owners[mark]) == 1 and len(their_owners.get(mark, ())) == 1:
-                votes[their_owners[mark][0]] += 1
+        for mark in target_marks[name]:
+            if len(owners[mark]) == 1 and len(golden_owners.get(mark, ())) == 1:
+                votes[golden_owners[mark][0]] += 1
         if votes:
             best = max(votes, key=votes.__getitem__)
             if best != other and votes[best] > votes.get(other, 0):

@@ -94,8 +94,8 @@ class CompareSummary:
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
-        for ours, theirs in renamed.items():
-            yield f"layers matched by their structure: {ours} is {theirs} in the golden run"
+        for target, golden in renamed.items():
+            yield f"layers matched by their structure: {target} is {golden} in the golden run"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))

@@ -47,11 +47,11 @@ def compare_runs(target: Run, baseline: Run, policy: Policy) -> Iterator[Compare
 
     Raises ValueError where the policy has no rule for an output.
     """
-    for row, theirs in paired(target, baseline):
-        yield _compare(row, theirs, policy)
+    for row, other in paired(target, baseline):
+        yield _compare(row, other, policy)
 
 
-def _compare(row: RecordRow, theirs: RecordRow, policy: Policy) -> ComparedRecord:
+def _compare(row: RecordRow, other: RecordRow, policy: Policy) -> ComparedRecord:
     if not row.outputs:
         return ComparedRecord(_as_it_was(row))
     try:
@@ -73,16 +73,16 @@ def _compare(row: RecordRow, theirs: RecordRow, policy: Policy) -> ComparedRecor
 
     def compare(index: int, output: OutputRow) -> ComparedOutput:
         position = next((i for i, tensor in enumerate(tensors) if tensor is output), len(tensors))
-        baseline = theirs.output(output.path, position, row.of_table)
+        baseline = other.output(output.path, position, row.of_table)
         label = f"{row.record}.{output.path if row.of_table else f'output.{index}'}"
-        return _compare_output(label, output, baseline, select(output), theirs.reason)
+        return _compare_output(label, output, baseline, select(output), other.reason)
 
     outputs = tuple(compare(index, output) for index, output in enumerate(row.outputs))
     return ComparedRecord(decided(row.record, [output.result for output in outputs]), outputs)
 
 
 def _compare_output(
-    name: str, row: OutputRow, theirs: OutputRow | None, standard: Standard, absence: str
+    name: str, row: OutputRow, baseline: OutputRow | None, standard: Standard, absence: str
 ) -> ComparedOutput:
     recorded = recorded_output(row)
     standard = fitting(standard, torch_dtype(row.dtype) or torch.float32)
@@ -95,17 +95,17 @@ def _compare_output(
 
     def look_up(wanted: Standard) -> Metrics | None:
         nonlocal missing
-        found = baseline_metrics(theirs, wanted, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
+        found = baseline_metrics(baseline, wanted, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
         if isinstance(found, Metrics):
             return found
-        missing = found if theirs is not None or not absence else f"the recorded run gave no numbers: {absence}"
+        missing = found if baseline is not None or not absence else f"the recorded run gave no numbers: {absence}"
         return None
 
     judged = judge_recorded(recorded, standard=standard, recorded=look_up)
     if judged is None:
         missing = f"the run holds no numbers of standard {standard.name}; make it under the same policy"
     result = _result(row, judged or Verdict("skip", standard.name))
-    return ComparedOutput(name, row, lacking_baseline(result, missing) if missing else result, standard, theirs)
+    return ComparedOutput(name, row, lacking_baseline(result, missing) if missing else result, standard, baseline)
 
 
 def _result(row: OutputRow, verdict: Verdict) -> OutputResult:

@@ -137,10 +137,10 @@ def _benchmark(output: ComparedOutput) -> Cells:
 
 def _ratio(output: ComparedOutput, metric: str) -> float | None:
     dtype = torch_dtype(output.row.dtype)
-    theirs = output.baseline.metrics if output.baseline else {}
-    if dtype is None or metric not in output.row.metrics or metric not in theirs:
+    baseline = output.baseline.metrics if output.baseline else {}
+    if dtype is None or metric not in output.row.metrics or metric not in baseline:
         return None
-    base = theirs[metric]
+    base = baseline[metric]
     return output.row.metrics[metric] / max(base, ratio_floor(dtype)) if math.isfinite(base) else math.inf
 
 

@@ -111,15 +111,15 @@ def _pair(part: Part) -> ApiPair:
             raise part.refuse(f"{name} is missing; an entry looks like  {_EXAMPLE}")
     places: dict[Group, Mapping[str, str]] = {}
     for word, group in _GROUPS.items():
-        ours, theirs = found.get(f"ms_{word}"), found.get(f"pt_{word}")
-        if ours is None and theirs is None:
+        ms_part, pt_part = found.get(f"ms_{word}"), found.get(f"pt_{word}")
+        if ms_part is None and pt_part is None:
             continue
-        if ours is None or theirs is None:
-            given, other = ("pt", "ms") if ours is None else ("ms", "pt")
+        if ms_part is None or pt_part is None:
+            given, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
             raise found[f"{given}_{word}"].refuse(f"{given}_{word} is there without {other}_{word}; give both")
         if group in places:
-            raise ours.refuse(f"ms_{word} is there in both spellings; delete one of them")
-        places[group] = _indices(word, ours, theirs)
+            raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one of them")
+        places[group] = _indices(word, ms_part, pt_part)
     name = found["ms_api"].text("an API such as Functional.abs")
     other = found["pt_api"].text("an API such as Torch.abs")
     for word, api in (("ms_api", name), ("pt_api", other)):
@@ -128,16 +128,16 @@ def _pair(part: Part) -> ApiPair:
     return ApiPair(name, other, part.place, places)
 
 
-def _indices(word: str, ours: Part, theirs: Part) -> Mapping[str, str]:
-    lists = [[member.text("an index or a name") for member in part.members()] for part in (ours, theirs)]
-    for side, part, texts in (("ms", ours, lists[0]), ("pt", theirs, lists[1])):
+def _indices(word: str, ms_part: Part, pt_part: Part) -> Mapping[str, str]:
+    lists = [[member.text("an index or a name") for member in part.members()] for part in (ms_part, pt_part)]
+    for side, part, texts in (("ms", ms_part, lists[0]), ("pt", pt_part, lists[1])):
         if not part.is_list:
             raise part.refuse(f"{side}_{word} is a list such as [0, 1]")
         twice = next((text for text in texts if texts.count(text) > 1), None)
         if twice is not None:
             raise part.refuse(f"{side}_{word} has {twice} twice; each value has one partner")
     if len(lists[0]) != len(lists[1]):
-        raise ours.refuse(
+        raise ms_part.refuse(
             f"ms_{word} has {len(lists[0])} members and pt_{word} has {len(lists[1])}; they are partners one by one"
         )
     return dict(zip(*lists, strict=True))

@@ -33,7 +33,7 @@ _OLD_TOP = "Cell"
 class Child:
     """What a path of the target below a layer is in the golden run, and the entry's line in the file."""
 
-    theirs: Path
+    golden: Path
     line: int
 
 
@@ -62,7 +62,7 @@ class LayerMapping:
                 at += 1
             else:
                 words, child = entry
-                found += child.theirs
+                found += child.golden
                 at += len(words)
                 self.used.add((parent, words))
         return tuple(found)
@@ -84,22 +84,28 @@ def read_layers(path: File) -> LayerMapping:
         if name in children:
             raise key.refuse(f"{_OLD_TOP!r} is an older word for {TOP!r}, and both are there; give one of them")
         children[name] = {}
-        for ours, place, value in section.items(f"{parent} maps its children to golden paths, as in  {_EXAMPLE}"):
-            theirs = value.text(f"the golden path of {ours}")
-            for text, part in ((ours, place), (theirs, value)):
+        for target_path, place, value in section.items(
+            f"{parent} maps its children to golden paths, as in  {_EXAMPLE}"
+        ):
+            golden_path = value.text(f"the golden path of {target_path}")
+            for text, part in ((target_path, place), (golden_path, value)):
                 if not all(text.split(".")):
                     raise part.refuse(f"{text!r} is no path; words are joined by single dots, as in attention.query")
-            children[name][tuple(ours.split("."))] = Child(tuple(theirs.split(".")), place.line)
+            children[name][tuple(target_path.split("."))] = Child(tuple(golden_path.split(".")), place.line)
     return LayerMapping(path, children)
 
 
 def match_layers(
-    target: Dump, golden: Dump, mapping: LayerMapping, ours: Callable[[str], str], theirs: Callable[[str], str]
+    target: Dump,
+    golden: Dump,
+    mapping: LayerMapping,
+    target_names: Callable[[str], str],
+    golden_names: Callable[[str], str],
 ) -> dict[str, str]:
     """Return the golden record of each record of the target that has one by its place in the model.
 
-    ``ours`` and ``theirs`` give the names of APIs that both runs share. Raises DumpError where a run has no
-    ``construct.json``.
+    ``target_names`` and ``golden_names`` give the names of APIs that both runs share. Raises DumpError where a run has
+    no ``construct.json``.
     """
     for dump in (target, golden):
         if not intact(Surroundings(dump.path.parent).parents).entries:
@@ -107,7 +113,7 @@ def match_layers(
                 f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-layer-mapping needs the layers of "
                 "both runs: record them at level mix or L0, or use --msprobe-data-mapping"
             )
-    scopes, others = read_scopes(target, ours), read_scopes(golden, theirs)
+    scopes, others = read_scopes(target, target_names), read_scopes(golden, golden_names)
     found: dict[str, str] = {}
     # Frameworks call from functions of their own that the other may not have: what these leave over goes by layer.
     for path_of in (_inner, _outer):

@@ -42,11 +42,11 @@ class Translation:
     layered: bool = False
     apis: Mapping[str, ApiPair] = field(default_factory=dict)
 
-    def pair_of(self, ours: str, theirs: str) -> ApiPair | None:
+    def pair_of(self, target: str, golden: str) -> ApiPair | None:
         """Return what a user's file says of the values of two matched records, None where it says nothing."""
         if not self.apis:
             return None
-        name, other = (theirs, ours) if self.reversed else (ours, theirs)
+        name, other = (golden, target) if self.reversed else (target, golden)
         pair = self.apis.get(split_called(name)[0])
         return pair if pair is not None and pair.pytorch == split_called(other)[0] else None
 
@@ -66,11 +66,11 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
     Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file beside a
     dump is missing or damaged.
     """
-    ours, theirs = _FORMS[target.framework], _FORMS[golden.framework]
+    target_form, golden_form = _FORMS[target.framework], _FORMS[golden.framework]
     names: tuple[Name, Name] = (str, str)
-    if ours != theirs:
+    if target_form != golden_form:
         shared = _Shared(mappings).name
-        names = (shared, str) if ours == "mindspore" else (str, shared)
+        names = (shared, str) if target_form == "mindspore" else (str, shared)
     else:
         if options.wants_apis:
             raise OptionError(
@@ -87,10 +87,10 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
     return Translation(
         *names,
         across=across,
-        reversed=ours == "pytorch" and theirs == "mindspore",
+        reversed=target_form == "pytorch" and golden_form == "mindspore",
         forced=forced,
         layered=mappings.layers is not None,
-        apis=mappings.apis.pairs if ours != theirs else {},
+        apis=mappings.apis.pairs if target_form != golden_form else {},
     )
 
 
