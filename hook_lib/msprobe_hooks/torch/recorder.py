@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
@@ -17,8 +19,9 @@ from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.recompute import is_recomputed
 from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
-from msprobe_hooks.torch.tensor_files import TensorFiles
+from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 
 
 class TorchRecorder(Recorder):
@@ -30,6 +33,22 @@ class TorchRecorder(Recorder):
         self.measured = Measured(_measure_for(settings.summary_mode))
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
         super().__init__(settings)
+
+    def is_grad_enabled(self) -> bool:
+        """Tell whether this thread builds a graph."""
+        return torch._C.is_grad_enabled()
+
+    def is_recompute(self, frame: FrameType | None) -> bool:
+        """Tell whether a call is made by ``torch.utils.checkpoint``."""
+        return is_recomputed(frame)
+
+    def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors_in(values, Tensor), awaited)
+
+    def differentiated(self, values: Any) -> list[Tensor]:
+        """Return the tensors that require a gradient."""
+        return [tensor for tensor in tensors_in(values, Tensor) if tensor.requires_grad]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
@@ -55,9 +74,9 @@ class TorchRecorder(Recorder):
             for entry, statistics in waiting:
                 entry.fill(statistics)
 
-    def open_files(self, folder: Path) -> TensorFiles:
+    def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes ``.pt`` files into a folder."""
-        return TensorFiles(folder)
+        return TorchTensorFiles(folder)
 
     def backward_pass(self) -> int:
         """Return the number of the graph task that is running."""
