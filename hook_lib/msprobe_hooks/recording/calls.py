@@ -75,8 +75,9 @@ class CallRecord:
         assert self._record is not None
         if self._elements.details:
             self._record["details"] = self._elements.details
-        self._recorder.summary.add(self.count)
-        self._recorder.emit(self.name, self._record, self._parent, self._frame)
+        recorder = self._recorder
+        recorder.summary.add(self.count)
+        recorder.emit(self.name, self._record, self._parent, self._frame)
 
     def _note_error_before(self, error: Exception) -> None:
         # Without the call's number, so that the calls of one function are counted together.
@@ -116,16 +117,16 @@ class ApiCall(CallRecord):
         finally:
             self._recorder.is_suspended = False
 
-    def begin(self, args: Any, kwargs: Any, changed: Any = None) -> None:
+    def begin(self, args: Any, kwargs: Any, changed: Any = None, *, has_backward: bool = True) -> None:
         """Take the arguments as they are before the call; ``changed`` is what a call without result writes to.
 
-        A call whose arguments cannot be looked at is not recorded.
+        Without ``has_backward`` no backward record is made. A call whose arguments cannot be looked at is not recorded.
         """
         recorder = self._recorder
         wanted = recorder.directions
         self._changed = changed
         try:
-            has_grad = wanted.backward and recorder.is_grad_enabled()
+            has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
             with recorder.quiet():
                 if has_grad:
                     self._inputs = recorder.inputs((args, kwargs))

@@ -29,5 +29,5 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
         call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
-        call.begin(args, kwargs)
+        call.begin(args, kwargs, has_backward=False)
         return call.run(func, args, kwargs)

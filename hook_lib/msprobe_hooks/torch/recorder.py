@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -29,18 +28,15 @@ class TorchRecorder(Recorder):
 
     framework = "pytorch"
 
+    # Asked at every call, so nothing stands between the question and the answer.
+    quiet = staticmethod(Quiet)
+    is_grad_enabled = staticmethod(torch._C.is_grad_enabled)
+    is_recompute = staticmethod(is_recomputed)
+
     def __init__(self, settings: Settings) -> None:
         self.measured = Measured(_measure_for(settings.summary_mode))
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
         super().__init__(settings)
-
-    def is_grad_enabled(self) -> bool:
-        """Tell whether this thread builds a graph."""
-        return torch._C.is_grad_enabled()
-
-    def is_recompute(self, frame: FrameType | None) -> bool:
-        """Tell whether a call is made by ``torch.utils.checkpoint``."""
-        return is_recomputed(frame)
 
     def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
         """Return where gradients leave a call."""
@@ -57,10 +53,6 @@ class TorchRecorder(Recorder):
     def elements(self, name: str) -> TorchElements:
         """Return a builder for the elements of a record."""
         return TorchElements(name, self._summarise, self._save if self.keeps(name) else None)
-
-    def quiet(self) -> Quiet:
-        """Return a context without gradients, overrides and modes."""
-        return Quiet()
 
     def forget(self) -> None:
         """Measure everything anew."""
