@@ -21,7 +21,7 @@ from torch import nn
 
 from msprobe_hooks import record
 from msprobe_hooks.recording.config import settings
-from msprobe_hooks.torch.session import Session
+from msprobe_hooks.torch.session import TorchSession
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512
 
@@ -94,7 +94,7 @@ def step_ratio(folder: Path, repeat: int, **options):
     """Return the medians of a plain and of a recorded step in CPU milliseconds, and the records per step."""
     model, step = make_step()
     step()
-    session = Session(settings(folder, **options), model)
+    session = TorchSession(settings(folder, **options), model)
     plain, recorded = [], []
 
     def one_recorded():

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import Settings, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from msprobe_hooks.torch.session import Model, Session
+    from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -31,6 +32,7 @@ class PrecisionDebugger:
     Raises ConfigError naming the key, the value and what is allowed.
     """
 
+    _framework: ClassVar[Framework] = "pytorch"
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session
     _settings: Settings
@@ -53,16 +55,10 @@ class PrecisionDebugger:
                 instance._settings = settings(Settings().dump_path if dump_path is None else dump_path, **named)
             else:
                 instance._settings = read_config(config_path, dump_path=dump_path, **given)
-            instance._session = cls._open(instance._settings, model)
+            instance._session = open_session(instance._settings, model, cls._framework)
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
-
-    @staticmethod
-    def _open(settings: Settings, model: Any) -> Session:
-        from msprobe_hooks.torch.session import Session
-
-        return Session(settings, model)
 
     @classmethod
     def start(cls, model: Model | None = None) -> None:

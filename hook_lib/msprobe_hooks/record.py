@@ -12,7 +12,7 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings, settings
 
 if TYPE_CHECKING:
-    from msprobe_hooks.torch.session import Model, Session
+    from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("msprobe_hooks")
 Framework = Literal["pytorch", "mindspore"]
 
 
-def open_session(settings: Settings, model: Any, framework: Framework) -> Session:
+def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
     """Return a recording of a framework that has not been started; the framework is imported here.
 
     Raises ConfigError where it is none of ours.
@@ -28,12 +28,12 @@ def open_session(settings: Settings, model: Any, framework: Framework) -> Sessio
     if framework not in get_args(Framework):
         raise ConfigError("framework", framework, f"one of {', '.join(get_args(Framework))}")
     if framework == "mindspore":
-        from msprobe_hooks.mindspore.session import Session as MindSporeSession
+        from msprobe_hooks.mindspore.session import MindSporeSession
 
-        return MindSporeSession(settings, model)  # type: ignore[return-value]
-    from msprobe_hooks.torch.session import Session
+        return MindSporeSession(settings, model)
+    from msprobe_hooks.torch.session import TorchSession
 
-    return Session(settings, model)
+    return TorchSession(settings, model)
 
 
 @contextmanager

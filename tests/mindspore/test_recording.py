@@ -299,3 +299,12 @@ def test_msprobes_numbers_are_the_same(both: tuple[Path, Path]) -> None:
             assert (mine["dtype"], mine["shape"]) == (their["dtype"], their["shape"]), name
             for key in ("Max", "Min", "Mean", "Norm"):
                 assert mine[key] == pytest.approx(their[key], rel=1e-5, abs=1e-6), (name, key)
+
+
+def test_what_only_pytorch_offers_is_refused_in_words(tmp_path: Path) -> None:
+    with record(tmp_path, framework="mindspore") as session:
+        mint.abs(tensor(2))
+        with pytest.raises(ConfigError, match="framework is 'mindspore'; allowed: pytorch, for save"):
+            session.save(tensor(2), "x")
+        with pytest.raises(ConfigError, match="allowed: pytorch, for module_dump"):
+            session.dump_module(nn.Dense(2, 2), "x")

@@ -7,19 +7,14 @@ from typing import Any
 from mindspore.train import Callback
 
 from msprobe_hooks import debugger
-from msprobe_hooks.mindspore.cells import Model
-from msprobe_hooks.mindspore.session import Session
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.session import Model
 
 
 class PrecisionDebugger(debugger.PrecisionDebugger):
     """Records MindSpore's PyNative mode; used as the one for PyTorch. Levels are L0, L1 and mix."""
 
+    _framework = "mindspore"
     _instance = None
-
-    @staticmethod
-    def _open(settings: Settings, model: Any) -> Any:
-        return Session(settings, model)
 
 
 class MsprobeStep(Callback):  # type: ignore[misc]

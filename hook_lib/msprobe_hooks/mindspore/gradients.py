@@ -1,72 +1,77 @@
-"""The backward half of a call, read off MindSpore's autograd graph as it is read off PyTorch's.
+"""The backward half of a call, read off MindSpore's autograd graph.
 
 Inside a gradient function every tensor knows the node that made it (``_grad_node``), and nodes know those that their
-gradients go to. A node is told by its id: each look gives another Python object.
+gradients go to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from mindspore import Tensor, mint
-from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.mindspore.elements import takes_gradient
-from msprobe_hooks.recording.backward import Arriving, Backward, Emit, Leaving
-
-Node: TypeAlias = Any
-Edge: TypeAlias = tuple[int, int]
-
-_MAX_NODES = 200_000
+from msprobe_hooks.recording import backward
+from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, watch_nodes
 
 
-def tensors_in(values: Any) -> Iterator[Tensor]:
-    """Yield the tensors of nested lists, tuples and mappings, depth first."""
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from tensors_in(value)
-    elif isinstance(values, Mapping):
-        for value in values.values():
-            yield from tensors_in(value)
+class Node:
+    """A node of MindSpore's graph, told by its id: each look at the graph gives another Python object."""
+
+    __slots__ = ("_id", "_node")
+
+    def __init__(self, node: Any) -> None:
+        # The node is kept, because an id belongs to it only while it lives.
+        self._node = node
+        self._id = node._unique_id()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
+        """The nodes (or None) that the gradients of its inputs go to, and which of a node's outputs each one is."""
+        return tuple((None if one is None else Node(one), number) for one, number in self._node.next_functions)
+
+    def register_hook(self, fn: Callable[..., None]) -> None:
+        """Have a function called with the gradients that the node passes on and those that it took."""
+        self._node.register_hook(_as_function(fn))
+
+    def register_prehook(self, fn: Callable[..., None]) -> None:
+        """Have a function called with the gradients that the node is about to take."""
+        self._node.register_prehook(_as_function(fn))
 
 
-def is_in_backward() -> bool:
-    """Tell whether a backward pass is running."""
-    return int(_pynative_executor.get_current_autodiff_engine_id()) != -1
+def _edge(tensor: Tensor) -> tuple[Node, int] | None:
+    node = tensor._grad_node
+    return None if node is None else (Node(node), int(tensor._output_index))
 
 
-class Inputs:
-    """Where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
+class Inputs(backward.Inputs):
+    """Where gradients leave a call."""
 
-    Only the inputs that take a gradient count; each has its slot in the record, in their order.
-    """
-
-    __slots__ = ("_nodes", "awaited", "count", "edges")
+    __slots__ = ()
 
     def __init__(self, tensors: Iterable[Tensor], awaited: Iterable[Tensor] = ()) -> None:
-        self.edges: dict[Edge, list[int]] = {}
-        self.count = 0
-        # An id belongs to a node only while the node lives.
-        self._nodes: list[Node] = []
+        super().__init__()
         for tensor in tensors:
-            if takes_gradient(tensor) and (node := tensor._grad_node) is not None:
-                self._nodes.append(node)
-                self.edges.setdefault((node._unique_id(), int(tensor._output_index)), []).append(self.count)
+            if takes_gradient(tensor) and (edge := _edge(tensor)) is not None:
+                self.edges.setdefault(edge, []).append(self.count)
                 self.count += 1
         for tensor in awaited:
-            if takes_gradient(tensor) and (node := tensor._grad_node) is not None:
-                self._nodes.append(node)
-                self.edges.setdefault((node._unique_id(), int(tensor._output_index)), [])
+            if takes_gradient(tensor) and (edge := _edge(tensor)) is not None:
+                self.edges.setdefault(edge, [])
 
 
 def watch(
     outputs: list[Tensor],
     inputs: Inputs,
     emit: Emit,
-    begun: Callable[[Backward], None],
+    begun: Begun,
     again: Callable[[], None],
 ) -> None:
     """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
@@ -74,44 +79,16 @@ def watch(
     ``begun`` is told at the first gradient, so that the record can be finished at the end of a backward pass that uses
     only part of the call's graph; ``again`` when a further pass goes through a call that was emitted.
     """
-    nodes: dict[int, Node] = {}
-    arriving: dict[int, list[tuple[int, int]]] = {}
+    output_nodes: dict[Node, list[tuple[int, int]]] = {}
     for slot, tensor in enumerate(outputs):
-        node = tensor._grad_node
-        if node is not None and (node._unique_id(), int(tensor._output_index)) not in inputs.edges:
-            nodes[node._unique_id()] = node
-            arriving.setdefault(node._unique_id(), []).append((slot, int(tensor._output_index)))
-    if not arriving:
-        return
-    leaving = _boundary(nodes, inputs)
-    backward = Backward(len(outputs), inputs.count, emit, again, mint.add)
-    for key, slots in arriving.items():
-        if not leaving:
-            backward.expect()
-        nodes[key].register_prehook(_returning_nothing(Arriving(backward, slots, begun, counts=not leaving)))
-    for key, places in leaving.items():
-        backward.expect()
-        nodes[key].register_hook(_returning_nothing(Leaving(backward, places, begun)))
+        edge = _edge(tensor)
+        if edge is not None and edge not in inputs.edges:
+            output_nodes.setdefault(edge[0], []).append((slot, edge[1]))
+    if output_nodes:
+        input_nodes = boundary(output_nodes, inputs) if inputs.edges else {}
+        watch_nodes(Backward(len(outputs), inputs.count, emit, again, mint.add), output_nodes, input_nodes, begun)
 
 
-def _boundary(nodes: dict[int, Node], inputs: Inputs) -> dict[int, list[tuple[int, list[int]]]]:
-    """Return the places of nodes from which gradients go to inputs; ``nodes`` grows by all that were met."""
-    leaving: dict[int, list[tuple[int, list[int]]]] = {}
-    waiting = list(nodes.items())
-    while waiting and inputs.edges and len(nodes) < _MAX_NODES:
-        key, node = waiting.pop()
-        for place, (following, number) in enumerate(node.next_functions):
-            if following is None:
-                continue
-            slots = inputs.edges.get((following._unique_id(), number))
-            if slots is not None:
-                leaving.setdefault(key, []).append((place, slots))
-            elif following._unique_id() not in nodes:
-                nodes[following._unique_id()] = following
-                waiting.append((following._unique_id(), following))
-    return leaving
-
-
-def _returning_nothing(hook: Callable[..., None]) -> Callable[..., None]:
-    # MindSpore wants a function, and takes what it returns for the gradients to go on with.
+def _as_function(hook: Callable[..., None]) -> Callable[..., None]:
+    # MindSpore requires a function, and takes what it returns for the gradients to go on with.
     return lambda *gradients: hook(*gradients)

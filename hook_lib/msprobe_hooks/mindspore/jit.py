@@ -8,19 +8,22 @@ from typing import Any
 
 from mindspore.common import api
 
-from msprobe_hooks.mindspore.calls import ApiCall, Calls, Primitives, run_recorded
+from msprobe_hooks.mindspore.calls import run_recorded
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.session import Observer
 
 
 class JitCalls:
     """Records calls of compiled functions as ``Jit.{function}``, numbered from 1 as msprobe does.
 
-    While one runs, the recording functions are out of the way of the compiler, which would read their source.
+    While one runs, the recording functions that the other ``observers`` of the session put in place are out of the way
+    of the compiler, which would read their source.
     """
 
-    def __init__(self, recorder: MindSporeRecorder, others: list[Calls | Primitives]) -> None:
+    def __init__(self, recorder: MindSporeRecorder, observers: list[Observer]) -> None:
         self._recorder = recorder
-        self._others = others
+        self._observers = observers
         self._former: Callable[..., Any] | None = None
 
     def begin(self) -> None:
@@ -36,8 +39,8 @@ class JitCalls:
                 return self._without_the_others(lambda: former(executor, *args, **kwargs))
 
             name = f"Jit.{executor.fn.__name__}"
-            api_call = ApiCall(recorder, f"{name}.{recorder.number(name) + 1}", sys._getframe(1))
-            return run_recorded(recorder, api_call, run, args, kwargs)
+            api_call = ApiCall(recorder, f"{name}.{recorder.number(name) + 1}.forward", sys._getframe(1))
+            return run_recorded(api_call, run, args, kwargs)
 
         api._JitExecutor.__call__ = call
 
@@ -46,10 +49,11 @@ class JitCalls:
         api._JitExecutor.__call__ = self._former
 
     def _without_the_others(self, run: Callable[[], Any]) -> Any:
-        for other in self._others:
+        others = [observer for observer in self._observers if observer is not self]
+        for other in others:
             other.end()
         try:
             return run()
         finally:
-            for other in self._others:
+            for other in others:
                 other.begin()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import mindspore
 from mindspore import Tensor
 from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.mindspore import gradients
-from msprobe_hooks.mindspore.elements import MindSporeElements
-from msprobe_hooks.mindspore.tensor_files import TensorFiles
+from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
+from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
 from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
-from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
@@ -30,6 +31,21 @@ class MindSporeRecorder(Recorder):
         super().__init__(settings)
         # A tensor that is measured and written is brought to the host once.
         self._last: tuple[Tensor, Array] | None = None
+
+    def is_grad_enabled(self) -> bool:
+        """Tell whether this runs inside a gradient function."""
+        return bool(_pynative_executor.enable_grad())
+
+    def is_recompute(self, _: object) -> None:
+        """Return None: MindSpore's recomputation is not told apart."""
+
+    def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors_in(values, Tensor), awaited)
+
+    def differentiated(self, values: Any) -> list[Tensor]:
+        """Return the tensors that the gradient function differentiates by."""
+        return [tensor for tensor in tensors_in(values, Tensor) if takes_gradient(tensor)]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
@@ -56,9 +72,9 @@ class MindSporeRecorder(Recorder):
     def fetch(self) -> None:
         """Do nothing: numbers are taken on the host."""
 
-    def open_files(self, folder: Path) -> TensorFiles:
+    def open_files(self, folder: Path) -> MindSporeTensorFiles:
         """Return what writes ``.npy`` files into a folder."""
-        return TensorFiles(folder)
+        return MindSporeTensorFiles(folder)
 
     def backward_pass(self) -> int:
         """Return the number of the autograd engine's run."""

@@ -1,12 +1,69 @@
-"""The gradients of one call, put together from hooks on the nodes of an autograd graph."""
+"""The backward half of a call: the gradients of all its outputs and of all its inputs.
+
+Nothing is put between the tensors. When a call returns, the part of the autograd graph that it made is walked from
+its outputs to the edges that lead to its inputs; hooks on those nodes see each gradient on its way in and out. A tensor
+that is also used elsewhere thus shows what *this* call contributes, as a full backward hook of a module would.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 #: Takes the gradients of a call's outputs and those of its inputs.
 Emit: TypeAlias = Callable[[list[Any], list[Any]], None]
+
+# A single API makes a handful of nodes; a module as large as a whole model some ten thousands.
+_MAX_NODES = 200_000
+
+_Tensor = TypeVar("_Tensor")
+
+
+def tensors_in(values: Any, tensor_class: type[_Tensor]) -> Iterator[_Tensor]:
+    """Yield the tensors of nested lists, tuples and mappings, depth first."""
+    if isinstance(values, tensor_class):
+        yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from tensors_in(value, tensor_class)
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            yield from tensors_in(value, tensor_class)
+
+
+class Node(Protocol):
+    """A node of an autograd graph; two looks at one node give objects that are equal and have one hash."""
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes (or None) that the gradients of its inputs go to, and which of a node's outputs each one is."""
+
+    def register_hook(self, fn: Callable[..., Any]) -> Any:
+        """Have a function called with the gradients that the node passes on and those that it took."""
+
+    def register_prehook(self, fn: Callable[..., Any]) -> Any:
+        """Have a function called with the gradients that the node is about to take."""
+
+
+_Node = TypeVar("_Node", bound=Node)
+
+
+class Inputs:
+    """Where gradients leave a call: taken before it runs, because an in-place call moves its input's edge.
+
+    Only the inputs that take a gradient ``count``; each has its slot in the record, in their order. ``edges`` maps
+    (node, number of its output) to slots; those without slots lead to tensors that the record only waits for.
+    """
+
+    __slots__ = ("count", "edges")
+
+    def __init__(self) -> None:
+        self.edges: dict[tuple[Any, int], list[int]] = {}
+        self.count = 0
+
+    def slots(self, node: Any, number: int) -> list[int] | None:
+        """Return the inputs that an edge leads to, or None where it leads to none of them."""
+        return self.edges.get((node, number))
 
 
 class Backward:
@@ -15,15 +72,15 @@ class Backward:
     ``again`` is told of a further backward pass through the call, ``sum_of`` adds two gradients of one input.
     """
 
-    __slots__ = ("_again", "_arriving", "_emit", "_expected", "_leaving", "_sum")
+    __slots__ = ("_again", "_emit", "_expected", "_grad_inputs", "_grad_outputs", "_sum")
 
     def __init__(
         self, outputs: int, inputs: int, emit: Emit, again: Callable[[], None], sum_of: Callable[[Any, Any], Any]
     ) -> None:
         self._again = again
         self._sum = sum_of
-        self._arriving: list[Any] = [None] * outputs
-        self._leaving: list[Any] = [None] * inputs
+        self._grad_outputs: list[Any] = [None] * outputs
+        self._grad_inputs: list[Any] = [None] * inputs
         self._expected = 0
         self._emit: Emit | None = emit
 
@@ -31,17 +88,17 @@ class Backward:
         """Count one more hook that will fire if the whole graph of the call is used."""
         self._expected += 1
 
-    def arrive(self, slots: Iterable[tuple[int, int]], gradients: tuple[Any, ...], *, counts: bool) -> None:
+    def take_grad_outputs(self, slots: Iterable[tuple[int, int]], gradients: tuple[Any, ...], *, counts: bool) -> None:
         """Take the gradients of outputs: pairs of output and its number on the node that fires."""
         if self._emit is None:
             self._again()
             return
         for slot, number in slots:
-            self._arriving[slot] = gradients[number]
+            self._grad_outputs[slot] = gradients[number]
         if counts:
             self._note_one()
 
-    def leave(self, places: Iterable[tuple[int, list[int]]], gradients: tuple[Any, ...]) -> None:
+    def take_grad_inputs(self, places: Iterable[tuple[int, list[int]]], gradients: tuple[Any, ...]) -> None:
         """Take the gradients that a node passes on: pairs of place and the inputs it leads to."""
         if self._emit is not None:
             for place, slots in places:
@@ -49,16 +106,16 @@ class Backward:
                 if slots and gradient is not None:
                     self._add(slots[0], gradient)
                     for slot in slots[1:]:
-                        self._leaving[slot] = self._leaving[slots[0]]
+                        self._grad_inputs[slot] = self._grad_inputs[slots[0]]
             self._note_one()
 
     def finish(self) -> None:
         """Emit what came, as when part of the graph was not used; a second time does nothing."""
         emit, self._emit = self._emit, None
         if emit is not None:
-            arriving, leaving = self._arriving, self._leaving
-            self._arriving, self._leaving = [], []
-            emit(arriving, leaving)
+            grad_outputs, grad_inputs = self._grad_outputs, self._grad_inputs
+            self._grad_outputs, self._grad_inputs = [], []
+            emit(grad_outputs, grad_inputs)
 
     @property
     def is_finished(self) -> bool:
@@ -66,8 +123,8 @@ class Backward:
         return self._emit is None
 
     def _add(self, slot: int, gradient: Any) -> None:
-        known = self._leaving[slot]
-        self._leaving[slot] = gradient if known is None else self._sum(known, gradient)
+        known = self._grad_inputs[slot]
+        self._grad_inputs[slot] = gradient if known is None else self._sum(known, gradient)
 
     def _note_one(self) -> None:
         self._expected -= 1
@@ -75,38 +132,77 @@ class Backward:
             self.finish()
 
 
-class Arriving:
+#: Told at the first gradient of a call that it can be finished when the backward pass that is running ends.
+Begun: TypeAlias = Callable[[Backward], None]
+
+
+def boundary(start: Iterable[_Node], inputs: Inputs) -> dict[_Node, list[tuple[int, list[int]]]]:
+    """Return the nodes, made by a call, from which gradients go to its inputs: pairs of place and the inputs' slots.
+
+    ``start`` are the nodes that made the outputs.
+    """
+    found: dict[_Node, list[tuple[int, list[int]]]] = {}
+    seen = set(start)
+    waiting = list(seen)
+    while waiting and len(seen) < _MAX_NODES:
+        node = waiting.pop()
+        for place, (following, number) in enumerate(node.next_functions):
+            if following is None:
+                continue
+            slots = inputs.slots(following, number)
+            if slots is not None:
+                found.setdefault(node, []).append((place, slots))
+            elif following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found
+
+
+def watch_nodes(
+    backward: Backward,
+    output_nodes: Mapping[_Node, list[tuple[int, int]]],
+    input_nodes: Mapping[_Node, list[tuple[int, list[int]]]],
+    begun: Begun,
+) -> None:
+    """Put hooks before the nodes that made a call's outputs and after those that pass gradients on to its inputs."""
+    for node, slots in output_nodes.items():
+        # Some outputs may go unused; once the gradients of all inputs were seen, no more can have been on their way.
+        if not input_nodes:
+            backward.expect()
+        node.register_prehook(GradOutputsHook(backward, slots, begun, counts=not input_nodes))
+    for node, places in input_nodes.items():
+        backward.expect()
+        node.register_hook(GradInputsHook(backward, places, begun))
+
+
+class GradOutputsHook:
     """A hook before a node: takes the gradients of outputs."""
 
     __slots__ = ("_backward", "_begun", "_counts", "_slots")
 
-    def __init__(
-        self, backward: Backward, slots: list[tuple[int, int]], begun: Callable[[Backward], None], *, counts: bool
-    ) -> None:
+    def __init__(self, backward: Backward, slots: list[tuple[int, int]], begun: Begun, *, counts: bool) -> None:
         self._counts = counts
         self._backward = backward
         self._slots = slots
         self._begun = begun
 
     def __call__(self, grad_outputs: tuple[Any, ...]) -> None:
-        """Take what arrives at the node."""
+        """Take what comes to the node."""
         self._begun(self._backward)
-        self._backward.arrive(self._slots, grad_outputs, counts=self._counts)
+        self._backward.take_grad_outputs(self._slots, grad_outputs, counts=self._counts)
 
 
-class Leaving:
+class GradInputsHook:
     """A hook after a node: takes the gradients that it passes on to inputs."""
 
     __slots__ = ("_backward", "_begun", "_places")
 
-    def __init__(
-        self, backward: Backward, places: list[tuple[int, list[int]]], begun: Callable[[Backward], None]
-    ) -> None:
+    def __init__(self, backward: Backward, places: list[tuple[int, list[int]]], begun: Begun) -> None:
         self._backward = backward
         self._places = places
         self._begun = begun
 
     def __call__(self, grad_inputs: tuple[Any, ...], _: tuple[Any, ...]) -> None:
-        """Take what leaves the node."""
+        """Take what the node passes on."""
         self._begun(self._backward)
-        self._backward.leave(self._places, grad_inputs)
+        self._backward.take_grad_inputs(self._places, grad_inputs)

@@ -1,9 +1,8 @@
-"""Which process of many this is."""
+"""Forked children: what a recording is to them."""
 
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from typing import Protocol
 
@@ -30,12 +29,3 @@ def _abandon_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)
-
-
-def process_rank() -> int | None:
-    """Return this process's rank, None where no process group is initialised."""
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
-        return None
-    rank: int = dist.get_rank()
-    return rank

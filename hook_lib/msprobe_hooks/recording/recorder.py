@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
@@ -13,12 +13,14 @@ from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.writer import DumpWriter
 from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.stacks import StackTable
-from msprobe_hooks.recording.summary import Summary
+from msprobe_hooks.recording.summary import Count, Summary
+from msprobe_hooks.recording.tensor_files import TensorFiles
 
 _FLUSH_RECORDS = 1000
 _FLUSH_SECONDS = 2.0
@@ -104,7 +106,7 @@ class Recorder(ABC):
     # what a framework says
 
     @abstractmethod
-    def elements(self, name: str) -> ElementBuilder:
+    def elements(self, name: str) -> Elements:
         """Return a builder for the elements of a record."""
 
     @abstractmethod
@@ -112,8 +114,30 @@ class Recorder(ABC):
         """Return a context in which looking at tensors leaves no trace."""
 
     @abstractmethod
+    def is_grad_enabled(self) -> bool:
+        """Tell whether what is called now can be differentiated."""
+
+    @abstractmethod
+    def is_recompute(self, frame: FrameType | None) -> bool | None:
+        """Tell whether a call is made by activation checkpointing; None where the framework does not say."""
+
+    @abstractmethod
+    def inputs(self, values: Any, awaited: Iterable[Any] = ()) -> Inputs:
+        """Return where gradients leave a call for the tensors among its arguments.
+
+        The record is complete when those of the ``awaited`` tensors were seen as well.
+        """
+
+    @abstractmethod
+    def differentiated(self, values: Any) -> list[Any]:
+        """Return the tensors among nested values that take a gradient."""
+
+    @abstractmethod
     def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
-        """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by."""
+        """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by.
+
+        ``outputs`` are those that take a gradient, ``inputs`` are this framework's.
+        """
 
     @abstractmethod
     def forget(self) -> None:
@@ -147,20 +171,15 @@ class Recorder(ABC):
             if len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS:
                 self.flush()
 
-    def watch_backward(
-        self, name: str, parent: str | None, outputs: list[Any], inputs: Any, kind: str = "backwards"
-    ) -> None:
-        """Have the backward record of a call written when its gradients come by.
-
-        ``inputs`` are the framework's; ``kind`` is the count of the summary that the record belongs to.
-        """
+    def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
+        """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
         if not self.directions.backward or not outputs:
             return
         step = self.step
 
-        def emit(arriving: list[Any], leaving: list[Any]) -> None:
+        def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             if step == self.step and self.is_recording:
-                self._emit_backward(name, parent, arriving, leaving, kind)
+                self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
 
         self.watch(outputs, inputs, emit)
 
@@ -285,7 +304,9 @@ class Recorder(ABC):
         self.failure = self.failure or error
         self._records = []
 
-    def _emit_backward(self, name: str, parent: str | None, arriving: list[Any], leaving: list[Any], kind: str) -> None:
+    def _emit_backward(
+        self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count
+    ) -> None:
         try:
             if not self.filter.admits(name):
                 return
@@ -294,10 +315,10 @@ class Recorder(ABC):
                 with self.quiet():
                     elements = self.elements(name)
                     if self.directions.input:
-                        record["input"] = elements.sequence(arriving, "input")
+                        record["input"] = elements.sequence(grad_outputs, "input")
                     if self.directions.output:
-                        record["output"] = elements.sequence(leaving, "output")
-            setattr(self.summary, kind, getattr(self.summary, kind) + 1)
+                        record["output"] = elements.sequence(grad_inputs, "output")
+            self.summary.add(count)
             self.emit(name, record, parent)
         except Exception as error:
             self.note_error(name, error)
@@ -322,27 +343,6 @@ class Recorder(ABC):
             waiting = self._unfinished.pop(task, {})
         for waiting_one in waiting.values():
             waiting_one.finish()
-
-
-class TensorFiles(Protocol):
-    """Writes tensors to files in the background."""
-
-    bytes: int
-
-    def save(self, tensor: Any, name: str) -> None:
-        """Take a copy of a tensor and have it written."""
-
-    def close(self) -> None:
-        """Wait until everything is written. Raises RecordingError where a file could not be."""
-
-
-class ElementBuilder(Protocol):
-    """Builds the elements of one record; ``details`` holds what msprobe's spelling of them loses."""
-
-    details: dict[str, Any]
-
-    def sequence(self, values: Any, category: str) -> list[Any]:
-        """Return the elements of positional values; ``category`` starts their paths."""
 
 
 class Finishing(Protocol):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
+
+#: What a record is counted as.
+Count: TypeAlias = Literal["calls", "backwards", "modules", "saves"]
 
 
 @dataclass(slots=True)
@@ -28,6 +32,10 @@ class Summary:
     def records(self) -> int:
         """How many records were written."""
         return self.calls + self.backwards + self.modules + self.saves
+
+    def add(self, count: Count) -> None:
+        """Count one more record."""
+        setattr(self, count, getattr(self, count) + 1)
 
     def __str__(self) -> str:
         if self.records == 0:

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from msprobe_hooks.torch.calls import ApiCall
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
@@ -29,10 +28,6 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not recorder.is_recording or func.namespace not in ("aten", "npu"):
             return func(*args, **kwargs)
         qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
-        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}", sys._getframe(1))
-        try:
-            with Quiet():
-                call.begin(args, kwargs, has_grad=False)
-        except Exception as error:
-            recorder.note_error(qualified, error)
+        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
+        call.begin(args, kwargs, has_backward=False)
         return call.run(func, args, kwargs)

@@ -10,16 +10,19 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
-from msprobe_hooks.dump.names import backward_of, is_module_name
+from msprobe_hooks.recording import calls
+from msprobe_hooks.recording.backward import tensors_in
+from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.gradients import Inputs, is_in_backward, tensors_in
 from msprobe_hooks.torch.naming.call_sites import as_written, call_site
 from msprobe_hooks.torch.naming.operands import is_reflected
-from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.transparent import body_of
 
 _HANDLER_CODE = handle_torch_function.__code__
+
+# The files whose frames lie between a call and the program that made it, where two recordings are on.
+_OWN_FILES = frozenset({__file__, calls.__file__})
 
 # Functions after which a tensor's memory can change without its version counter moving.
 _EXPOSING = frozenset(
@@ -86,7 +89,7 @@ class CallMode(TorchFunctionMode):
         if api.qualified == "Tensor.numpy":
             recorder.measured.expose(args[0])
         if api.qualified in _WRITING or api.qualified.startswith("NPU."):
-            for tensor in tensors_in((args, kwargs)):
+            for tensor in tensors_in((args, kwargs), Tensor):
                 recorder.measured.discard(tensor)
         return result
 
@@ -112,86 +115,11 @@ _REFLECTED = {"Tensor.__add__": "Tensor.__radd__", "Tensor.__mul__": "Tensor.__r
 _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
-class ApiCall:
-    """The record of one call in the making."""
-
-    __slots__ = ("_changed", "_elements", "_frame", "_inputs", "_key", "_parent", "_record", "_recorder")
-
-    def __init__(self, recorder: TorchRecorder, key: str, frame: FrameType | None) -> None:
-        self._recorder = recorder
-        self._key = key
-        self._frame = frame
-        self._record: dict[str, Any] | None = None
-        self._parent = recorder.parent
-        self._inputs: Inputs | None = None
-        self._changed: Any = None
-
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Make the call and take what comes of it."""
-        try:
-            result = func(*args, **kwargs)
-        except BaseException as error:
-            self.fail(error)
-            raise
-        self.end(result)
-        return result
-
-    def begin(self, args: Any, kwargs: Any, *, has_grad: bool, changed: Any = None) -> None:
-        """Take the arguments as they are before the call; ``changed`` is what a call without result writes to."""
-        recorder = self._recorder
-        wanted = recorder.directions
-        if wanted.backward and has_grad:
-            self._inputs = Inputs(tensors_in((args, kwargs)))
-            self._changed = changed
-        name = f"{self._key}.forward"
-        if not wanted.forward or not recorder.filter.admits(name):
-            return
-        record: dict[str, Any] = {}
-        self._record = record
-        self._elements = elements = recorder.elements(name)
-        if recorder.settings.task == "structure":
-            return
-        if wanted.input:
-            record["input_args"] = elements.sequence(args, "input")
-            record["input_kwargs"] = elements.mapping(kwargs, "kwargs")
-        record["is_recompute"] = is_recomputed(self._frame)
-
-    def end(self, result: Any) -> None:
-        """Take the result; arrange for the backward record."""
-        recorder = self._recorder
-        try:
-            if self._record is not None:
-                if recorder.directions.output and recorder.settings.task != "structure":
-                    with Quiet():
-                        self._record["output"] = self._elements.output(result)
-                self._emit()
-            if self._inputs is not None:
-                produced = result if self._changed is None else self._changed
-                outputs = [tensor for tensor in tensors_in(produced) if tensor.requires_grad]
-                if outputs:
-                    recorder.watch_backward(f"{self._key}.backward", mirrored(self._parent), outputs, self._inputs)
-        except Exception as error:
-            recorder.note_error(self._key, error)
-
-    def fail(self, error: BaseException) -> None:
-        """Write a record that says what the call raised."""
-        if self._record is not None:
-            self._recorder.note_raised(self._record, error)
-            self._emit()
-
-    def _emit(self) -> None:
-        assert self._record is not None
-        if self._elements.details:
-            self._record["details"] = self._elements.details
-        self._recorder.summary.calls += 1
-        self._recorder.emit(f"{self._key}.forward", self._record, self._parent, self._frame)
-
-
 def _begin(
     recorder: TorchRecorder, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
 ) -> ApiCall | None:
     try:
-        while frame is not None and frame.f_code.co_filename == __file__:
+        while frame is not None and frame.f_code.co_filename in _OWN_FILES:
             frame = frame.f_back
         qualified = api.qualified
         if frame is not None:
@@ -202,28 +130,9 @@ def _begin(
             elif api.is_python and frame.f_code is _HANDLER_CODE:
                 args, kwargs = as_written(func, frame, args, kwargs)
                 frame = frame.f_back.f_back if frame.f_back is not None else None
-        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}", frame)
-        has_grad = torch._C.is_grad_enabled()
-        with Quiet():
-            call.begin(args, kwargs, has_grad=has_grad, changed=args[0] if qualified == "Tensor.__setitem__" else None)
+        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", frame)
+        call.begin(args, kwargs, args[0] if qualified == "Tensor.__setitem__" else None)
     except Exception as error:
         recorder.note_error(api.qualified, error)
         return None
     return call
-
-
-def mirrored(parent: str | None) -> str | None:
-    """Return the backward name of the module whose forward name is given."""
-    return parent if parent is None or not is_module_name(parent) else backward_of(parent)
-
-
-def is_recomputed(frame: FrameType | None) -> bool:
-    """Tell whether a call is made by activation checkpointing, during the backward pass."""
-    if not is_in_backward():
-        return False
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.endswith("checkpoint.py") and code.co_name in ("recompute_fn", "backward"):
-            return True
-        frame = frame.f_back
-    return False

@@ -11,8 +11,8 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from msprobe_hooks.dump.collectives import RECEIVED
+from msprobe_hooks.recording.calls import CallRecord
 from msprobe_hooks.torch import api_lists
-from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
@@ -86,29 +86,27 @@ class Collectives:
             call.end(call.given)
 
 
-class CollectiveCall:
+class CollectiveCall(CallRecord):
     """The record of one collective in the making. Its output is what its arguments hold afterwards."""
 
+    count = "calls"
+
     def __init__(self, recorder: TorchRecorder, name: str, frame: FrameType | None) -> None:
-        self.given: tuple[Any, Any] = ((), {})
-        self._recorder = recorder
-        self._api = name
         qualified = f"Distributed.{name}"
-        self._name = f"{qualified}.{recorder.number(qualified)}.forward"
-        self._frame = frame
-        self._parent = recorder.parent
-        self._record: dict[str, Any] | None = None
-        self._elements: TorchElements | None = None
+        super().__init__(recorder, f"{qualified}.{recorder.number(qualified)}.forward", frame)
+        self.given: tuple[Any, Any] = ((), {})
+        self._measured = recorder.measured
+        self._api = name
 
     def begin(self, args: Any, kwargs: Any) -> None:
         """Take the arguments before the call."""
         recorder = self._recorder
         self.given = (args, kwargs)
         try:
-            if not recorder.directions.forward or not recorder.filter.admits(self._name):
+            if not recorder.directions.forward or not recorder.filter.admits(self.name):
                 return
             self._record = {}
-            self._elements = elements = recorder.elements(self._name)
+            self._elements = elements = recorder.elements(self.name)
             if recorder.settings.task == "structure" or not recorder.directions.input:
                 return
             received = RECEIVED.get(self._api, ())
@@ -121,14 +119,14 @@ class CollectiveCall:
                 )
             self._record["is_recompute"] = False
         except Exception as error:
-            recorder.note_error(self._name, error)
+            recorder.note_error(self.name, error)
 
     def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
         """Take the arguments after the call, or note that it was never waited for."""
         recorder = self._recorder
         # Communication writes without moving version counters, into views as well.
-        recorder.measured.forget()
-        if self._record is None or self._elements is None:
+        self._measured.forget()
+        if self._record is None:
             return
         wanted = recorder.directions.output and recorder.settings.task != "structure"
         try:
@@ -140,18 +138,4 @@ class CollectiveCall:
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
             self._emit()
         except Exception as error:
-            recorder.note_error(self._name, error)
-
-    def fail(self, error: BaseException) -> None:
-        """Write a record that says what the call raised."""
-        if self._record is not None:
-            self._recorder.note_raised(self._record, error)
-            self._emit()
-
-    def _emit(self) -> None:
-        assert self._record is not None
-        assert self._elements is not None
-        if self._elements.details:
-            self._record["details"] = self._elements.details
-        self._recorder.summary.calls += 1
-        self._recorder.emit(self._name, self._record, self._parent, self._frame)
+            recorder.note_error(self.name, error)

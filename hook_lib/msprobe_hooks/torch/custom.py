@@ -7,34 +7,25 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-import torch
-
-from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.torch.calls import ApiCall
+from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.torch.interposition import Interposition
-from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
 class CustomApi:
     """Records calls of ``module.api`` between ``begin`` and ``end``; what it calls inside is not recorded again.
 
-    A Python function stays the same object. Any other callable is replaced in its module for that time.
+    ``qualified`` is the name that they get. A Python function stays the same object. Any other callable is replaced in
+    its module for that time.
     """
 
-    def __init__(self, recorder: TorchRecorder, module: Any, api: str, prefix: str | None) -> None:
-        if not callable(getattr(module, api, None)):
-            raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+    def __init__(self, recorder: TorchRecorder, module: Any, api: str, qualified: str) -> None:
         self._recorder = recorder
         self._module = module
         self._api = api
-        self._name = f"{prefix or getattr(module, '__name__', 'Custom')}.{api}"
+        self._name = qualified
         self._interposed: Interposition | None = None
         self._replaced: Any = None
-
-    def is_for(self, module: Any, api: str) -> bool:
-        """Tell whether this is about the given function."""
-        return self._module is module and self._api == api
 
     def begin(self) -> None:
         """Watch the function."""
@@ -62,15 +53,6 @@ class CustomApi:
         recorder = self._recorder
         if not recorder.is_recording or recorder.is_suspended:
             return function(*args, **kwargs)
-        call = ApiCall(recorder, f"{self._name}.{recorder.number(self._name)}", sys._getframe(2))
-        has_grad = torch._C.is_grad_enabled()
-        try:
-            with Quiet():
-                call.begin(args, kwargs, has_grad=has_grad)
-        except Exception as error:
-            recorder.note_error(self._name, error)
-        recorder.is_suspended = True
-        try:
-            return call.run(function, args, kwargs)
-        finally:
-            recorder.is_suspended = False
+        call = ApiCall(recorder, f"{self._name}.{recorder.number(self._name)}.forward", sys._getframe(2))
+        call.begin(args, kwargs)
+        return call.run_as_a_whole(function, args, kwargs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
@@ -17,8 +18,9 @@ from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.recompute import is_recomputed
 from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
-from msprobe_hooks.torch.tensor_files import TensorFiles
+from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 
 
 class TorchRecorder(Recorder):
@@ -26,10 +28,23 @@ class TorchRecorder(Recorder):
 
     framework = "pytorch"
 
+    # Asked at every call, so nothing stands between the question and the answer.
+    quiet = staticmethod(Quiet)
+    is_grad_enabled = staticmethod(torch._C.is_grad_enabled)
+    is_recompute = staticmethod(is_recomputed)
+
     def __init__(self, settings: Settings) -> None:
         self.measured = Measured(_measure_for(settings.summary_mode))
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
         super().__init__(settings)
+
+    def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors_in(values, Tensor), awaited)
+
+    def differentiated(self, values: Any) -> list[Tensor]:
+        """Return the tensors that require a gradient."""
+        return [tensor for tensor in tensors_in(values, Tensor) if tensor.requires_grad]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
@@ -38,10 +53,6 @@ class TorchRecorder(Recorder):
     def elements(self, name: str) -> TorchElements:
         """Return a builder for the elements of a record."""
         return TorchElements(name, self._summarise, self._save if self.keeps(name) else None)
-
-    def quiet(self) -> Quiet:
-        """Return a context without gradients, overrides and modes."""
-        return Quiet()
 
     def forget(self) -> None:
         """Measure everything anew."""
@@ -55,9 +66,9 @@ class TorchRecorder(Recorder):
             for entry, statistics in waiting:
                 entry.fill(statistics)
 
-    def open_files(self, folder: Path) -> TensorFiles:
+    def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes ``.pt`` files into a folder."""
-        return TensorFiles(folder)
+        return TorchTensorFiles(folder)
 
     def backward_pass(self) -> int:
         """Return the number of the graph task that is running."""

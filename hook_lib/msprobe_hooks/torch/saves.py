@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from msprobe_hooks.torch.gradients import tensors_in
+from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 
@@ -20,7 +20,7 @@ def save(recorder: TorchRecorder, variable: Any, name: str, save_backward: bool 
         return
     count = recorder.number(name)
     _record(recorder, f"{name}.{count}.debug", variable)
-    tensors = [tensor for tensor in tensors_in(variable) if tensor.requires_grad]
+    tensors = [tensor for tensor in tensors_in(variable, Tensor) if tensor.requires_grad]
     if save_backward and tensors:
         SavedGradients(recorder, f"{name}_grad.{count}.debug", variable, tensors)
 
@@ -29,7 +29,7 @@ def _record(recorder: TorchRecorder, name: str, variable: Any) -> None:
     with Quiet():
         elements = recorder.elements(name)
         element = elements.whole(variable)
-    recorder.summary.saves += 1
+    recorder.summary.add("saves")
     recorder.emit(name, element, None)
 
 

@@ -1,10 +1,9 @@
-"""Installing and removing what observes, around a recorder."""
+"""The session of PyTorch: what observes calls, collectives, phases and operators."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 from torch import nn
@@ -17,83 +16,46 @@ from torch._C import (
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.processes import process_rank
-from msprobe_hooks.recording.summary import Summary
+from msprobe_hooks.recording.modules import prefixed
+from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
 from msprobe_hooks.torch.calls import CallMode
 from msprobe_hooks.torch.custom import CustomApi
-from msprobe_hooks.torch.modules import ModuleHooks, named_submodules
+from msprobe_hooks.torch.modules import ModuleHooks
 from msprobe_hooks.torch.phases import Phases
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.saves import save
 from msprobe_hooks.torch.threads import NewThreads
 
-Model = nn.Module | Sequence[nn.Module]
 
+class TorchSession(Session):
+    """A recording of what runs in PyTorch."""
 
-class Observer(Protocol):
-    """Something that is on between ``begin`` and ``end``."""
-
-    def begin(self) -> None:
-        """Start observing."""
-
-    def end(self) -> None:
-        """Stop observing and leave everything as it was."""
-
-
-class Session:
-    """A recording of this process: start, stop, step, close."""
+    recorder: TorchRecorder
+    module_class = nn.Module
+    module_name = "torch.nn.Module"
 
     def __init__(self, settings: Settings, model: Model | None = None) -> None:
-        self.recorder = TorchRecorder(settings)
-        self._observers = _observers(self.recorder)
-        self._model = model
-        self._hooks: ModuleHooks | None = None
-        self._is_on = False
-        self._is_wanted = False
+        recorder = TorchRecorder(settings)
+        super().__init__(recorder, _observers(recorder), model)
         self._is_module_dump = False
 
-    @property
-    def summary(self) -> Summary:
-        """What was recorded so far."""
-        return self.recorder.summary
+    def rank(self) -> int | None:
+        """Return this process's rank, None where no process group is initialised."""
+        return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
 
-    def start(self, model: Model | None = None) -> None:
-        """Record from here on, where step and rank are wanted.
+    def hooks_on(self, model: Model) -> ModuleHooks:
+        """Put hooks on all modules inside a model."""
+        return ModuleHooks(self.recorder, prefixed(model, "Module", lambda one: one.named_modules()))
 
-        Raises ConfigError where modules are to be recorded and there is no model, RecordingError where the dump cannot
-        be written.
-        """
-        if self._is_on:
-            return
-        to_hook = self._model_to_hook(model)
-        self._is_wanted = True
-        if not self.recorder.start(process_rank()):
-            return
-        if to_hook is not None:
-            self._model = to_hook
-            self._hooks = ModuleHooks(self.recorder, named_submodules(to_hook))
-        self._is_on = True
-        if not self._is_module_dump:
-            self._begin_observers()
+    def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
+        """Return what records calls of ``module.api``."""
+        return CustomApi(self.recorder, module, api, qualified)
 
-    def stop(self) -> None:
-        """Pause; the files are complete."""
-        self._is_wanted = False
-        if self._is_on:
-            self._is_on = False
-            if not self._is_module_dump:
-                self._end_observers()
-        self.recorder.stop()
-
-    def step(self) -> None:
-        """End a step. What comes is recorded into the next folder, after the next ``start`` where it was stopped."""
-        was_wanted = self._is_wanted
-        self.stop()
-        self.recorder.next_step()
-        if was_wanted:
-            self.start()
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record a variable by name; level debug."""
+        save(self.recorder, variable, name, save_backward)
 
     def dump_module(self, module: nn.Module, name: str) -> None:
         """Record only this module's calls, as ``Module.{name}.{Class}``, until ``end_module_dump``.
@@ -105,9 +67,9 @@ class Session:
         if self._hooks is not None:
             raise ConfigError("module", type(module).__name__, "a module that no hooks of this recording are on")
         self._hooks = ModuleHooks(self.recorder, [(f"Module.{name}.{type(module).__name__}", module)])
-        self._is_module_dump = True
         if self._is_on:
             self._end_observers()
+        self._is_module_dump = True
 
     def end_module_dump(self) -> None:
         """Take the module's hooks off and record calls again."""
@@ -118,57 +80,18 @@ class Session:
             if self._is_on:
                 self._begin_observers()
 
-    def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
-        """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.
-
-        Raises ConfigError where there is no such function.
-        """
-        self.restore_custom_api(module, api)
-        custom = CustomApi(self.recorder, module, api, api_prefix)
-        self._observers.append(custom)
-        if self._is_on:
-            custom.begin()
-
-    def restore_custom_api(self, module: Any, api: str) -> None:
-        """Undo ``register_custom_api``; does nothing where it was not done."""
-        for observer in list(self._observers):
-            if isinstance(observer, CustomApi) and observer.is_for(module, api):
-                self._observers.remove(observer)
-                if self._is_on:
-                    observer.end()
-
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name; level debug."""
-        save(self.recorder, variable, name, save_backward)
-
-    def close(self) -> Summary:
-        """Finish, take the hooks off and return what was recorded."""
-        self.stop()
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
-        return self.recorder.close()
-
     def _begin_observers(self) -> None:
-        for observer in self._observers:
-            observer.begin()
+        if not self._is_module_dump:
+            super()._begin_observers()
 
     def _end_observers(self) -> None:
-        for observer in reversed(self._observers):
-            observer.end()
+        if not self._is_module_dump:
+            super()._end_observers()
 
-    def _model_to_hook(self, model: Model | None) -> Model | None:
-        settings = self.recorder.settings
-        if not settings.records_modules or self._hooks is not None:
-            return None
-        model = model if model is not None else self._model
-        if model is None:
-            allowed = f"a torch.nn.Module or a list of them, which level {settings.level} needs"
-            raise ConfigError("model", None, allowed)
-        models = [model] if isinstance(model, nn.Module) else model
-        if not isinstance(models, (list, tuple)) or not all(isinstance(one, nn.Module) for one in models):
-            raise ConfigError("model", model, "a torch.nn.Module or a list or tuple of them")
-        return model
+    def _take_model(self, given: Model | None) -> None:
+        # At the other levels, and while one module is recorded alone, a model is ignored.
+        if self.recorder.settings.records_modules and self._hooks is None:
+            super()._take_model(given)
 
 
 def _observers(recorder: TorchRecorder) -> list[Observer]:

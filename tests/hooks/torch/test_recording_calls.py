@@ -319,3 +319,45 @@ def test_gradients_reduced_by_data_parallelism_are_measured_anew(tmp_path, recor
         torch.tanh(linear.weight.grad)
     found = records(tmp_path / "d")
     assert found["Torch.tanh.1.forward"]["input_args"][0]["Max"] == linear.weight.grad.max().item()
+
+
+def test_two_recordings_at_once_see_the_same_calls(tmp_path, records):
+    x = torch.ones(2, requires_grad=True)
+    with record(tmp_path / "outer"), record(tmp_path / "inner"):
+        F.softmax(2.0 + x, dim=-1).sum().backward()
+    inner = records(tmp_path / "inner")
+    assert "Tensor.__radd__.0.forward" in inner
+    assert list(records(tmp_path / "outer")) == list(inner)
+
+
+def test_operators_have_no_backward_records(tmp_path, records):
+    x = torch.ones(2, requires_grad=True)
+    with record(tmp_path / "d", "aten"):
+        # The graph of a gradient's graph is made while operators are seen.
+        (gradient,) = torch.autograd.grad(torch.tanh(x).sum(), x, create_graph=True)
+        gradient.sum().backward()
+    found = records(tmp_path / "d")
+    assert found
+    assert not [name for name in found if name.endswith(".backward")]
+
+
+def test_a_custom_call_whose_arguments_cannot_be_looked_at_is_not_recorded(tmp_path, records):
+    class Hostile(dict):
+        def items(self):
+            raise RuntimeError("go away")
+
+    class Library:
+        __name__ = "library"
+
+        @staticmethod
+        def double(options):
+            return torch.ones(2) * 2
+
+    with record(tmp_path / "d") as session:
+        session.register_custom_api(Library, "double", "Mine")
+        result = Library.double(Hostile(a=torch.ones(2)))
+        session.restore_custom_api(Library, "double")
+        torch.tanh(torch.ones(2))
+    assert result.tolist() == [2.0, 2.0]
+    assert dict(session.summary.errors) == {"Mine.double: RuntimeError: go away": 1}
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]

@@ -1,0 +1,145 @@
+"""The record of a call in the making, of an API or of a module, whichever framework makes the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, ClassVar
+
+from msprobe_hooks.dump.names import backward_of, is_module_name
+from msprobe_hooks.recording.backward import Inputs
+from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.summary import Count
+
+
+class CallRecord:
+    """What the records of API calls and of module calls have in common. ``name`` is that of the forward record."""
+
+    __slots__ = ("_elements", "_frame", "_inputs", "_parent", "_record", "_recorder", "name")
+
+    count: ClassVar[Count]
+    count_backward: ClassVar[Count]
+
+    _elements: Elements
+
+    def __init__(self, recorder: Recorder, name: str, frame: FrameType | None) -> None:
+        self.name = name
+        self._recorder = recorder
+        self._frame = frame
+        self._parent = recorder.parent
+        self._inputs: Inputs | None = None
+        self._record: dict[str, Any] | None = None
+
+    def backward_name(self) -> str:
+        """Return the name of the backward record."""
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        """Write a record that says what the call raised."""
+        if self._record is not None:
+            self._recorder.note_raised(self._record, error)
+            self._emit()
+
+    def _take_inputs(self, args: Any, kwargs: Any, parameters: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        recorder = self._recorder
+        record: dict[str, Any] = {}
+        self._record = record
+        self._elements = elements = recorder.elements(self.name)
+        if recorder.settings.task == "structure":
+            return
+        if recorder.directions.input:
+            record["input_args"] = elements.sequence(args, "input")
+            record["input_kwargs"] = elements.mapping(kwargs, "kwargs")
+            if parameters is not None:
+                record["parameters"] = elements.mapping(parameters(), "parameters")
+        is_recompute = recorder.is_recompute(self._frame)
+        if is_recompute is not None:
+            record["is_recompute"] = is_recompute
+
+    def _take_output(self, output: Any, produced: Any) -> None:
+        recorder = self._recorder
+        if self._record is not None:
+            if recorder.directions.output and recorder.settings.task != "structure":
+                self._record["output"] = self._elements.output(output)
+            self._emit()
+        if self._inputs is not None:
+            outputs = recorder.differentiated(produced)
+            if outputs:
+                parent = self._parent
+                if parent is not None and is_module_name(parent):
+                    parent = backward_of(parent)
+                recorder.watch_backward(self.backward_name(), parent, outputs, self._inputs, self.count_backward)
+
+    def _emit(self) -> None:
+        assert self._record is not None
+        if self._elements.details:
+            self._record["details"] = self._elements.details
+        recorder = self._recorder
+        recorder.summary.add(self.count)
+        recorder.emit(self.name, self._record, self._parent, self._frame)
+
+    def _note_error_before(self, error: Exception) -> None:
+        # Without the call's number, so that the calls of one function are counted together.
+        self._recorder.note_error(self.name.rsplit(".", 2)[0], error)
+
+    def _note_error_after(self, error: Exception) -> None:
+        self._recorder.note_error(self.name.removesuffix(".forward"), error)
+
+
+class ApiCall(CallRecord):
+    """The record of one API call; ``name`` is ``{Type}.{api}.{number}.forward``."""
+
+    __slots__ = ("_changed",)
+
+    count = "calls"
+    count_backward = "backwards"
+
+    def backward_name(self) -> str:
+        """Return the name of the backward record."""
+        return f"{self.name.removesuffix('.forward')}.backward"
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call and take what comes of it."""
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        self.end(result)
+        return result
+
+    def run_as_a_whole(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call and take what comes of it; what it calls inside is not recorded again."""
+        self._recorder.is_suspended = True
+        try:
+            return self.run(func, args, kwargs)
+        finally:
+            self._recorder.is_suspended = False
+
+    def begin(self, args: Any, kwargs: Any, changed: Any = None, *, has_backward: bool = True) -> None:
+        """Take the arguments as they are before the call; ``changed`` is what a call without result writes to.
+
+        Without ``has_backward`` no backward record is made. A call whose arguments cannot be looked at is not recorded.
+        """
+        recorder = self._recorder
+        wanted = recorder.directions
+        self._changed = changed
+        try:
+            has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
+            with recorder.quiet():
+                if has_grad:
+                    self._inputs = recorder.inputs((args, kwargs))
+                if wanted.forward and recorder.filter.admits(self.name):
+                    self._take_inputs(args, kwargs)
+        except Exception as error:
+            self._record = self._inputs = None
+            self._note_error_before(error)
+
+    def end(self, result: Any) -> None:
+        """Take the result; arrange for the backward record."""
+        try:
+            with self._recorder.quiet():
+                self._take_output(result, result if self._changed is None else self._changed)
+        except Exception as error:
+            self._note_error_after(error)

@@ -1,0 +1,209 @@
+"""Calls of modules (cells), seen by forward hooks that clone nothing; gradients come from the autograd graph."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, ClassVar
+
+from msprobe_hooks.dump.names import backward_of
+from msprobe_hooks.recording.calls import CallRecord
+from msprobe_hooks.recording.recorder import Recorder
+
+
+def prefixed(
+    model: Any, type_: str, named_modules: Callable[[Any], Iterable[tuple[str, Any]]]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the record prefix and the module of everything inside a model, or a list or tuple of them.
+
+    ``type_`` starts the prefixes; ``named_modules`` yields the paths and the modules of a model, its own path being
+    empty: the model itself is not recorded.
+    """
+    models = [(f"{place}.", one) for place, one in enumerate(model)] if _is_many(model) else [("", model)]
+    for index, one in models:
+        for path, module in named_modules(one):
+            if path:
+                yield f"{type_}.{index}{path}.{type(module).__name__}", module
+
+
+def _is_many(model: Any) -> bool:
+    return isinstance(model, (list, tuple))
+
+
+class ModuleHooks(ABC):
+    """The hooks on a set of modules, pairs of record prefix and module; ``remove`` takes them all off."""
+
+    #: The file whose frames run the hooks.
+    hooks_run_in: ClassVar[str]
+    gradients: ClassVar[type[ParameterGradients]]
+
+    def __init__(self, recorder: Recorder, modules: Iterable[tuple[str, Any]]) -> None:
+        self._recorder = recorder
+        self._running = _Running()
+        self._handles: list[Any] = []
+        for prefix, module in modules:
+            self._install(prefix, module)
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    @abstractmethod
+    def is_hidden(self) -> bool:
+        """Tell whether the calls that are made now are not to be looked at."""
+
+    @abstractmethod
+    def parameters(self, module: Any) -> Iterable[Any]:
+        """Return the parameters of a module and of all inside it."""
+
+    @abstractmethod
+    def own_parameters(self, module: Any) -> dict[str, Any]:
+        """Return the parameters that a module itself holds, by name."""
+
+    def _install(self, prefix: str, module: Any) -> None:
+        recorder, running, is_hidden = self._recorder, self._running, self.is_hidden
+
+        def begin(module: Any, args: Any, kwargs: Any) -> None:
+            if recorder.is_recording and not is_hidden():
+                running.calls.append(self._begin(prefix, module, args, kwargs))
+
+        def end(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            if is_hidden():
+                return
+            # Recording may have been switched while the module ran.
+            if running.calls and running.calls[-1].module is module:
+                running.calls.pop().end(output)
+
+        self._handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(end, with_kwargs=True, always_call=True))
+        if recorder.directions.backward and recorder.directions.output:
+            parameters = {name: one for name, one in self.own_parameters(module).items() if one.requires_grad}
+            self._handles += self.gradients(recorder, prefix, parameters).install()
+
+    def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any) -> ModuleCall:
+        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(2)))
+        call.begin(args, kwargs, self)
+        self._recorder.modules.append(call.name)
+        return call
+
+    def _outside(self, frame: FrameType | None) -> FrameType | None:
+        # The frames that run hooks tell nothing and differ with the hooks that a model has.
+        while frame is not None and frame.f_code.co_filename == self.hooks_run_in:
+            frame = frame.f_back
+        return frame
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.calls: list[ModuleCall] = []
+
+
+class ModuleCall(CallRecord):
+    """The record of one module call; ``name`` is ``{prefix}.forward.{number}``."""
+
+    __slots__ = ("module",)
+
+    count = count_backward = "modules"
+
+    def __init__(self, recorder: Recorder, prefix: str, module: Any, frame: FrameType | None) -> None:
+        forward = f"{prefix}.forward"
+        super().__init__(recorder, f"{forward}.{recorder.number(forward)}", frame)
+        self.module = module
+
+    def backward_name(self) -> str:
+        """Return the name of the backward record."""
+        return backward_of(self.name)
+
+    def begin(self, args: Any, kwargs: Any, hooks: ModuleHooks) -> None:
+        """Take inputs and parameters as they are before the module runs."""
+        recorder = self._recorder
+        wanted = recorder.directions
+        try:
+            has_grad = wanted.backward and recorder.is_grad_enabled()
+            with recorder.quiet():
+                is_admitted = recorder.filter.enter_module(self.name)
+                if has_grad:
+                    # Awaiting the parameters' gradients puts a module's record after those of what ran inside it.
+                    self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
+                if is_admitted and wanted.forward:
+                    self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
+        except Exception as error:
+            self._note_error_before(error)
+
+    def end(self, output: Any) -> None:
+        """Take the output, or that there is none because the module raised."""
+        recorder = self._recorder
+        if recorder.modules and recorder.modules[-1] == self.name:
+            recorder.modules.pop()
+        error = sys.exc_info()[1]
+        try:
+            recorder.filter.leave_module(self.name)
+            with recorder.quiet():
+                if error is None:
+                    self._take_output(output, output)
+                else:
+                    self.fail(error)
+        except Exception as problem:
+            self._note_error_after(problem)
+
+
+class ParameterGradients(ABC):
+    """Records the gradients of a module's own parameters, once all of them arrived in a backward pass."""
+
+    def __init__(self, recorder: Recorder, prefix: str, parameters: dict[str, Any]) -> None:
+        self._recorder = recorder
+        self._prefix = prefix
+        self._parameters = parameters
+        self._arrived: dict[str, Any] = {}
+
+    @abstractmethod
+    def watch(self, parameter: Any, arrive: Callable[[Any], None]) -> Any:
+        """Have a function called in each backward pass that gives a parameter its gradient; return what undoes it."""
+
+    @abstractmethod
+    def gradient(self, given: Any) -> Any:
+        """Return the gradient that a hook was called for, None where there is none; ``given`` is its argument."""
+
+    def in_order(self, arrived: dict[str, Any]) -> dict[str, Any]:
+        """Return the gradients in the order in which the record lists them: as they arrived."""
+        return arrived
+
+    def install(self) -> list[Any]:
+        """Put the hooks on and return what takes them off."""
+        return [self.watch(parameter, self._hook(name)) for name, parameter in self._parameters.items()]
+
+    def finish(self) -> None:
+        """Write what arrived; a second time does nothing."""
+        arrived, self._arrived = self._arrived, {}
+        recorder = self._recorder
+        if not arrived or not recorder.is_recording:
+            return
+        prefix = f"{self._prefix}.parameters_grad"
+        name = f"{prefix}.{recorder.number(prefix)}"
+        if not recorder.filter.admits(name):
+            return
+        record: dict[str, Any] = {}
+        if recorder.settings.task != "structure":
+            with recorder.quiet():
+                elements = recorder.elements(name)
+                record = {key: [elements.element(one, key)] for key, one in self.in_order(arrived).items()}
+        recorder.summary.add("modules")
+        recorder.emit(name, record, None)
+
+    def _hook(self, name: str) -> Callable[[Any], None]:
+        def arrive(given: Any) -> None:
+            if not self._recorder.is_recording:
+                return
+            gradient = self.gradient(given)
+            if gradient is not None:
+                self._arrived[name] = gradient
+            self._recorder.at_end_of_backward(self)
+            if len(self._arrived) == len(self._parameters):
+                self.finish()
+
+        return arrive

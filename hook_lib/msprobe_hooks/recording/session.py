@@ -1,0 +1,171 @@
+"""A recording of this process: what observes is installed around a recorder and removed again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.modules import ModuleHooks
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.summary import Summary
+
+#: What holds the modules to record: a module (a cell) of the framework, or a list or tuple of them.
+Model: TypeAlias = Any
+
+
+class Observer(Protocol):
+    """Something that is on between ``begin`` and ``end``."""
+
+    def begin(self) -> None:
+        """Start observing."""
+
+    def end(self) -> None:
+        """Stop observing and leave everything as it was."""
+
+
+class Session(ABC):
+    """A recording of this process: start, stop, step, close. Each framework has one.
+
+    The observers are on while the session is, in their order, and are taken off in the opposite one.
+    """
+
+    module_class: ClassVar[type]
+    #: How a user writes ``module_class``.
+    module_name: ClassVar[str]
+
+    def __init__(self, recorder: Recorder, observers: list[Observer], model: Model | None = None) -> None:
+        self.recorder = recorder
+        self._observers = observers
+        self._custom: dict[tuple[int, str], Observer] = {}
+        self._model = model
+        self._hooks: ModuleHooks | None = None
+        self._is_on = False
+        self._is_wanted = False
+
+    # what a framework says
+
+    @abstractmethod
+    def rank(self) -> int | None:
+        """Return this process's rank, None where there is no process group."""
+
+    @abstractmethod
+    def hooks_on(self, model: Model) -> ModuleHooks:
+        """Put hooks on all modules inside a model."""
+
+    @abstractmethod
+    def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
+        """Return what records calls of ``module.api`` under the name ``qualified``."""
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record a variable by name, at level debug. Raises ConfigError where the framework has no such level."""
+        raise self._not_offered("save")
+
+    def dump_module(self, module: Any, name: str) -> None:
+        """Record only this module's calls, as ``Module.{name}.{Class}``, until ``end_module_dump``.
+
+        Raises ConfigError where modules are recorded already, or the framework cannot do so.
+        """
+        raise self._not_offered("module_dump")
+
+    def end_module_dump(self) -> None:
+        """Take the module's hooks off and record calls again. Raises ConfigError as ``dump_module`` does."""
+        raise self._not_offered("module_dump_end")
+
+    # what is the same for all
+
+    @property
+    def summary(self) -> Summary:
+        """What was recorded so far."""
+        return self.recorder.summary
+
+    def start(self, model: Model | None = None) -> None:
+        """Record from here on, where step and rank are wanted.
+
+        Raises ConfigError where modules are to be recorded and there is no model, RecordingError where the dump cannot
+        be written.
+        """
+        if self._is_on:
+            return
+        self._take_model(model)
+        self._is_wanted = True
+        if not self.recorder.start(self.rank()):
+            return
+        self._hook_model()
+        self._is_on = True
+        self._begin_observers()
+
+    def stop(self) -> None:
+        """Pause; the files are complete."""
+        self._is_wanted = False
+        if self._is_on:
+            self._is_on = False
+            self._end_observers()
+        self.recorder.stop()
+
+    def step(self) -> None:
+        """End a step. What comes is recorded into the next folder, after the next ``start`` where it was stopped."""
+        was_wanted = self._is_wanted
+        self.stop()
+        self.recorder.next_step()
+        if was_wanted:
+            self.start()
+
+    def close(self) -> Summary:
+        """Finish, take the hooks off and return what was recorded."""
+        self.stop()
+        if self._hooks is not None:
+            self._hooks.remove()
+            self._hooks = None
+        return self.recorder.close()
+
+    def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.
+
+        Raises ConfigError where there is no such function.
+        """
+        if not callable(getattr(module, api, None)):
+            raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+        self.restore_custom_api(module, api)
+        qualified = f"{api_prefix or getattr(module, '__name__', 'Custom')}.{api}"
+        custom = self._custom[id(module), api] = self.custom_api(module, api, qualified)
+        self._observers.append(custom)
+        if self._is_on:
+            custom.begin()
+
+    def restore_custom_api(self, module: Any, api: str) -> None:
+        """Undo ``register_custom_api``; does nothing where it was not done."""
+        custom = self._custom.pop((id(module), api), None)
+        if custom is not None:
+            self._observers.remove(custom)
+            if self._is_on:
+                custom.end()
+
+    def _begin_observers(self) -> None:
+        for observer in self._observers:
+            observer.begin()
+
+    def _end_observers(self) -> None:
+        for observer in reversed(self._observers):
+            observer.end()
+
+    def _take_model(self, given: Model | None) -> None:
+        """Keep the model that is given, else the one that is known. Raises ConfigError where it is none."""
+        model = given if given is not None else self._model
+        settings = self.recorder.settings
+        if model is None:
+            if settings.records_modules:
+                allowed = f"a {self.module_name} or a list of them, which level {settings.level} needs"
+                raise ConfigError("model", None, allowed)
+            return
+        models = [model] if isinstance(model, self.module_class) else model
+        if not isinstance(models, (list, tuple)) or not all(isinstance(one, self.module_class) for one in models):
+            raise ConfigError("model", model, f"a {self.module_name} or a list or tuple of them")
+        self._model = model
+
+    def _hook_model(self) -> None:
+        if self.recorder.settings.records_modules and self._hooks is None:
+            self._hooks = self.hooks_on(self._model)
+
+    def _not_offered(self, what: str) -> ConfigError:
+        return ConfigError("framework", self.recorder.framework, f"pytorch, for {what}")

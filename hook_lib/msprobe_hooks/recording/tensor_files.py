@@ -1,0 +1,72 @@
+"""Tensors written to files by a background thread, with a bound on the bytes that wait."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from msprobe_hooks.errors import RecordingError
+
+_WAITING_BYTES = 256 * 2**20
+
+
+class TensorFiles(ABC):
+    """Saves tensors as files of one folder. A save returns at once unless too much waits to be written.
+
+    A framework says how a tensor is copied, measured and written. ``bytes`` counts what was written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._queue: queue.SimpleQueue[tuple[Any, int, str] | None] = queue.SimpleQueue()
+        self._room = threading.Condition()
+        self._waiting = 0
+        self._failure: OSError | RuntimeError | None = None
+        self.bytes = 0
+        self._thread = threading.Thread(target=self._write_all, name="msprobe tensor files", daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def copy(self, tensor: Any) -> Any:
+        """Return a copy that the program cannot change."""
+
+    @abstractmethod
+    def size(self, copy: Any) -> int:
+        """Return how many bytes the values of a copy take."""
+
+    @abstractmethod
+    def write(self, copy: Any, path: Path) -> None:
+        """Write a file. Raises OSError or RuntimeError where that is not possible."""
+
+    def save(self, tensor: Any, name: str) -> None:
+        """Take a copy of a tensor and have it written. The caller has turned gradients and overrides off."""
+        copy = self.copy(tensor)
+        size = self.size(copy)
+        with self._room:
+            while self._waiting > 0 and self._waiting + size > _WAITING_BYTES:
+                self._room.wait()
+            self._waiting += size
+        self._queue.put((copy, size, name))
+
+    def close(self) -> None:
+        """Wait until everything is written. Raises RecordingError where a file could not be."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._failure is not None:
+            raise RecordingError(f"{self._folder}: a tensor cannot be written: {self._failure}")
+
+    def _write_all(self) -> None:
+        while (item := self._queue.get()) is not None:
+            copy, size, name = item
+            try:
+                if self._failure is None:
+                    self.write(copy, self._folder / name)
+                    self.bytes += size
+            except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+                self._failure = error
+            with self._room:
+                self._waiting -= size
+                self._room.notify_all()

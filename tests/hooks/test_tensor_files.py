@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from msprobe_hooks import RecordingError
+from msprobe_hooks.recording import tensor_files
+
+
+class Files(tensor_files.TensorFiles):
+    """Saves byte arrays; writing waits until ``may_write`` is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.may_write = threading.Event()
+        super().__init__(folder)
+
+    def copy(self, tensor: bytearray) -> bytes:
+        return bytes(tensor)
+
+    def size(self, copy: bytes) -> int:
+        return len(copy)
+
+    def write(self, copy: bytes, path: Path) -> None:
+        self.may_write.wait()
+        path.write_bytes(copy)
+
+
+def test_what_is_written_is_what_was_saved_even_where_it_was_changed_since(tmp_path):
+    files, value = Files(tmp_path), bytearray(b"before")
+    files.save(value, "one")
+    value[:] = b"after."
+    files.may_write.set()
+    files.close()
+    assert (tmp_path / "one").read_bytes() == b"before"
+    assert files.bytes == 6
+
+
+def test_a_save_waits_while_too_many_bytes_wait_to_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_files, "_WAITING_BYTES", 10)
+    files = Files(tmp_path)
+    files.save(bytearray(8), "one")
+    second = threading.Thread(target=files.save, args=(bytearray(8), "two"))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    files.may_write.set()
+    second.join(60)
+    assert not second.is_alive()
+    files.close()
+    assert files.bytes == 16
+
+
+def test_one_tensor_larger_than_the_bound_is_saved_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_files, "_WAITING_BYTES", 10)
+    files = Files(tmp_path)
+    files.may_write.set()
+    files.save(bytearray(100), "one")
+    files.close()
+    assert files.bytes == 100
+
+
+def test_a_file_that_cannot_be_written_is_told_at_the_end(tmp_path):
+    files = Files(tmp_path / "missing")
+    files.may_write.set()
+    files.save(bytearray(1), "one")
+    with pytest.raises(RecordingError, match="missing: a tensor cannot be written"):
+        files.close()
