@@ -11,6 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
+from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.writer import DumpWriter
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Emit, Inputs
@@ -164,7 +166,7 @@ class Recorder(ABC):
         with self.lock:
             if self.settings.task != "structure":
                 self._records.append((name, record))
-            if self.settings.level in ("L0", "mix") and ".parameters_grad" not in name:
+            if self.settings.level in ("L0", "mix") and not is_parameters_grad(name):
                 self._parents.append((name, parent))
             if frame is not None and self.settings.extra_info:
                 self._stacks.add(name, frame)
@@ -285,8 +287,7 @@ class Recorder(ABC):
     # parts
 
     def _open(self, rank: int | None) -> None:
-        rank_name = "rank" if rank is None else f"rank{rank}"
-        folder = self.settings.dump_path / f"step{self.step}" / rank_name
+        folder = self.settings.dump_path / recording_folder(self.step, rank)
         keeps = self.settings.keeps_tensors
         self._writer = DumpWriter(
             folder,
