@@ -1,6 +1,6 @@
 """Crashes, hangs and exhausted memory planted among healthy items, and a controller that is killed and resumed.
 
-Checks that each planted fault is settled as what it is, every other item as in a run without faults, each item once,
+Checks that each planted fault is finished as what it is, every other item as in a run without faults, each item once,
 and that no process outlives a run. Ends with status 1 where one of these does not hold.
 """
 
@@ -139,9 +139,9 @@ class Trial:
         lines = [msgspec.json.decode(line).get("id") for line in (self.folder / "wild.jsonl").read_bytes().splitlines()]
         problems = [f"{leftovers} processes outlived a run"] if leftovers else []
         problems += [
-            f"{name} was settled {count} times" for name, count in Counter(lines).items() if name and count > 1
+            f"{name} was finished {count} times" for name, count in Counter(lines).items() if name and count > 1
         ]
-        problems += [f"{name} was not settled" for name in calm if name not in wild]
+        problems += [f"{name} was not finished" for name in calm if name not in wild]
         problems += list(self._differences(calm, wild))
         self._print(wild, calm_seconds, seconds, resumed)
         return problems
@@ -153,7 +153,7 @@ class Trial:
                 if _verdict(entry) != _verdict(calm[name]):
                     yield f"{name}: {_verdict(entry)} with faults, {_verdict(calm[name])} without"
             elif entry.outcome != FAULTS[kind]:
-                yield f"{name}: {kind} was settled as {entry.outcome}: {entry.result.verdict.reason}"
+                yield f"{name}: {kind} was finished as {entry.outcome}: {entry.result.verdict.reason}"
             elif f"driver: {kind} ahead" not in entry.result.verdict.reason:
                 yield f"{name}: its last words are missing: {entry.result.verdict.reason}"
 
@@ -166,7 +166,7 @@ class Trial:
         words = " ".join(self.options.options)
         print(f"{self.options.items} items, {len(self.plan)} faults, `{words}`, resumed {resumed} times")
         print(f"{calm_seconds:.0f} s without faults, {seconds:.0f} s with them\n")
-        print(table(["planted", "how many", "settled as", "items"], rows), end="\n\n")
+        print(table(["planted", "how many", "finished as", "items"], rows), end="\n\n")
 
     def _run_with_kills(self) -> tuple[int, int]:
         """Run to the end, killing the controller at random moments; return what outlived it and the resumed runs."""

@@ -1,7 +1,7 @@
 """What a journal costs: time per item while it is written, and until a resumed run starts its first missing item.
 
 An item's cost is that of its three reports going through a plugin manager with the journal's plugin, less the same
-without it, by turns. Resuming starts with a journal that settled all of 20 000 records but the last.
+without it, by turns. Resuming starts with a journal that finished all of 20 000 records but the last.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def writing(line: str, path: Path) -> str:
 
     item = json.loads(line)
     blank: dict[str, Any] = {"nodeid": item["id"], "user_properties": [("msprobe.device", "cpu:0")]}
-    settled = SimpleNamespace(**blank, msprobe=item["result"])
-    reports = [SimpleNamespace(**blank), settled, SimpleNamespace(**blank)] * REPORTED
+    finished = SimpleNamespace(**blank, msprobe=item["result"])
+    reports = [SimpleNamespace(**blank), finished, SimpleNamespace(**blank)] * REPORTED
     writer = JournalWriter(path, Header(dumps={}, settings={}))
     without, with_journal = plugins(), plugins(JournalReport(writer))
     plain, journaled = [], []

@@ -35,7 +35,7 @@ def main() -> None:
         for item, log in items.items():
             path, _, record = item.partition("::")
             dump = path.partition(f"{folder.name}/")[2].removesuffix("/dump.json")
-            outcome, reason = settled(log)
+            outcome, reason = finished(log)
             outcomes[dump][outcome] += 1
             if outcome == "skip":
                 skips[reason] += 1
@@ -63,7 +63,7 @@ def find(folder: Path, frameworks: list[str]) -> Iterator[Path]:
             yield path
 
 
-def settled(log: dict[str, Any]) -> tuple[str, str]:
+def finished(log: dict[str, Any]) -> tuple[str, str]:
     """Return an item's outcome and its reason; an item without a verdict is an alarm."""
     checked = log.get("checked")
     if not checked:

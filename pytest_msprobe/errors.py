@@ -67,7 +67,7 @@ class FolderError(UserError):
 
 
 class FreshRunError(UserError):
-    """pytest could not run a module; the text holds its last words."""
+    """pytest could not run a module; the text holds the last lines of its output."""
 
 
 class CommandError(UserError):

@@ -120,8 +120,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count what a resumed journal had settled as part of this run."""
-    journaling.finish(session)
+    """Count what a resumed journal had finished as part of this run."""
+    journaling.count_former(session)
 
 
 @pytest.hookimpl(optionalhook=True)

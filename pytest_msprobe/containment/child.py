@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from pytest_msprobe.containment.finishing import finish
 from pytest_msprobe.containment.process import die_with, fork, wait_for
-from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.result import to_plain
 
@@ -120,11 +120,11 @@ def _run_child(descriptors: list[int], state: ProcessState, items: Mapping[str, 
     connection = Connection(socket.socket(fileno=descriptors[0]))
     # What pytest put in their place collects in memory that nobody reads here.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    state.prepare_to_die()
-    words = state.last_words
-    assert words is not None
-    words.is_passed_on = False
-    with words.kept():
+    state.prepare_to_exit()
+    stderr = state.stderr
+    assert stderr is not None
+    stderr.is_passed_on = False
+    with stderr.kept():
         started = _start(state)
     connection.send(started)
     while True:
@@ -149,7 +149,7 @@ def _start(state: ProcessState) -> dict[str, Any]:
 
 def _answer(state: ProcessState, item: Contained) -> dict[str, Any]:
     try:
-        result = settle(item, state)
+        result = finish(item, state)
     except BaseException:
         return {"error": traceback.format_exc()}
     finally:

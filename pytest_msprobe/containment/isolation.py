@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.containment import last_words
+from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.child import Connection, become, run_template
-from pytest_msprobe.containment.death import Death, KernelKills, explain
+from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.process import fork, wait_for
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.seam import Contained, judge_elsewhere_key
@@ -43,7 +43,7 @@ class Isolation:
         self._on_fork = on_fork
         self._state = config.stash[state_key]
         self._folder = config.stash[run_folder_key]
-        self._last_words = self._folder.last_words(self._state.name)
+        self._stderr = self._folder.stderr_file(self._state.name)
         self._kernel_kills = KernelKills()
         self._template: _Template | None = None
         self._child: Connection | None = None
@@ -53,31 +53,31 @@ class Isolation:
         self._child = self._fork()
         hello = self._child.receive()
         if hello is None:
-            raise DeviceError(f"the device cannot be started: {self._autopsy().reason}")
+            raise DeviceError(f"the device cannot be started: {self._exit_cause().reason}")
         if "unusable" in hello:
             self._drop_child()
             raise DeviceError(hello["unusable"])
         if hello["start"] is not None:
             self._state.host.stand_for(msgspec.convert(hello["start"], Start))
 
-    def settle(self, item: Contained) -> DirectionResult:
-        """Have the child judge an item; the death of the child is the item's failure."""
+    def finish(self, item: Contained) -> DirectionResult:
+        """Have the child judge an item; that the child dies is the item's failure."""
         try:
             answer = self._ask(item)
             if answer is not None:
                 return self._result(answer)
-            death = self._autopsy()
-            if death.breakdown is Breakdown.OOM:
+            cause = self._exit_cause()
+            if cause.breakdown is Breakdown.OOM:
                 self._folder.post("alone", item.dump.path, item.name)
                 answer = self._ask(item)
                 if answer is not None:
                     return self._result(answer)
-                death = self._autopsy()
+                cause = self._exit_cause()
         except BaseException:
             self._drop_child()
             raise
         self._folder.post("abandoned", item.dump.path, item.name)
-        return broken(item.name, death.breakdown, death.reason)
+        return broken(item.name, cause.breakdown, cause.reason)
 
     def close(self) -> None:
         """End the child and the template, whatever they are doing."""
@@ -110,17 +110,17 @@ class Isolation:
         return self._child.receive()
 
     def _result(self, answer: dict[str, Any]) -> DirectionResult:
-        sys.stderr.write(last_words.read(self._last_words))
+        sys.stderr.write(captured_stderr.read(self._stderr))
         if "error" in answer:
             raise ChildError(answer["error"])
         if answer["broken_device"] is not None:
             self._drop_child()
         return from_plain(answer["result"])
 
-    def _autopsy(self) -> Death:
+    def _exit_cause(self) -> ExitCause:
         status = self._template.reap() if self._template is not None else None
         self._drop_child()
-        words = last_words.read(self._last_words)
+        words = captured_stderr.read(self._stderr)
         return explain(status, words, memory_ran_out=self._kernel_kills.since_last())
 
     def _drop_child(self) -> None:
@@ -136,7 +136,7 @@ def isolate(config: pytest.Config, items: Mapping[str, Contained], on_fork: Call
     """
     isolation = Isolation(config, items, on_fork)
     config.add_cleanup(isolation.close)
-    config.stash[judge_elsewhere_key] = isolation.settle
+    config.stash[judge_elsewhere_key] = isolation.finish
     isolation.start()
 
 

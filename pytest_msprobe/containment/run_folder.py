@@ -1,4 +1,4 @@
-"""The folder that the processes of one run share: each one's last words, and notices about records."""
+"""The folder that the processes of one run share: each one's stderr, and notices about records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunFolder:
         """Make the folder of a new run."""
         return cls(Path(tempfile.mkdtemp(prefix="pytest-msprobe-")))
 
-    def last_words(self, worker: str) -> Path:
+    def stderr_file(self, worker: str) -> Path:
         """Return the file that holds what a worker's item writes to stderr."""
         return self.path / f"{worker}.stderr"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import WorkStealingScheduling
 
-from pytest_msprobe.containment import last_words
-from pytest_msprobe.containment.death import Death, KernelKills, explain
+from pytest_msprobe.containment import captured_stderr
+from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.results.outcomes import Breakdown
@@ -19,18 +19,18 @@ from pytest_msprobe.results.outcomes import Breakdown
 _DYING_SECONDS = 2.0
 
 # As many as xdist allows in all, for each worker.
-_DEATHS_IN_A_ROW = 4
+_EXITS_IN_A_ROW = 4
 
 
 class Progress:
-    """What the controller knows of items that have started and settled, and of workers that died."""
+    """What the controller knows of items that have started and finished, and of workers that died."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started: set[str] = set()
-        self._settled: dict[Any, str] = {}
-        self._deaths: dict[str, Death] = {}
-        self._deaths_in_a_row = 0
+        self._finished: dict[Any, str] = {}
+        self._exit_causes: dict[str, ExitCause] = {}
+        self._exits_in_a_row = 0
         self._kernel_kills = KernelKills()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -38,10 +38,10 @@ class Progress:
         self._started.add(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Remember what a worker settled last; end the run where pytest has counted enough failures."""
+        """Remember what a worker finished last; end the run where pytest has counted enough failures."""
         if hasattr(report, "msprobe") and hasattr(report, "node"):
-            self._settled[report.node] = report.nodeid
-            self._deaths_in_a_row = 0
+            self._finished[report.node] = report.nodeid
+            self._exits_in_a_row = 0
         # xdist counts failures of its own, without crashes.
         session, distributed = map(self._config.pluginmanager.get_plugin, ("session", "dsession"))
         if session and distributed and session.shouldfail and not distributed.shouldstop:
@@ -55,26 +55,26 @@ class Progress:
         """Tell whether an item has started and is not done with."""
         return nodeid in self._started
 
-    def has_settled(self, node: Any, nodeid: str) -> bool:
-        """Tell whether this is what a worker settled last."""
-        return self._settled.get(node) == nodeid
+    def has_finished(self, node: Any, nodeid: str) -> bool:
+        """Tell whether this is what a worker finished last."""
+        return self._finished.get(node) == nodeid
 
-    def autopsy(self, node: Any, nodeid: str) -> Death:
+    def exit_cause(self, node: Any, nodeid: str) -> ExitCause:
         """Tell why a worker died while it ran an item."""
-        if nodeid not in self._deaths:
-            words = last_words.read(self._config.stash[run_folder_key].last_words(node.gateway.id))
-            self._deaths[nodeid] = explain(_status(node), words, memory_ran_out=self._kernel_kills.since_last())
-        return self._deaths[nodeid]
+        if nodeid not in self._exit_causes:
+            words = captured_stderr.read(self._config.stash[run_folder_key].stderr_file(node.gateway.id))
+            self._exit_causes[nodeid] = explain(_status(node), words, memory_ran_out=self._kernel_kills.since_last())
+        return self._exit_causes[nodeid]
 
-    def forget_death(self, nodeid: str) -> None:
+    def forget_exit(self, nodeid: str) -> None:
         """Give an item another try."""
-        del self._deaths[nodeid]
+        del self._exit_causes[nodeid]
 
-    def count_death(self, workers: int) -> None:
+    def count_exit(self, workers: int) -> None:
         """Count a worker that died. Raises OptionError where none does anything else any more."""
-        self._deaths_in_a_row += 1
-        if self._deaths_in_a_row > _DEATHS_IN_A_ROW * workers:
-            raise OptionError(f"{self._deaths_in_a_row} workers in a row died before they settled an item")
+        self._exits_in_a_row += 1
+        if self._exits_in_a_row > _EXITS_IN_A_ROW * workers:
+            raise OptionError(f"{self._exits_in_a_row} workers in a row died before they finished an item")
 
 
 progress_key = pytest.StashKey[Progress]()
@@ -124,17 +124,17 @@ class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-i
         return crashed
 
     def _is_blamed(self, node: Any, unfinished: list[int]) -> bool:
-        """Tell whether the first unfinished item ended the worker; it is taken from the list if it has settled."""
+        """Tell whether the first unfinished item ended the worker; it is taken from the list if it has finished."""
         assert self.collection is not None
         nodeid = self.collection[unfinished[0]]
-        if self._progress.has_settled(node, nodeid):
+        if self._progress.has_finished(node, nodeid):
             self._progress.completed(nodeid)
             del unfinished[0]
             return False
         if not self._progress.is_running(nodeid):
             return False
         self._progress.completed(nodeid)
-        if self._progress.autopsy(node, nodeid).breakdown is not Breakdown.OOM:
+        if self._progress.exit_cause(node, nodeid).breakdown is not Breakdown.OOM:
             return True
         return not self._is_tried_again(node, nodeid)
 
@@ -145,7 +145,7 @@ class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-i
         if folder.is_posted("alone", dump, record):
             return False
         folder.post("alone", dump, record)
-        self._progress.forget_death(nodeid)
+        self._progress.forget_exit(nodeid)
         _leave_out_of_junit(self.config, node)
         return True
 

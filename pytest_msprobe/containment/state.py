@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.containment.last_words import LastWords
+from pytest_msprobe.containment.captured_stderr import CapturedStderr
 from pytest_msprobe.containment.process import offer_to_oom_killer
-from pytest_msprobe.containment.room import Room
+from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
 
 if TYPE_CHECKING:
-    from pytest_msprobe.containment.admission import Admission
+    from pytest_msprobe.containment.memory_reservation import MemoryReservation
     from pytest_msprobe.containment.seam import Host
     from pytest_msprobe.engine.replay.memory import Admit
 
@@ -53,12 +53,12 @@ class ProcessState:
         """Drop what is kept from one item for the next, and the memory reserved for it."""
         for forget in self._forgetting:
             forget()
-        self.leave()
+        self.release()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give up the memory that is reserved for the running call."""
-        if "_admission" in vars(self) and self._admission is not None:
-            self._admission.leave()
+        if "_reservation" in vars(self) and self._reservation is not None:
+            self._reservation.release()
 
     def make_space(self) -> None:
         """Give back all memory that is kept for later, on the CPU and on the card."""
@@ -82,35 +82,35 @@ class ProcessState:
         if problem is not None:
             self.broken_device = problem
 
-    def prepare_to_die(self) -> None:
+    def prepare_to_exit(self) -> None:
         """Have whoever replaces this process told of its end, by Python's report of a fatal signal too."""
         self.is_replaceable = True
         offer_to_oom_killer()
-        if self.last_words is not None:
-            self.last_words.take_fatal_errors()
+        if self.stderr is not None:
+            self.stderr.take_fatal_errors()
 
     @functools.cached_property
-    def last_words(self) -> LastWords | None:
+    def stderr(self) -> CapturedStderr | None:
         """Where the stderr of an item is kept; None in a run without dumps."""
-        return None if self.folder is None else LastWords(self.folder.last_words(self.name))
+        return None if self.folder is None else CapturedStderr(self.folder.stderr_file(self.name))
 
     @functools.cached_property
-    def room(self) -> Room:
+    def lock(self) -> ReadersWriterLock:
         """Where the run's items run together, or one alone."""
-        return Room(self._config.stash[run_folder_key].path, self.make_space)
+        return ReadersWriterLock(self._config.stash[run_folder_key].path, self.make_space)
 
     @property
     def admit(self) -> Admit:
         """What lets a call in by the memory that is free."""
         from pytest_msprobe.engine.replay.memory import admit_at_once
 
-        return admit_at_once if self._admission is None else self._admission.admit
+        return admit_at_once if self._reservation is None else self._reservation.admit
 
     @functools.cached_property
-    def _admission(self) -> Admission | None:
-        from pytest_msprobe.containment.admission import Admission
+    def _reservation(self) -> MemoryReservation | None:
+        from pytest_msprobe.containment.memory_reservation import MemoryReservation
 
-        return None if self.folder is None else Admission(self.folder.path, self.name)
+        return None if self.folder is None else MemoryReservation(self.folder.path, self.name)
 
 
 state_key = pytest.StashKey[ProcessState]()

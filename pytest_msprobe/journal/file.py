@@ -1,6 +1,6 @@
-"""The journal: one JSON line per settled item, written when it settles, read again to resume or to report.
+"""The journal: one JSON line per finished item, written when it finishes, read again to resume or to report.
 
-The first line is a header that says what was checked and how. The others are settled items and, before the first item
+The first line is a header that says what was checked and how. The others are finished items and, before the first item
 of each process that ran any, what that process ran them on. A line is written with one system call and a run holds
 the lock of the file, so a journal has whole lines but for a last one that a dying process cut short; it is dropped.
 """
@@ -37,7 +37,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
-    """One settled item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it."""
+    """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it."""
 
     id: str
     outcome: str
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """A journal that was read: the latest entry of each item, in the order in which they first settled."""
+    """A journal that was read: the latest entry of each item, in the order in which they first finished."""
 
     header: Header
     entries: dict[str, Entry]
@@ -59,7 +59,7 @@ class Journal(msgspec.Struct, frozen=True):
         return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
 
 
-class _Settled(msgspec.Struct, tag_field="line", tag="item"):
+class _Finished(msgspec.Struct, tag_field="line", tag="item"):
     """What resuming needs of an entry; the rest of the line is checked for JSON syntax, not decoded."""
 
     id: str
@@ -89,7 +89,7 @@ def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], 
     """
     outcomes: dict[str, str] = {}
     starts = []
-    for line in _decoded(path, _lines(path, size)[1], _Settled | Start):
+    for line in _decoded(path, _lines(path, size)[1], _Finished | Start):
         if isinstance(line, Start):
             starts.append(line)
         else:

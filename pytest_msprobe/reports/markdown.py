@@ -43,7 +43,7 @@ def _head(journal: Journal, failed: int) -> str:
     lines = [
         f"## msprobe: {failed} of {len(entries)} records failed",
         "",
-        f"* Outcomes: {counts or 'nothing has settled'}",
+        f"* Outcomes: {counts or 'nothing has finished'}",
         f"* Dump: {_names(header.dumps)}",
         f"* Device: {_names(start.description for start in journal.starts)}",
         f"* Math modes: {_names(start.modes_in_words for start in journal.starts)}",

@@ -30,8 +30,8 @@ class Tally(Protocol):
         """Return the lines for the summary; none where there is nothing to tell."""
 
 
-#: How many items of this run a resumed journal had settled, by outcome.
-settled_before_key = pytest.StashKey[Counter[str]]()
+#: How many items of this run a resumed journal had finished, by outcome.
+finished_before_key = pytest.StashKey[Counter[str]]()
 
 
 class Summary:
@@ -72,21 +72,21 @@ class Summary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        before = terminalreporter.config.stash.get(settled_before_key, Counter())
+        before = terminalreporter.config.stash.get(finished_before_key, Counter())
         if not (self._outcomes or before):
             return
         terminalreporter.section("msprobe")
         for line in self.lines(before):
             terminalreporter.line(line)
 
-    def lines(self, settled_before: Counter[str] | None = None) -> list[str]:
-        """Return the section's lines; ``settled_before`` counts what a resumed journal had."""
+    def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
+        """Return the section's lines; ``finished_before`` counts what a resumed journal had."""
         lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
         breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")
-        if settled_before:
-            lines += self._whole(settled_before)
+        if finished_before:
+            lines += self._whole(finished_before)
         lines += [f"on {start}" for start in sorted(self._starts)]
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
@@ -98,14 +98,14 @@ class Summary:
         lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
         return lines
 
-    def _whole(self, settled_before: Counter[str]) -> list[str]:
-        """Return what a resumed journal had settled, and what that makes with this run."""
+    def _whole(self, finished_before: Counter[str]) -> list[str]:
+        """Return what a resumed journal had finished, and what that makes with this run."""
         before, failures = Counter[str](), Counter[str]()
-        for outcome, count in settled_before.items():
+        for outcome, count in finished_before.items():
             before[outcome if outcome in _OUTCOMES else "fail"] += count
             if outcome not in ("pass", "warn", "skip"):
                 failures[outcome] = count
-        lines = [f"{before.total()} settled before: {in_words(before)}"]
+        lines = [f"{before.total()} finished before: {in_words(before)}"]
         if failures:
             kinds = ", ".join(f"{count} {outcome}" for outcome, count in failures.items())
             lines[0] += f" ({kinds}); --msprobe-rerun {','.join(failures)} checks these again"

@@ -111,7 +111,7 @@ def start_worker(config: pytest.Config) -> None:
     """Prepare an xdist worker of this machine to die: it never outlives its controller, nor takes it along."""
     if run_folder.INPUT in getattr(config, "workerinput", {}):
         die_with(os.getppid())
-        config.stash[state_key].prepare_to_die()
+        config.stash[state_key].prepare_to_exit()
 
 
 def take_back(node: Any, error: object) -> None:
@@ -127,7 +127,7 @@ def take_back(node: Any, error: object) -> None:
         raise OptionError(workeroutput["msprobe_unusable"])
     progress = config.pluginmanager.get_plugin("msprobe-progress")
     if error and progress is not None:
-        progress.count_death(node.workerinput["workercount"])
+        progress.count_exit(node.workerinput["workercount"])
 
 
 def worker_count(config: pytest.Config) -> int | None:

@@ -73,8 +73,8 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         from pytest_msprobe.containment.scheduling import progress_key
 
         config.stash[run_folder_key].post("abandoned", dump, record)
-        death = config.stash[progress_key].autopsy(report.node, nodeid)
-        result = broken(record, death.breakdown, death.reason)
+        cause = config.stash[progress_key].exit_cause(report.node, nodeid)
+        result = broken(record, cause.breakdown, cause.reason)
         report.msprobe = to_plain(result)
         rerun = rerun_command(config, record_argument(config.stash[options_key], dump, record))
         report.longrepr = failure_text(result, rerun)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from msprobe_hooks.dump.names import backward_of, forward_of
+from pytest_msprobe.containment.finishing import finish
 from pytest_msprobe.containment.seam import judge_elsewhere_key
-from pytest_msprobe.containment.settling import settle
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.properties import verdict_properties
@@ -74,7 +74,7 @@ class DumpItem(pytest.Item, ABC):
         if self.result is not None:
             report.msprobe = to_plain(self.result)
 
-    def settle(self) -> DirectionResult:
+    def finish(self) -> DirectionResult:
         """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
         self.result = self.contained()
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
@@ -83,11 +83,11 @@ class DumpItem(pytest.Item, ABC):
     def contained(self) -> DirectionResult:
         """Judge where a crash, a hang or exhausted memory costs this item alone."""
         judge = self.config.stash.get(judge_elsewhere_key, None)
-        return settle(self, self.config.stash[state_key]) if judge is None else judge(self)
+        return finish(self, self.config.stash[state_key]) if judge is None else judge(self)
 
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
-        result = self.settle()
+        result = self.finish()
         verdict = result.verdict
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)

@@ -13,7 +13,7 @@ import pytest
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
-from pytest_msprobe.reports.summary import settled_before_key
+from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
@@ -21,7 +21,7 @@ from pytest_msprobe.run.options import Options, options_key, record_argument, re
 from pytest_msprobe.storage.digests import fingerprint
 
 _SIZE_INPUT = "msprobe_journal_size"
-_SETTLED_OUTPUT = "msprobe_settled"
+_FINISHED_OUTPUT = "msprobe_finished"
 
 
 def start(config: pytest.Config) -> None:
@@ -34,7 +34,7 @@ def start(config: pytest.Config) -> None:
     if path is None or not config.stash[dumps_key]:
         return
     if hasattr(config, "workerinput"):
-        # A worker that starts later must skip what the others skip, not what has settled since.
+        # A worker that starts later must skip what the others skip, not what has finished since.
         _leave_out(config, read_outcomes(path, config.workerinput[_SIZE_INPUT])[0])
         return
     header = _header(config, options)
@@ -57,7 +57,7 @@ def start(config: pytest.Config) -> None:
 
 
 def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
-    """Tell a new worker how much of the journal counts as settled before this run."""
+    """Tell a new worker how much of the journal counts as finished before this run."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         workerinput[_SIZE_INPUT] = report.size_at_start
@@ -72,45 +72,45 @@ def release_in_child(config: pytest.Config) -> None:
 
 def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
     """Take what a worker left out; each collects the same items."""
-    if _SETTLED_OUTPUT in workeroutput:
-        config.stash[settled_before_key] = Counter(workeroutput[_SETTLED_OUTPUT])
+    if _FINISHED_OUTPUT in workeroutput:
+        config.stash[finished_before_key] = Counter(workeroutput[_FINISHED_OUTPUT])
 
 
-def finish(session: pytest.Session) -> None:
-    """Let the summary and the exit status tell of what had settled before this run as well.
+def count_former(session: pytest.Session) -> None:
+    """Let the summary and the exit status tell of what had finished before this run as well.
 
     A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
     """
     config = session.config
-    settled = config.stash.get(settled_before_key, None)
-    if not settled or config.option.collectonly:
+    finished = config.stash.get(finished_before_key, None)
+    if not finished or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
-        config.workeroutput[_SETTLED_OUTPUT] = dict(settled)
+        config.workeroutput[_FINISHED_OUTPUT] = dict(finished)
         return
     if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        failed = settled.keys() - {"pass", "warn", "skip"}
+        failed = finished.keys() - {"pass", "warn", "skip"}
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
 
 
 class Resumption:
-    """Leaves out what the resumed journal settled."""
+    """Leaves out what the resumed journal finished."""
 
     def __init__(self, outcomes: dict[str, str]) -> None:
         self._outcomes = outcomes
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect the settled items among those that the run would have."""
+        """Deselect the finished items among those that the run would have."""
         done = [item for item in items if item.nodeid in self._outcomes]
         if done:
-            config.stash[settled_before_key] = Counter(self._outcomes[item.nodeid] for item in done)
+            config.stash[finished_before_key] = Counter(self._outcomes[item.nodeid] for item in done)
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item in items if item.nodeid not in self._outcomes]
 
 
 class JournalReport:
-    """Writes each settled item's line. ``starts`` are those of the runs that this one resumes."""
+    """Writes each finished item's line. ``starts`` are those of the runs that this one resumes."""
 
     def __init__(self, writer: JournalWriter, starts: Sequence[Start] = ()) -> None:
         self._writer = writer
@@ -120,7 +120,7 @@ class JournalReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the item that has settled, before anything that might fail hears of it."""
+        """Write the item that has finished, before anything that might fail hears of it."""
         started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
         if started is not None:
             self._begin(msgspec.convert(started, Start))
@@ -138,7 +138,7 @@ class JournalReport:
         try:
             self._writer.write(line)
         except JournalError as error:
-            # To go on would be to lose what settles from now on.
+            # To go on would be to lose what finishes from now on.
             pytest.exit(f"{error}; make room, then go on with --msprobe-resume")
 
     def pytest_unconfigure(self) -> None:
@@ -150,33 +150,33 @@ class JournalReport:
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
         if self._other_modes:
             modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))
-            terminalreporter.line(f"msprobe journal: what had settled before ran under other math modes; now: {modes}")
+            terminalreporter.line(f"msprobe journal: what had finished before ran under other math modes; now: {modes}")
 
 
 def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
     rerun = config.stash[options_key].rerun
-    settled = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
-    if settled:
-        config.pluginmanager.register(Resumption(settled), "msprobe-resumption")
-        _leave_abandoned(config, settled)
+    finished = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
+    if finished:
+        config.pluginmanager.register(Resumption(finished), "msprobe-resumption")
+        _leave_abandoned(config, finished)
 
 
 def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:
     """Raise JournalError where ids start from another folder: every item would be run and written again."""
     dumps = config.stash[dumps_key]
     ids = {dump.relative_to(config.rootpath) if dump.is_relative_to(config.rootpath) else dump for dump in dumps}
-    for settled in outcomes:
-        if Path(settled.partition("::")[0]) not in ids:
+    for finished in outcomes:
+        if Path(finished.partition("::")[0]) not in ids:
             root = read_header(path).root
             raise JournalError(
-                f"{path}: has items such as {settled!r}, which are called otherwise in rootdir {config.rootpath}; "
+                f"{path}: has items such as {finished!r}, which are called otherwise in rootdir {config.rootpath}; "
                 f"give pytest the rootdir that they start from, which was --rootdir={root}"
             )
 
 
-def _leave_abandoned(config: pytest.Config, settled: dict[str, str]) -> None:
+def _leave_abandoned(config: pytest.Config, finished: dict[str, str]) -> None:
     """Have the backward records of calls that did not end left alone, as the run that was cut short would have."""
-    for nodeid, outcome in settled.items():
+    for nodeid, outcome in finished.items():
         if outcome in UNFINISHED:
             path, _, record = nodeid.partition("::")
             config.stash[run_folder_key].post("abandoned", config.rootpath / path, record)

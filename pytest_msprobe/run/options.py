@@ -115,7 +115,7 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
     add(
         "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
     )
-    add("--msprobe-journal", metavar="FILE", help="write a line for each settled item to this file")
+    add("--msprobe-journal", metavar="FILE", help="write a line for each finished item to this file")
     add(
         "--msprobe-resume",
         metavar="JOURNAL",

@@ -136,8 +136,8 @@ def test_a_missing_row_is_counted_and_no_failure_is_hidden_by_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     crashed = RecordRow("Torch.cumsum.2.forward", "abc", "fail", "the process that ran it died")
-    needs, settled = row("Torch.cumsum.1.forward", 1.0), row("Torch.cumsum.3.forward", 0.0)
-    npu = save(tmp_path / "npu.json", row(NAME, 0.0), needs, crashed, settled)
+    needs, finished = row("Torch.cumsum.1.forward", 1.0), row("Torch.cumsum.3.forward", 0.0)
+    npu = save(tmp_path / "npu.json", row(NAME, 0.0), needs, crashed, finished)
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0))
     assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
     out = capsys.readouterr().out

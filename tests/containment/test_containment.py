@@ -66,9 +66,9 @@ def test_a_breakdown_is_its_own_outcome_with_the_last_words(
     assert checked.wrong == set(BREAKDOWNS)
     journal = read_journal(pytester.path / "run.jsonl").entries
     for name, (_, outcome, said) in BREAKDOWNS.items():
-        settled = journal[f"dump.json::{name}"]
-        assert settled.outcome == outcome
-        for text in (checked.cases[name].text, settled.result.verdict.reason):
+        finished = journal[f"dump.json::{name}"]
+        assert finished.outcome == outcome
+        for text in (checked.cases[name].text, finished.result.verdict.reason):
             assert said in text
             assert "driver: all is lost" in text
         assert f"{name} failed ({outcome})" in checked.output
@@ -150,10 +150,10 @@ OUT_OF_MEMORY_KILLER = """
 import os
 from pathlib import Path
 
-from pytest_msprobe.containment import death
+from pytest_msprobe.containment import exit_cause
 from pytest_msprobe.devices.sim import SimDevice
 
-death._COUNTERS = [Path("counters")]
+exit_cause._COUNTERS = [Path("counters")]
 
 
 class Greedy(SimDevice):
@@ -297,7 +297,7 @@ def test_a_device_that_kills_who_starts_it_ends_the_run(
     )
     spread = pytester.runpytest_subprocess(*arguments, "-n1")
     assert spread.ret == pytest.ExitCode.USAGE_ERROR
-    assert "5 workers in a row died before they settled an item" in spread.stdout.str() + spread.stderr.str()
+    assert "5 workers in a row died before they finished an item" in spread.stdout.str() + spread.stderr.str()
 
 
 def test_exitfirst_ends_a_run_at_a_crash(write_dump: Write, records: Json, check: Any, make_device: MakeDevice) -> None:
@@ -357,7 +357,7 @@ def test_no_process_outlives_a_run_that_is_ended_while_an_item_hangs(
     assert process.returncode == (pytest.ExitCode.INTERRUPTED if sent == signal.SIGINT else -sent)
 
 
-def test_planted_chaos_is_settled_as_planned_over_a_killed_controller() -> None:
+def test_planted_chaos_is_finished_as_planned_over_a_killed_controller() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
     done = subprocess.run(
         [sys.executable, script, *"--items 60 --faults 6 --kills 1 -- -n 2 --msprobe-isolate".split()],

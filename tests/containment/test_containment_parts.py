@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.containment.admission import Admission
+from pytest_msprobe.containment.captured_stderr import CapturedStderr, read, tail
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline, paused
-from pytest_msprobe.containment.death import explain
-from pytest_msprobe.containment.last_words import LastWords, read, tail
-from pytest_msprobe.containment.room import Room
+from pytest_msprobe.containment.exit_cause import explain
+from pytest_msprobe.containment.memory_reservation import MemoryReservation
+from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.engine.replay.memory import free_bytes, total_bytes
 from pytest_msprobe.results.skips import Skip
@@ -53,7 +53,7 @@ def test_the_clock_stands_still_while_an_item_waits_for_others() -> None:
         (-9, "", False, "crash", "was ended by SIGKILL"),
         (-9, "", True, "oom", "took all memory"),
         (-11, "", True, "crash", "was ended by SIGSEGV"),
-        (3, "driver: gone", False, "crash", "exited with status 3\nIts last words on stderr:\ndriver: gone"),
+        (3, "driver: gone", False, "crash", "exited with status 3\nCaptured stderr:\ndriver: gone"),
         (None, "", False, "crash", "the process that ran it died"),
         (1, "Timeout (0:01:05)!\n", False, "timeout", "ended after 65 s"),
         (1, "no Timeout (0:01:05)!", False, "crash", "exited with status 1"),
@@ -63,9 +63,9 @@ def test_the_clock_stands_still_while_an_item_waits_for_others() -> None:
 def test_a_death_is_told_by_status_words_and_memory(
     status: int | None, words: str, memory_ran_out: bool, outcome: str, said: str
 ) -> None:
-    death = explain(status, words, memory_ran_out=memory_ran_out)
-    assert death.breakdown.value == outcome
-    assert said in death.reason
+    cause = explain(status, words, memory_ran_out=memory_ran_out)
+    assert cause.breakdown.value == outcome
+    assert said in cause.reason
 
 
 def test_the_tail_is_short_and_ends_a_traceback_at_the_item() -> None:
@@ -85,7 +85,7 @@ Extension modules: numpy (total: 1)
 
 
 def test_stderr_is_kept_from_above_and_below_for_one_item(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    words = LastWords(tmp_path / "words")
+    words = CapturedStderr(tmp_path / "words")
     for text in ("first", "second"):
         with words.kept():
             os.write(2, f"below {text}\n".encode())
@@ -97,13 +97,13 @@ def test_stderr_is_kept_from_above_and_below_for_one_item(tmp_path: Path, capfd:
 def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
     log: list[str] = []
     spaces: list[str] = []
-    together = Room(tmp_path, lambda: spaces.append("made"))
+    together = ReadersWriterLock(tmp_path, lambda: spaces.append("made"))
 
     def run_alone() -> None:
-        with Room(tmp_path, list).alone():
+        with ReadersWriterLock(tmp_path, list).exclusive():
             log.append("alone")
 
-    with together.together(), Room(tmp_path, list).together():
+    with together.shared(), ReadersWriterLock(tmp_path, list).shared():
         thread = threading.Thread(target=run_alone)
         thread.start()
         time.sleep(0.2)
@@ -115,42 +115,43 @@ def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
 
 @pytest.fixture
 def other_worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A worker in another process that was promised all but one MiB of what is free."""
+    """A worker in another process that has reserved all but one MiB of what is free."""
     code = (
-        "import sys; from pathlib import Path; from pytest_msprobe.containment.admission import Admission\n"
+        "import sys; from pathlib import Path\n"
+        "from pytest_msprobe.containment.memory_reservation import MemoryReservation\n"
         "from pytest_msprobe.engine.replay.memory import SHARE, free_bytes\n"
-        "admission = Admission(Path(sys.argv[1]), 'other')\n"
-        "admission.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
-        "print('promised', flush=True); input()"
+        "reservation = MemoryReservation(Path(sys.argv[1]), 'other')\n"
+        "reservation.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
+        "print('reserved', flush=True); input()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "promised\n"
+        assert process.stdout.readline() == "reserved\n"
         yield process
         process.kill()
 
 
-def test_a_large_call_waits_for_what_another_worker_was_promised(
+def test_a_large_call_waits_for_what_another_worker_has_reserved(
     tmp_path: Path, other_worker: subprocess.Popen[str]
 ) -> None:
     half = int(free_bytes() / 2)
     with pytest.raises(Skip, match="GiB are free"):
-        Admission(tmp_path, "impatient", patience=0.3).admit(half, free_bytes)
-    # However it ends, its promise ends with it.
+        MemoryReservation(tmp_path, "impatient", patience=0.3).admit(half, free_bytes)
+    # However it ends, its reservation ends with it.
     threading.Timer(0.3, other_worker.kill).start()
-    admission = Admission(tmp_path, "patient", patience=60)
-    admission.admit(half, free_bytes)
+    reservation = MemoryReservation(tmp_path, "patient", patience=60)
+    reservation.admit(half, free_bytes)
     with pytest.raises(Skip):
-        Admission(tmp_path, "third", patience=0).admit(half, free_bytes)
-    admission.leave()
-    Admission(tmp_path, "third", patience=0).admit(half, free_bytes)
+        MemoryReservation(tmp_path, "third", patience=0).admit(half, free_bytes)
+    reservation.release()
+    MemoryReservation(tmp_path, "third", patience=0).admit(half, free_bytes)
 
 
 def test_what_could_never_fit_is_refused_at_once(tmp_path: Path, other_worker: subprocess.Popen[str]) -> None:
     with pytest.raises(Skip, match="too large for the free memory"):
-        Admission(tmp_path, "mine", patience=1000).admit(int(total_bytes()), free_bytes)
+        MemoryReservation(tmp_path, "mine", patience=1000).admit(int(total_bytes()), free_bytes)
 
 
 def test_a_notice_is_seen_by_whoever_knows_the_folder(tmp_path: Path) -> None:

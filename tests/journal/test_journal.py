@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_written_is_one_usage_error(pytester: pytest.Pyt
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
-def test_a_run_that_finds_everything_settled_ends_as_if_it_had_run(
+def test_a_run_that_finds_everything_finished_ends_as_if_it_had_run(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:
     base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}", "-k", "embedding", *workers]
@@ -264,12 +264,12 @@ def test_a_run_that_finds_everything_settled_ends_as_if_it_had_run(
     again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
     assert again.ret == pytest.ExitCode.OK
     again.stdout.fnmatch_lines(
-        ["0 API records: nothing left", "2 settled before: 2 passed", "2 in all: 2 passed"], consecutive=True
+        ["0 API records: nothing left", "2 finished before: 2 passed", "2 in all: 2 passed"], consecutive=True
     )
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "workers"])
-def test_a_failure_that_settled_before_fails_the_resumed_run_until_it_is_run_again(
+def test_a_failure_that_finished_before_fails_the_resumed_run_until_it_is_run_again(
     pytester: pytest.Pytester, workers: list[str]
 ) -> None:
     pytester.makeconftest(CRASHING_DEVICE)
@@ -280,17 +280,17 @@ def test_a_failure_that_settled_before_fails_the_resumed_run_until_it_is_run_aga
     again = pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl")
     assert again.ret == pytest.ExitCode.TESTS_FAILED
     again.stdout.fnmatch_lines(
-        ["* settled before: *1 failed* (1 crash); --msprobe-rerun crash checks these again"], consecutive=True
+        ["* finished before: *1 failed* (1 crash); --msprobe-rerun crash checks these again"], consecutive=True
     )
     assert pytester.runpytest_subprocess(*base, "--msprobe-resume=run.jsonl", "--msprobe-rerun=crash").ret == 0
 
 
-def test_what_settled_but_is_not_chosen_does_not_count(pytester: pytest.Pytester) -> None:
+def test_what_finished_but_is_not_chosen_does_not_count(pytester: pytest.Pytester) -> None:
     base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
     assert pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl").ret == 0
     other = pytester.runpytest_inprocess(*base, "-k", "no_such_name", "--msprobe-resume=run.jsonl")
     assert other.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert "settled before" not in other.stdout.str()
+    assert "finished before" not in other.stdout.str()
 
 
 def test_resuming_without_a_journal_is_one_usage_error(pytester: pytest.Pytester) -> None:
@@ -346,5 +346,5 @@ def test_to_list_what_is_left_is_no_run(pytester: pytest.Pytester) -> None:
     base = ["--msprobe-device=cpu", f"--msprobe-dump={DUMP}"]
     pytester.runpytest_inprocess(*base, "-k", "embedding", "--msprobe-journal=run.jsonl")
     listed = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl", "--collect-only", "-q")
-    assert "settled before" not in listed.stdout.str()
+    assert "finished before" not in listed.stdout.str()
     assert "Functional.embedding.0.forward" not in listed.stdout.str()

@@ -87,7 +87,7 @@ def test_a_page_with_thousands_of_long_failures_still_fits_into_an_issue(
     assert len(text) < 65_536
 
 
-def test_a_journal_of_which_nothing_settled_gives_a_report(
+def test_a_journal_of_which_nothing_finished_gives_a_report(
     write_journal: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "0 of 0 records failed" in report(capsys, write_journal())

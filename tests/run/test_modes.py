@@ -138,8 +138,8 @@ def test_its_journal_is_resumed_under_the_same_settings_only(
 
     rest = pytester.runpytest_subprocess(*again, "--toy-limit=30")
     rest.assert_outcomes(passed=2, failed=1, deselected=0 if way else 1)
-    settled = [json.loads(line)["id"] for line in (pytester.path / "run.jsonl").read_text().splitlines()[1:]]
-    assert sorted(settled) == sorted(f"dump.json::{name}" for name in NAMES)
+    finished = [json.loads(line)["id"] for line in (pytester.path / "run.jsonl").read_text().splitlines()[1:]]
+    assert sorted(finished) == sorted(f"dump.json::{name}" for name in NAMES)
 
 
 def test_a_plugin_given_on_the_command_line_brings_a_mode_as_well(pytester: pytest.Pytester, dump: Path) -> None:

@@ -71,12 +71,12 @@ class Replay:
     def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
         """Check the forward record, by the policy or by another judge of its trial."""
         if judge is None:
-            return self._settle("forward", judge_forward)
-        return self._settle("forward", lambda trial, *_, **__: judge(trial))
+            return self._result("forward", judge_forward)
+        return self._result("forward", lambda trial, *_, **__: judge(trial))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
-        return self._settle("backward", judge_backward)
+        return self._result("backward", judge_backward)
 
     def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.
@@ -88,14 +88,16 @@ class Replay:
             tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
         return tensors
 
-    def _settle(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
+    def _result(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")
             record = f"{self.call.name.key}.{direction}"
             recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all
-            result = settle(record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded))
+            result = result_of(
+                record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded)
+            )
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result
@@ -158,7 +160,7 @@ class _NoRuleError(Exception):
     """The policy has no rule for an output."""
 
 
-def settle(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
+def result_of(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
     """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
     started = time.perf_counter()
     try:

@@ -10,7 +10,6 @@ import torch
 from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Standard
 from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.check import settle
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.trial import Setup, Subject, Trial
@@ -60,9 +59,9 @@ def check_function(
         )
         return standard or chosen
 
-    results = [settle(api_record(name, "forward"), lambda: judge_forward(trial, select))]
+    results = [result_of(api_record(name, "forward"), lambda: judge_forward(trial, select))]
     if backward:
-        results.append(settle(api_record(name, "backward"), lambda: judge_backward(trial, select)))
+        results.append(result_of(api_record(name, "backward"), lambda: judge_backward(trial, select)))
     return results
 
 

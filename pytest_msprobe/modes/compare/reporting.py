@@ -1,4 +1,4 @@
-"""Writing the reports of a comparison when all of its calls have settled."""
+"""Writing the reports of a comparison when all of its calls have finished."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.names import is_forward
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
-from pytest_msprobe.reports.summary import settled_before_key
+from pytest_msprobe.reports.summary import finished_before_key
 
 if TYPE_CHECKING:
     import pytest
@@ -48,24 +48,24 @@ class CompareSummary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        before = terminalreporter.config.stash.get(settled_before_key, Counter())
+        before = terminalreporter.config.stash.get(finished_before_key, Counter())
         if not (self._outcomes or before):
             return
         terminalreporter.section("msprobe")
         for line in self.lines(before):
             terminalreporter.line(line)
 
-    def lines(self, settled_before: Counter[str] | None = None) -> list[str]:
-        """Return the section's lines: the first culprits lead. ``settled_before`` counts what a resumed journal had."""
+    def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
+        """Return the section's lines, the first culprits first; ``finished_before`` counts what a journal had."""
         lines = [line for pair in self._pairs for line in self._culprits(pair)]
         total = sum(self._outcomes.values(), Counter[str]())
         if not lines and total:
             lines = ["no compared call differs"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
         lines.append(f"{sum(total.values())} calls: {counts}")
-        if settled_before:
-            before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in settled_before.items())
-            lines.append(f"settled before this run, and not looked at above: {before}")
+        if finished_before:
+            before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in finished_before.items())
+            lines.append(f"finished before this run, and not looked at above: {before}")
         if self._inherited:
             lines.append(f"{self._inherited} of them inherited their error from their inputs")
         lines += [f"not compared {count}: {reason}" for reason, count in self._reasons.most_common()]

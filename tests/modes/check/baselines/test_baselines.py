@@ -159,7 +159,7 @@ def test_a_baseline_of_other_inputs_is_refused(run: Callable[..., Any], linear: 
 
 
 @pytest.mark.usefixtures("linear")
-def test_what_is_settled_without_a_baseline_needs_no_row(run: Callable[..., Any]) -> None:
+def test_what_is_finished_without_a_baseline_needs_no_row(run: Callable[..., Any]) -> None:
     run(0.0, SAVE, "-k", "softmax")
     assert set(run(0.0, JUDGE).outcomes.values()) == {"passed"}
 
@@ -266,7 +266,7 @@ def test_a_journal_is_resumed_by_the_same_baseline_only(run: Callable[..., Any],
     run(0.0, JUDGE, "--msprobe-journal=run.jsonl")
     again = run(0.0, JUDGE, "--msprobe-resume=run.jsonl")
     assert again.exit_code == pytest.ExitCode.OK
-    assert "3 settled before: 3 passed" in again.output
+    assert "3 finished before: 3 passed" in again.output
     assert "was made with baseline" in run(0.0, "--msprobe-resume=run.jsonl").errors
 
 

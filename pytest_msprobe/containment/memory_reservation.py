@@ -1,4 +1,4 @@
-"""Large calls are let in by the memory that is really free, one worker's promise counted against the other's."""
+"""Large calls are let in by the memory that is really free, less what other workers have reserved."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _SHORT_PATIENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
 
 
-class Admission:
+class MemoryReservation:
     """Admits the calls of one worker; what is admitted counts as taken until it leaves or its process dies.
 
-    A promise is a locked file. It counts in full although part of it may be in use already: that makes others wait
+    A reservation is a locked file. It counts in full although part of it may be in use already: that makes others wait
     longer, never overcommits.
     """
 
     def __init__(self, folder: Path, worker: str, patience: float = _PATIENCE_SECONDS) -> None:
         self._folder = folder
-        self._own = folder / f"promise-{worker}"
-        self._promise = _open(self._own)
-        self._counter = _open(folder / "promises")
+        self._own = folder / f"reservation-{worker}"
+        self._reservation = _open(self._own)
+        self._counter = _open(folder / "reservations")
         self._patience = patience
 
     def admit(self, needed: int, free: Callable[[], float]) -> None:
-        """Wait until so many bytes are free and promise them to this worker.
+        """Wait until so many bytes are free and reserve them for this worker.
 
         Raises Skip, with the sizes, where they do not get free in time, or could not even if this worker were alone.
         """
@@ -45,11 +45,11 @@ class Admission:
         if needed > total_bytes() * SHARE:
             raise refusal(needed, free())
         if not self._wait(lambda: self._take(needed)):
-            raise refusal(needed, free() - self._promised_to_others())
+            raise refusal(needed, free() - self._reserved_by_others())
 
-    def leave(self) -> None:
-        """Take the promise back."""
-        fcntl.flock(self._promise, fcntl.LOCK_UN)
+    def release(self) -> None:
+        """Give the reservation up."""
+        fcntl.flock(self._reservation, fcntl.LOCK_UN)
 
     def _wait(self, fits: Callable[[], bool]) -> bool:
         if fits():
@@ -63,24 +63,24 @@ class Admission:
         return False
 
     def _current_patience(self) -> float:
-        return self._patience if self._promised_to_others() else min(self._patience, _SHORT_PATIENCE_SECONDS)
+        return self._patience if self._reserved_by_others() else min(self._patience, _SHORT_PATIENCE_SECONDS)
 
     def _take(self, needed: int) -> bool:
         with _locked(self._counter):
-            if needed > (free_bytes() - self._promised_to_others()) * SHARE:
+            if needed > (free_bytes() - self._reserved_by_others()) * SHARE:
                 return False
-            os.pwrite(self._promise, b"%-20d" % needed, 0)
-            fcntl.flock(self._promise, fcntl.LOCK_EX)
+            os.pwrite(self._reservation, b"%-20d" % needed, 0)
+            fcntl.flock(self._reservation, fcntl.LOCK_EX)
             return True
 
     def _others(self) -> list[Path]:
-        return [path for path in self._folder.glob("promise-*") if path != self._own]
+        return [path for path in self._folder.glob("reservation-*") if path != self._own]
 
-    def _promised_to_others(self) -> int:
-        return sum(_promised(path) for path in self._others())
+    def _reserved_by_others(self) -> int:
+        return sum(_reserved(path) for path in self._others())
 
 
-def _promised(path: Path) -> int:
+def _reserved(path: Path) -> int:
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

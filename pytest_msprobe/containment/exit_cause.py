@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_msprobe.containment.last_words import quoted
+from pytest_msprobe.containment.captured_stderr import quoted
 from pytest_msprobe.results.outcomes import Breakdown
 
 # What Python's watchdog writes before it ends a process that hangs.
@@ -22,14 +22,14 @@ _COUNTERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ExitCause:
     """How an item ended together with its process, and in words why."""
 
     breakdown: Breakdown
     reason: str
 
 
-def explain(status: int | None, words: str, *, memory_ran_out: bool) -> Death:
+def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCause:
     """Tell a crash from a hang and from the kernel's end of a process that took all memory.
 
     ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
@@ -37,12 +37,12 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> Death:
     """
     hung = _WATCHDOG.search(words)
     if hung and status in (_WATCHDOG_STATUS, None):
-        return Death(
+        return ExitCause(
             Breakdown.TIMEOUT, f"hung in native code; its process was ended after {_seconds(hung)} s{quoted(words)}"
         )
     if memory_ran_out and status in (-signal.SIGKILL, None):
-        return Death(Breakdown.OOM, f"took all memory; the system ended its process{quoted(words)}")
-    return Death(Breakdown.CRASH, f"the process that ran it {_end(status)}{quoted(words)}")
+        return ExitCause(Breakdown.OOM, f"took all memory; the system ended its process{quoted(words)}")
+    return ExitCause(Breakdown.CRASH, f"the process that ran it {_end(status)}{quoted(words)}")
 
 
 def _seconds(clock: re.Match[str]) -> str:

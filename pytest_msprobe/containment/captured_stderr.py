@@ -21,7 +21,7 @@ _RUNNER = re.compile(r"/pytest_msprobe/(containment/|run/|modes/|engine/replay/(
 _OTHER_THREAD = "/execnet/"
 
 
-class LastWords:
+class CapturedStderr:
     """Keeps the stderr of one item at a time, at the level of the file descriptor: native code writes there."""
 
     def __init__(self, path: Path) -> None:
@@ -86,4 +86,4 @@ def _relevant(text: str) -> Iterator[str]:
 def quoted(text: str) -> str:
     """Return the last lines as the end of a reason; empty where nothing was written."""
     last = tail(text)
-    return f"\nIts last words on stderr:\n{last}" if last else ""
+    return f"\nCaptured stderr:\n{last}" if last else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.containment import last_words
+from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.containment.state import ProcessState
 
 
-def settle(item: Contained, state: ProcessState) -> DirectionResult:
+def finish(item: Contained, state: ProcessState) -> DirectionResult:
     """Judge an item. What does not end in time, runs out of memory even alone, or is malformed is a failure.
 
     Afterwards the process knows whether its device still works.
@@ -27,11 +27,11 @@ def settle(item: Contained, state: ProcessState) -> DirectionResult:
     folder = state.folder
     assert folder is not None
     alone = folder.is_posted("alone", item.dump.path, item.name)
-    with state.room.alone() if alone else state.room.together():
+    with state.lock.exclusive() if alone else state.lock.shared():
         result = contained(state, item.name, item.judge, item.records())
     if result.breakdown is Breakdown.OOM and not alone:
         state.make_space()
-        with state.room.alone():
+        with state.lock.exclusive():
             result = contained(state, item.name, item.judge, item.records())
     breakdown = result.breakdown
     if breakdown is Breakdown.OOM:
@@ -44,7 +44,7 @@ def settle(item: Contained, state: ProcessState) -> DirectionResult:
         state.probe()
         if state.broken_device is not None:
             result = _with_reason(result, f"{result.verdict.reason}\nAfter it, {state.broken_device}")
-        said = last_words.quoted(last_words.read(folder.last_words(state.name)))
+        said = captured_stderr.quoted(captured_stderr.read(folder.stderr_file(state.name)))
         result = _with_reason(result, f"{result.verdict.reason}{said}")
     return result
 
@@ -57,9 +57,9 @@ def contained(
     The time grows with the elements of what was ``recorded``. Stderr is kept where the run has a folder for it.
     """
     seconds = allowed_seconds(state.timeout, recorded)
-    words = state.last_words
-    watchdog = words.fd if words is not None and state.is_replaceable else None
-    with contextlib.nullcontext() if words is None else words.kept():
+    stderr = state.stderr
+    watchdog = stderr.fd if stderr is not None and state.is_replaceable else None
+    with contextlib.nullcontext() if stderr is None else stderr.kept():
         try:
             with deadline(seconds, watchdog=watchdog):
                 return judge()

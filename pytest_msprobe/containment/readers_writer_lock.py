@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
-class Room:
+class ReadersWriterLock:
     """Where a run's items run: together, or one alone.
 
     A readers-writer lock of two files; the system frees the locks of a process that dies. Who wants to be alone
@@ -18,31 +18,31 @@ class Room:
 
     def __init__(self, folder: Path, make_space: Callable[[], None]) -> None:
         self._door = _open(folder / "door")
-        self._room = _open(folder / "room")
+        self._lock = _open(folder / "lock")
         self._make_space = make_space
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def shared(self) -> Iterator[None]:
         """Run beside others. Memory kept for later is given up where somebody waits to be alone."""
         fcntl.flock(self._door, fcntl.LOCK_SH)
-        fcntl.flock(self._room, fcntl.LOCK_SH)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
         fcntl.flock(self._door, fcntl.LOCK_UN)
         try:
             yield
         finally:
             if self._somebody_waits():
                 self._make_space()
-            fcntl.flock(self._room, fcntl.LOCK_UN)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """Run when nobody else does."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
-        fcntl.flock(self._room, fcntl.LOCK_EX)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            fcntl.flock(self._room, fcntl.LOCK_UN)
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
             fcntl.flock(self._door, fcntl.LOCK_UN)
 
     def _somebody_waits(self) -> bool:
