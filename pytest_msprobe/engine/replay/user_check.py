@@ -10,6 +10,7 @@ import torch
 from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Standard
 from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.check import result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.trial import Setup, Subject, Trial
