@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output_dir.mkdir(parents=True, exist_ok=True)
         write_merged(path, merged)
     except ImportError:
-        raise CommandError("writing workbooks wants XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
+        raise CommandError("writing workbooks requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
     except OSError as error:
         raise CommandError(f"cannot be written: {error}", file=path) from None
     for api in merged.unused:

@@ -70,7 +70,7 @@ def read_configuration(path: Path) -> Configuration:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CommandError(f"is no YAML: {' '.join(str(error).split())}", file=path) from None
     if not isinstance(content, dict):
-        raise CommandError("wants the key api, and may have compare_index", file=path)
+        raise CommandError("expected the key api, and may have compare_index", file=path)
     apis, metrics = content.get("api"), content.get("compare_index") or []
     if not _are_words(apis) or not apis:
         raise CommandError(f"api: {apis!r} is not a list of names such as Distributed.all_reduce", file=path)
@@ -198,7 +198,7 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
         import openpyxl
     except ImportError:
         raise CommandError(
-            f"{path}: reading workbooks wants openpyxl: pip install 'pytest-msprobe[xlsx]', or merge CSV files"
+            f"{path}: reading workbooks requires openpyxl: pip install 'pytest-msprobe[xlsx]', or merge CSV files"
         ) from None
     try:
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)

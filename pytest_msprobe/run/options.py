@@ -212,7 +212,7 @@ def _number(
     except ValueError:
         value = None
     if value is None or not valid(value):
-        raise OptionError(f"{_flag(name)} {text!r}: wants {wanted}")
+        raise OptionError(f"{_flag(name)} {text!r}: expected {wanted}")
     return value
 
 
@@ -246,7 +246,7 @@ def _folder(config: pytest.Config) -> Path | None:
         return None
     path: Path = config.invocation_params.dir / text
     if path.exists() and not path.is_dir():
-        raise OptionError(f"--msprobe-csv {text!r}: is a file; wants a folder")
+        raise OptionError(f"--msprobe-csv {text!r}: is a file; expected a folder")
     return path
 
 

@@ -105,7 +105,7 @@ def failing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> st
         ("compare_index: [Max diff]", "is not a list of names"),
         ("api: [Torch.add]\ncompare_index: [Norm diff]", "'Norm diff' is none of"),
         ("api: [Torch.add]\ncompare_index: 3", "is not a list of titles"),
-        ("- a", "wants the key api"),
+        ("- a", "expected the key api"),
         ("api: [", "is no YAML"),
     ],
 )

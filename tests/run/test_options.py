@@ -66,12 +66,12 @@ def test_the_level_of_a_policy_is_shown_and_has_an_ini_twin(
             "'lenient': neither a file nor a known policy; known are default, mindspore-1.2, msprobe-1.2, msprobe-26",
         ),
         ("level", "L3", "'L3': allowed are L0, L1, L2"),
-        ("seed", "lucky", "'lucky': wants a whole number"),
-        ("seed", "1.5", "'1.5': wants a whole number"),
+        ("seed", "lucky", "'lucky': expected a whole number"),
+        ("seed", "1.5", "'1.5': expected a whole number"),
         ("real-data", "sometimes", "'sometimes': allowed are auto, never"),
-        ("timeout", "soon", "'soon': wants a positive number of seconds"),
-        ("timeout", "-1", "'-1': wants a positive number of seconds"),
-        ("timeout", "nan", "'nan': wants a positive number of seconds"),
+        ("timeout", "soon", "'soon': expected a positive number of seconds"),
+        ("timeout", "-1", "'-1': expected a positive number of seconds"),
+        ("timeout", "nan", "'nan': expected a positive number of seconds"),
     ],
 )
 def test_an_unknown_value_is_one_usage_error_that_says_what_is_allowed(
@@ -93,7 +93,7 @@ def test_a_file_cannot_be_the_folder_for_csv_files(pytester: pytest.Pytester, wr
     write_dump(records)
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-csv=dump.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--msprobe-csv 'dump.json': is a file; wants a folder" in result.stderr.str()
+    assert "--msprobe-csv 'dump.json': is a file; expected a folder" in result.stderr.str()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_device_that_cannot_be_used_is_one_usage_error_that_names_the_missing_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--msprobe-seed=lucky"], "--msprobe-seed 'lucky': wants a whole number"),
+        (["--msprobe-seed=lucky"], "--msprobe-seed 'lucky': expected a whole number"),
         (["--msprobe-device=cpu:7"], "device cpu:7: index 7 does not exist; 1 visible, counted from 0"),
         (["--msprobe-level=L1", "--msprobe-device=sim"], "unknown level 'L1'"),
     ],

@@ -59,19 +59,19 @@ def _read(path: Path) -> dict[str, Rule]:
         raise RulesError(f"not valid YAML: {' '.join(str(error).split())}", file=path) from None
     entries = content.get(_KEY) if isinstance(content, dict) else None
     if not isinstance(entries, list) or (isinstance(content, dict) and set(content) != {_KEY}):
-        raise RulesError(f"wants one key, {_KEY}, with a list of rules", file=path)
+        raise RulesError(f"expected one key, {_KEY}, with a list of rules", file=path)
     return dict(_rule(entry, f"{path}: {_KEY}[{i}]") for i, entry in enumerate(entries))
 
 
 def _rule(entry: Any, where: str) -> tuple[str, Rule]:
     if not isinstance(entry, dict):
-        raise RulesError(f"wants the keys {', '.join(_RULE_KEYS)}", file=where)
+        raise RulesError(f"expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
         if key not in _RULE_KEYS:
             raise RulesError(f"unknown key {key!r}", file=where, remedy=f"known are {', '.join(_RULE_KEYS)}")
     name = entry.get("api_name")
     if not isinstance(name, str) or "." not in name:
-        raise RulesError(f"api_name is {name!r}", file=where, remedy="wants type and name, such as torch.empty")
+        raise RulesError(f"api_name is {name!r}", file=where, remedy="expected type and name, such as torch.empty")
     inputs = _positions(entry, "input_ignore", where, ("index", "name"))
     return name.lower(), Rule(inputs, _positions(entry, "output_ignore", where, ("index",)))
 
@@ -82,7 +82,7 @@ def _positions(entry: Mapping[str, Any], key: str, where: str, allowed: tuple[st
         return frozenset()
     wanted = " or ".join(f"{{{name}: ...}}" for name in allowed)
     if not isinstance(items, list):
-        raise RulesError(f"{key} is {items!r}", file=where, remedy=f"wants a list of {wanted}")
+        raise RulesError(f"{key} is {items!r}", file=where, remedy=f"expected a list of {wanted}")
     return frozenset(_position(item, f"{where}: {key}", wanted, allowed) for item in items)
 
 
@@ -93,4 +93,4 @@ def _position(item: Any, where: str, wanted: str, allowed: tuple[str, ...]) -> s
             return str(value)
         if kind == "name" and kind in allowed and isinstance(value, str):
             return value
-    raise RulesError(f"{item!r}", file=where, remedy=f"wants {wanted}, an index counting from 0")
+    raise RulesError(f"{item!r}", file=where, remedy=f"expected {wanted}, an index counting from 0")

@@ -20,6 +20,7 @@ from pytest_msprobe.engine.replay import trial
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import CallResult
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -155,9 +156,9 @@ def test_memory_that_runs_out_is_a_failure_of_its_own(
     def refuse(func: Any, args: Any, kwargs: Any) -> Any:
         raise error
 
-    verdict = check(recorder.Torch.exp(x(3)), device=device_that(refuse)).forward.verdict
-    assert (verdict.outcome, verdict.standard) == ("fail", "oom")
-    assert "memory ran out" in verdict.reason
+    result = check(recorder.Torch.exp(x(3)), device=device_that(refuse)).forward
+    assert (result.verdict.outcome, result.breakdown) == ("fail", Breakdown.OOM)
+    assert "memory ran out" in result.verdict.reason
 
 
 def test_memory_that_runs_out_for_the_golden_run_is_no_skip(
@@ -167,8 +168,8 @@ def test_memory_that_runs_out_for_the_golden_run_is_no_skip(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(trial, "run_forward", refuse)
-    verdict = check(recorder.Torch.exp(x(3))).forward.verdict
-    assert (verdict.outcome, verdict.standard) == ("fail", "oom")
+    result = check(recorder.Torch.exp(x(3))).forward
+    assert (result.verdict.outcome, result.breakdown) == ("fail", Breakdown.OOM)
 
 
 def test_an_interruption_is_not_swallowed(recorder: Any, check: Any, device_that: Any) -> None:

@@ -51,18 +51,18 @@ def test_a_users_rules_stand_beside_the_built_in_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "wants one key, ignore_nan_inf"),
-        ("[1]", "wants one key, ignore_nan_inf"),
-        ("ignore_nan_inf: 3", "wants one key, ignore_nan_inf"),
-        ("{ignore_nan_inf: [], more: 1}", "wants one key, ignore_nan_inf"),
+        ("", "expected one key, ignore_nan_inf"),
+        ("[1]", "expected one key, ignore_nan_inf"),
+        ("ignore_nan_inf: 3", "expected one key, ignore_nan_inf"),
+        ("{ignore_nan_inf: [], more: 1}", "expected one key, ignore_nan_inf"),
         ("ignore_nan_inf: [", "not valid YAML"),
-        ("ignore_nan_inf: [3]", r"ignore_nan_inf\[0\]: wants the keys api_name"),
+        ("ignore_nan_inf: [3]", r"ignore_nan_inf\[0\]: expected the keys api_name"),
         ("ignore_nan_inf: [{api_name: a.b}, {api: a.b}]", r"ignore_nan_inf\[1\]: unknown key 'api'"),
-        ("ignore_nan_inf: [{api_name: empty}]", "api_name is 'empty'; wants type and name"),
-        ("ignore_nan_inf: [{api_name: a.b, input_ignore: 0}]", "input_ignore is 0; wants a list"),
+        ("ignore_nan_inf: [{api_name: empty}]", "api_name is 'empty'; expected type and name"),
+        ("ignore_nan_inf: [{api_name: a.b, input_ignore: 0}]", "input_ignore is 0; expected a list"),
         ("ignore_nan_inf: [{api_name: a.b, input_ignore: [{index: -1}]}]", "'index': -1.*counting from 0"),
         ("ignore_nan_inf: [{api_name: a.b, output_ignore: [{name: x}]}]", "'name': 'x'"),
-        ("ignore_nan_inf: [{api_name: a.b, input_ignore: [{index: true}]}]", "wants {index: ...} or {name: ...}"),
+        ("ignore_nan_inf: [{api_name: a.b, input_ignore: [{index: true}]}]", "expected {index: ...} or {name: ...}"),
     ],
 )
 def test_an_error_in_a_file_of_rules_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -217,7 +217,7 @@ def test_several_steps_name_the_first_and_count_on(check: Check, pytester: Any) 
     [
         (["--msprobe-overflow-level=grave"], "--msprobe-overflow-level 'grave': allowed are critical, high, medium"),
         (["--msprobe-overflow-ignore=gone.yaml"], "gone.yaml: cannot be read"),
-        (["--msprobe-overflow-ignore=dump.json"], "dump.json: wants one key, ignore_nan_inf"),
+        (["--msprobe-overflow-ignore=dump.json"], "dump.json: expected one key, ignore_nan_inf"),
         (["--msprobe-overflow-json=dump.json"], "dump.json': File exists"),
         (["--msprobe-dump=dump.json"], "one run does one of these"),
     ],

@@ -45,16 +45,16 @@ def save_baseline(config: pytest.Config) -> Path | None:
         return None
     if config.getoption("msprobe_resume"):
         raise OptionError(
-            "--msprobe-save-baseline wants the numbers of every record, which a resumed run does not measure again: "
+            "--msprobe-save-baseline requires the numbers of every record, which a resumed run does not measure again: "
             "leave out --msprobe-resume"
         )
     if config.getoption("msprobe_explore"):
         raise OptionError(
-            "--msprobe-save-baseline wants the numbers of the recorded inputs, and --msprobe-explore tells of others: "
-            "leave one of them out"
+            "--msprobe-save-baseline requires the numbers of the recorded inputs, and --msprobe-explore tells of "
+            "others: leave one of them out"
         )
     if path.is_dir():
-        raise OptionError(f"--msprobe-save-baseline {str(path)!r}: is a folder; wants a file")
+        raise OptionError(f"--msprobe-save-baseline {str(path)!r}: is a folder; expected a file")
     return path
 
 
@@ -67,7 +67,7 @@ def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
         raise OptionError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
     folder = tensors_folder(path)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is a file; wants a folder")
+        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is a file; expected a folder")
     return save_options(config, folder, "--msprobe-save-baseline-tensors")
 
 

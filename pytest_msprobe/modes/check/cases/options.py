@@ -33,5 +33,5 @@ def read_save_options(config: pytest.Config) -> SaveOptions | None:
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-failures {text!r}: is a file; wants a folder")
+        raise OptionError(f"--msprobe-save-failures {text!r}: is a file; expected a folder")
     return save_options(config, folder, "--msprobe-save-failures")

@@ -53,7 +53,7 @@ def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
             raise OptionError("--msprobe-explore-time bounds exploring: give --msprobe-explore N")
         return None
     if not number.isdecimal() or int(number) == 0:
-        raise OptionError(f"--msprobe-explore {number!r}: wants a positive number of inputs")
+        raise OptionError(f"--msprobe-explore {number!r}: expected a positive number of inputs")
     if importlib.util.find_spec("hypothesis") is None:
         raise OptionError("--msprobe-explore needs hypothesis: install it with pip install 'pytest-msprobe[explore]'")
     return ExploreOptions(int(number), _seconds(seconds))
@@ -65,5 +65,5 @@ def _seconds(text: str | None) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise OptionError(f"--msprobe-explore-time {text!r}: wants a positive number of seconds")
+        raise OptionError(f"--msprobe-explore-time {text!r}: expected a positive number of seconds")
     return seconds

@@ -336,7 +336,7 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], folder
     folder.write_text("")
     for arguments, problem in (
         (SAVE[1:], "give --msprobe-save-baseline FILE"),
-        (SAVE, "gpu.json.tensors is a file; wants a folder"),
+        (SAVE, "gpu.json.tensors is a file; expected a folder"),
         (("--msprobe-save-limit=1GiB",), "give --msprobe-save-failures DIR or --msprobe-save-baseline-tensors"),
     ):
         done = run(0.0, *arguments)

@@ -302,7 +302,7 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], linear
     for arguments, problem in (
         (["--msprobe-baseline=missing.json"], "missing.json: cannot be read: No such file or directory"),
         (["--msprobe-baseline=noise"], "neither a baseline nor msprobe's details table"),
-        (["--msprobe-save-baseline=."], "is a folder; wants a file"),
+        (["--msprobe-save-baseline=."], "is a folder; expected a file"),
         ([SAVE, "--msprobe-resume=run.jsonl"], "leave out --msprobe-resume"),
         ([SAVE, "--msprobe-explore=5"], "--msprobe-explore tells of others: leave one of them out"),
     ):

@@ -82,7 +82,7 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
         (["--msprobe-save-failures=x", "--msprobe-save-limit=much"], "expected a size"),
         (["--msprobe-save-failures=x", "--msprobe-save-limit=1GB"], "expected a size"),
         (["--msprobe-save-failures=x", "--msprobe-save-limit=1,2,3"], "expected a size"),
-        (["--msprobe-save-failures=dump.json"], "is a file; wants a folder"),
+        (["--msprobe-save-failures=dump.json"], "is a file; expected a folder"),
     ],
 )
 def test_a_wrong_option_is_one_usage_error(

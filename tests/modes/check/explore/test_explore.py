@@ -89,11 +89,11 @@ def test_workers_explore(exploring: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--msprobe-explore=0"], "wants a positive number of inputs"),
-        (["--msprobe-explore=many"], "wants a positive number of inputs"),
+        (["--msprobe-explore=0"], "expected a positive number of inputs"),
+        (["--msprobe-explore=many"], "expected a positive number of inputs"),
         (["--msprobe-explore-time=3"], "give --msprobe-explore N"),
-        (["--msprobe-explore=3", "--msprobe-explore-time=-1"], "wants a positive number of seconds"),
-        (["--msprobe-explore=3", "--msprobe-explore-time=nan"], "wants a positive number of seconds"),
+        (["--msprobe-explore=3", "--msprobe-explore-time=-1"], "expected a positive number of seconds"),
+        (["--msprobe-explore=3", "--msprobe-explore-time=nan"], "expected a positive number of seconds"),
     ],
 )
 def test_a_wrong_option_is_one_usage_error(
