@@ -58,7 +58,7 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MatchingRules:
     """How calls are matched.
 
     ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
@@ -75,7 +75,7 @@ class Rules:
     forced_only: bool = False
 
 
-def match_records(target: Dump, golden: Dump, rules: Rules = Rules()) -> Matching:
+def match_records(target: Dump, golden: Dump, rules: MatchingRules = MatchingRules()) -> Matching:
     """Match the records of two dumps."""
     matcher = _Matcher(target, golden, rules)
     matcher.run()
@@ -86,7 +86,7 @@ _NOBODY: tuple[None, Partner] = (None, "")
 
 
 class _Matcher:
-    def __init__(self, target: Dump, golden: Dump, rules: Rules) -> None:
+    def __init__(self, target: Dump, golden: Dump, rules: MatchingRules) -> None:
         self._target, self._golden, self._rules = target, golden, rules
         self._our_parents, self._their_parents = (
             intact(Surroundings(dump.path.parent).parents).entries for dump in (target, golden)

@@ -22,7 +22,7 @@ from pytest_msprobe.modes.compare.across.values import (
 )
 from pytest_msprobe.modes.compare.calls import cause_of, compare_values, outcome_of
 from pytest_msprobe.modes.compare.mapping import record_of
-from pytest_msprobe.modes.compare.matching import Match, Matching, Rules, match_records
+from pytest_msprobe.modes.compare.matching import Match, Matching, MatchingRules, match_records
 from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
 from pytest_msprobe.modes.compare.structure import intact
 from pytest_msprobe.modes.compare.values import PlacedValue, read_values
@@ -78,7 +78,7 @@ class Pair:
             if target and golden:
                 forced.setdefault(target, golden)
         names = self.translation
-        rules = Rules(
+        rules = MatchingRules(
             fuzzy=self._fuzzy,
             forced=forced | {target: golden for target, golden in names.forced.items() if target not in forced},
             translate=names.target,

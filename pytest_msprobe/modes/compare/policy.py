@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import yaml
 
-from pytest_msprobe.modes.compare.rules import RULES, Rule
+from pytest_msprobe.modes.compare.rules import RULES, RowRule
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
@@ -28,7 +28,7 @@ class ComparePolicy:
     """
 
     name: str
-    rule: Rule
+    rule: RowRule
     inherited: float
     unmatched: Literal["skip", "warn", "fail"]
 
@@ -64,7 +64,7 @@ def load_policy(source: str) -> ComparePolicy:
     return ComparePolicy(name, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
 
 
-def _rule(table: Mapping[str, Any], path: Path) -> Rule:
+def _rule(table: Mapping[str, Any], path: Path) -> RowRule:
     name = table["rule"]
     if name not in RULES:
         raise ValueError(f"{path}: rule: {name!r} (allowed: {', '.join(RULES)})")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.rows import Value
 
 
-class Rule(Protocol):
+class RowRule(Protocol):
     """Turns the measured rows of one call into judged ones."""
 
     def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
@@ -255,7 +255,7 @@ def _measured(rows: list[Row], name: str) -> list[float]:
     return [row.metrics[name] for row in rows if name in row.metrics]
 
 
-RULES: Mapping[str, Callable[[Mapping[str, Any]], Rule]] = {
+RULES: Mapping[str, Callable[[Mapping[str, Any]], RowRule]] = {
     "scaled": Scaled,
     "msprobe-1.2": Msprobe12,
     "msprobe-26": Msprobe26,

@@ -23,7 +23,7 @@ from msprobe_hooks.dump.transfers import (
     match_transfers,
 )
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.modes.overflow.ignore import Rules, is_ignored
+from pytest_msprobe.modes.overflow.ignore import IgnoreRules, is_ignored
 from pytest_msprobe.modes.overflow.scenes import (
     Finding,
     Scene,
@@ -100,7 +100,7 @@ class _Rank:
     malformed: list[tuple[int, str]] = field(default_factory=list)
 
 
-def analyse(step: Step, rules: Rules) -> Analysis:
+def analyse(step: Step, rules: IgnoreRules) -> Analysis:
     """Find the first culprits of a step."""
     world = frozenset(step.ranks)
     ranks = [_read_rank(rank, dump, rules, world) for rank, dump in step.ranks.items()]
@@ -112,7 +112,7 @@ def analyse(step: Step, rules: Rules) -> Analysis:
     return Analysis(tuple(culprits), received, arising, tuple(entry for rank in ranks for entry in rank.malformed))
 
 
-def _read_rank(rank: int, dump: Dump, rules: Rules, world: frozenset[int]) -> _Rank:
+def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int]) -> _Rank:
     found = _Rank(rank)
     for name, raw in dump.records.items():
         communicates = is_communication(name)

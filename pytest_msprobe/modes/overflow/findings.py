@@ -12,14 +12,14 @@ from msprobe_hooks.dump.ranks import Step, find_steps
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.overflow.culprits import Analysis, Source, analyse
-from pytest_msprobe.modes.overflow.ignore import Rules
+from pytest_msprobe.modes.overflow.ignore import IgnoreRules
 from pytest_msprobe.modes.overflow.origin import Origin, origin_of
 
 
 class Findings:
     """The analyses of all steps and the origins of records."""
 
-    def __init__(self, dumps: Iterable[Dump], rules: Rules) -> None:
+    def __init__(self, dumps: Iterable[Dump], rules: IgnoreRules) -> None:
         self._rules = rules
         self.steps: list[Step] = find_steps(dumps)
         self._places = {

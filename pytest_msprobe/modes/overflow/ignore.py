@@ -1,4 +1,4 @@
-"""Rules that say where inf and nan mean nothing, in the form of msprobe's ``ignore_nan_inf``."""
+"""IgnoreRules that say where inf and nan mean nothing, in the form of msprobe's ``ignore_nan_inf``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """The places of one API's inputs and outputs to look away from: indices, as text, and names."""
 
     inputs: frozenset[str] = frozenset()
@@ -27,10 +27,10 @@ class Rule:
         return place.position in (self.outputs if place.side == "output" else self.inputs)
 
 
-Rules = Mapping[str, Rule]
+IgnoreRules = Mapping[str, IgnoreRule]
 
 
-def is_ignored(finding: Finding, name: str, rules: Rules) -> bool:
+def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
     """Tell whether all that a record shows is at ignored places."""
     rule = rules.get(api_of(name).lower())
     if rule is None or finding.growth is not None:
@@ -38,7 +38,7 @@ def is_ignored(finding: Finding, name: str, rules: Rules) -> bool:
     return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
 
 
-def load_rules(path: Path | None = None) -> Rules:
+def load_rules(path: Path | None = None) -> IgnoreRules:
     """Return the built-in rules by the API's name in small letters, and those of a file beside or instead of them.
 
     Raises RulesError.
@@ -46,7 +46,7 @@ def load_rules(path: Path | None = None) -> Rules:
     return _read(_OWN_FILE) | (_read(path) if path is not None else {})
 
 
-def _read(path: Path) -> dict[str, Rule]:
+def _read(path: Path) -> dict[str, IgnoreRule]:
     import yaml
 
     try:
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Rule]:
     return dict(_rule(entry, f"{path}: {_KEY}[{i}]") for i, entry in enumerate(entries))
 
 
-def _rule(entry: Any, where: str) -> tuple[str, Rule]:
+def _rule(entry: Any, where: str) -> tuple[str, IgnoreRule]:
     if not isinstance(entry, dict):
         raise RulesError(f"expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
@@ -73,7 +73,7 @@ def _rule(entry: Any, where: str) -> tuple[str, Rule]:
     if not isinstance(name, str) or "." not in name:
         raise RulesError(f"api_name is {name!r}", file=where, remedy="expected type and name, such as torch.empty")
     inputs = _positions(entry, "input_ignore", where, ("index", "name"))
-    return name.lower(), Rule(inputs, _positions(entry, "output_ignore", where, ("index",)))
+    return name.lower(), IgnoreRule(inputs, _positions(entry, "output_ignore", where, ("index",)))
 
 
 def _positions(entry: Mapping[str, Any], key: str, where: str, allowed: tuple[str, ...]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_msprobe.errors import OptionError, RulesError
-from pytest_msprobe.modes.overflow.ignore import Rules, load_rules
+from pytest_msprobe.modes.overflow.ignore import IgnoreRules, load_rules
 from pytest_msprobe.modes.overflow.scenes import LEVELS, Level
 
 _DEFAULT_LEVEL: Level = "critical"
@@ -21,7 +21,7 @@ class OverflowOptions:
 
     level: Level
     ignore: Path | None
-    rules: Rules
+    rules: IgnoreRules
     replay: bool
     json: Path | None
 

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.modes.check.items import RecordItem
-from pytest_msprobe.modes.overflow.ignore import Rules, is_ignored
+from pytest_msprobe.modes.overflow.ignore import IgnoreRules, is_ignored
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.scenes import find_scene, may_hold_non_finite, read_traffic
@@ -34,7 +34,7 @@ def replayed_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
             yield OverflowReplayItem.from_parent(file, name=name, dump=dump)
 
 
-def _overflows(dump: Dump, name: str, rules: Rules) -> bool:
+def _overflows(dump: Dump, name: str, rules: IgnoreRules) -> bool:
     try:
         finding = find_scene(read_traffic(dump, name))
     except DumpError:

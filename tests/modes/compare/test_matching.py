@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.compare.matching import Rules, match_records
+from pytest_msprobe.modes.compare.matching import MatchingRules, match_records
 
 
-def partners(target: Any, golden: Any, rules: Rules = Rules()) -> dict[str | None, str | None]:  # noqa: B008
+def partners(target: Any, golden: Any, rules: MatchingRules = MatchingRules()) -> dict[str | None, str | None]:  # noqa: B008
     return {match.target: match.golden for match in match_records(target, golden, rules).matches if match.target}
 
 
-def lonely(target: Any, golden: Any, rules: Rules = Rules()) -> list[str | None]:  # noqa: B008
+def unmatched(target: Any, golden: Any, rules: MatchingRules = MatchingRules()) -> list[str | None]:  # noqa: B008
     return [match.golden for match in match_records(target, golden, rules).matches if match.target is None]
 
 
@@ -50,7 +50,7 @@ def test_fuzzy_matching_passes_over_an_added_call(runs: Any, call: Any, tensor: 
     sizes = [3, 5, 7, 5, 9]
     golden = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
     target = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate([3, 4, *sizes[1:]])}
-    found = partners(*runs.dumps(target, golden), Rules(fuzzy=True))
+    found = partners(*runs.dumps(target, golden), MatchingRules(fuzzy=True))
     assert found == {
         "Torch.mm.0.forward": "Torch.mm.0.forward",
         "Torch.mm.1.forward": None,
@@ -64,13 +64,17 @@ def test_fuzzy_matching_passes_over_an_added_call(runs: Any, call: Any, tensor: 
 def test_fuzzy_matching_takes_half_for_float(runs: Any, call: Any, tensor: Any) -> None:
     golden = {"Torch.mm.0.forward": call(tensor(4))}
     target = {"Torch.mm.7.forward": call(tensor(4, dtype="torch.bfloat16"))}
-    assert partners(*runs.dumps(target, golden), Rules(fuzzy=True)) == {"Torch.mm.7.forward": "Torch.mm.0.forward"}
+    assert partners(*runs.dumps(target, golden), MatchingRules(fuzzy=True)) == {
+        "Torch.mm.7.forward": "Torch.mm.0.forward"
+    }
 
 
 def test_a_backward_record_goes_with_its_forward_record(runs: Any, call: Any, tensor: Any) -> None:
     golden = {"Torch.mm.0.forward": call(tensor(3)), "Torch.mm.0.backward": {"input": [], "output": []}}
     target = {"Torch.mm.4.forward": call(tensor(3)), "Torch.mm.4.backward": {"input": [], "output": []}}
-    assert partners(*runs.dumps(target, golden), Rules(fuzzy=True))["Torch.mm.4.backward"] == "Torch.mm.0.backward"
+    assert (
+        partners(*runs.dumps(target, golden), MatchingRules(fuzzy=True))["Torch.mm.4.backward"] == "Torch.mm.0.backward"
+    )
 
 
 def test_calls_in_another_order_are_found_by_their_weights(runs: Any, call: Any, tensor: Any) -> None:
@@ -146,12 +150,12 @@ def test_a_renamed_layer_is_found_by_its_structure(runs: Any, call: Any, tensor:
 def test_layers_of_another_structure_are_not_taken_for_renamed(runs: Any, call: Any, tensor: Any) -> None:
     golden, target = {"Module.a.M.forward.0": call(tensor(2))}, {"Module.b.M.forward.0": call(tensor(3))}
     assert partners(*runs.dumps(target, golden)) == {"Module.b.M.forward.0": None}
-    assert lonely(*runs.dumps(target, golden)) == ["Module.a.M.forward.0"]
+    assert unmatched(*runs.dumps(target, golden)) == ["Module.a.M.forward.0"]
 
 
 def test_names_can_be_translated_before_they_are_matched(runs: Any, call: Any, tensor: Any) -> None:
     target, golden = {"Mint.relu.0.forward": call(tensor(2))}, {"Torch.relu.0.forward": call(tensor(2))}
-    rules = Rules(translate=lambda name: name.replace("Mint.", "Torch."))
+    rules = MatchingRules(translate=lambda name: name.replace("Mint.", "Torch."))
     assert partners(*runs.dumps(target, golden), rules) == {"Mint.relu.0.forward": "Torch.relu.0.forward"}
 
 
@@ -165,7 +169,7 @@ def test_every_real_call_that_moved_is_found(real_runs: Path, fuzzy: bool) -> No
     for truth in _truths(real_runs):
         folder = real_runs / truth["pair"]
         target, golden = (read_dump(folder / name / "dump.json") for name in (truth["variant"], "base"))
-        matching = match_records(target, golden, Rules(fuzzy=fuzzy))
+        matching = match_records(target, golden, MatchingRules(fuzzy=fuzzy))
         found = {match.golden: match.target for match in matching.matches}
         assert None not in found
         assert {name: found[name] for name in truth["moved"]} == truth["moved"]

@@ -38,7 +38,7 @@ _DISPENSABLE = ("baseline", "golden", "target")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CaseOrigin:
     """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named."""
 
     dump: Path
@@ -49,11 +49,11 @@ class Origin:
     explored: bool = False
 
 
-def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> Origin:
+def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> CaseOrigin:
     """Return the origin of a record's own inputs, or of explored ones with the body of their forward record."""
     forward = dump.records[forward_of(record)] if explored is None else msgspec.Raw(explored)
     backward = dump.records.get(backward_of(record), NO_RECORD)
-    return Origin(dump.path, forward, backward, policy, level, explored is not None)
+    return CaseOrigin(dump.path, forward, backward, policy, level, explored is not None)
 
 
 class SaveFailure:
@@ -76,7 +76,7 @@ class SaveFailure:
         return save_case(replay, result, origin, self._options)
 
 
-def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
+def save_case(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
     """Save a failing record's inputs and what came out, and say what became of it.
 
     Nothing is raised: a run goes on whatever the disk does, and the failure that was to be saved is told with why it
@@ -97,7 +97,7 @@ def save_case(replay: Replay, result: DirectionResult, origin: Origin, options: 
         return SavedCase(problem=describe_error(error))
 
 
-def _save(replay: Replay, result: DirectionResult, origin: Origin, options: SaveOptions) -> SavedCase:
+def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
     direction = parse_api_name(result.record).direction
     folder = options.folder / case_name(result.record, origin, replay.setup.seed)
     room = min(options.case_limit, options.folder_limit - _used(options.folder, besides=folder))
@@ -128,7 +128,7 @@ def _save(replay: Replay, result: DirectionResult, origin: Origin, options: Save
     return SavedCase(str(folder), size, left_out)
 
 
-def case_name(record: str, origin: Origin, seed: int) -> str:
+def case_name(record: str, origin: CaseOrigin, seed: int) -> str:
     """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's."""
     text = "\0".join([os.fspath(origin.dump), record, str(seed), str(origin.explored)])
     return f"{slug(record)}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"

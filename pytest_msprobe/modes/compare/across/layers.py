@@ -18,7 +18,7 @@ from msprobe_hooks.dump.layout import CONSTRUCT_FILE
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.documents import read_document
-from pytest_msprobe.modes.compare.across.scopes import TOP, Path, Placed, Scopes, read_scopes
+from pytest_msprobe.modes.compare.across.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
 from pytest_msprobe.modes.compare.across.words import LongestFirst
 from pytest_msprobe.modes.compare.structure import intact
 
@@ -121,16 +121,20 @@ def match_layers(
     return found
 
 
-def _inner(placed: Placed) -> Path:
+def _inner(placed: ModelPlace) -> Path:
     return placed.inner
 
 
-def _outer(placed: Placed) -> Path:
+def _outer(placed: ModelPlace) -> Path:
     return placed.path
 
 
 def _by_place(
-    scopes: Scopes, others: Scopes, mapping: LayerMapping, path_of: Callable[[Placed], Path], found: Mapping[str, str]
+    scopes: Scopes,
+    others: Scopes,
+    mapping: LayerMapping,
+    path_of: Callable[[ModelPlace], Path],
+    found: Mapping[str, str],
 ) -> dict[str, str]:
     taken = set(found.values())
     waiting: dict[tuple[Path, str], list[str]] = defaultdict(list)

@@ -27,7 +27,7 @@ _OWN_TOOLS = ("msprobe", "mindspeed")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ModelPlace:
     """One record: its path from the root, and the same with the framework's function that called it, if one did."""
 
     path: Path
@@ -39,7 +39,7 @@ class Placed:
 class Scopes:
     """All records of one run by name, in their order, and the class of each layer by its path."""
 
-    records: Mapping[str, Placed]
+    records: Mapping[str, ModelPlace]
     classes: Mapping[Path, str]
 
     def class_of(self, path: Path) -> str:
@@ -53,13 +53,13 @@ def read_scopes(dump: Dump, translate: Callable[[str], str]) -> Scopes:
     Raises DumpError where a file beside the dump is damaged.
     """
     surroundings = Surroundings(dump.path.parent)
-    records: dict[str, Placed] = {}
+    records: dict[str, ModelPlace] = {}
     classes: dict[Path, str] = {}
     for name in dump.records:
         if is_module_name(name):
             layer, name_of_class, state = _module(name)
             classes[layer] = name_of_class
-            records[name] = Placed(layer, layer, state)
+            records[name] = ModelPlace(layer, layer, state)
         else:
             records[name] = _api(name, translate(name), surroundings)
     shifts = _shifts(records, classes)
@@ -67,7 +67,7 @@ def read_scopes(dump: Dump, translate: Callable[[str], str]) -> Scopes:
         # A class is looked up by the path as it is after the shift.
         classes = {_shifted(path, shifts): kind for path, kind in classes.items()}
         records = {
-            name: Placed(_shifted(placed.path, shifts), _shifted(placed.inner, shifts), placed.state)
+            name: ModelPlace(_shifted(placed.path, shifts), _shifted(placed.inner, shifts), placed.state)
             for name, placed in records.items()
         }
     return Scopes(records, classes)
@@ -79,7 +79,7 @@ def _module(name: str) -> tuple[Path, str, str]:
     return tuple(module.path.split(".") if module.path else ()), module.class_name, direction_of(name)
 
 
-def _api(name: str, translated: str, surroundings: Surroundings) -> Placed:
+def _api(name: str, translated: str, surroundings: Surroundings) -> ModelPlace:
     own = shared_name(split_called(translated)[0]).rpartition(".")[2]
     # A backward call stands where its forward call does.
     parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
@@ -87,7 +87,7 @@ def _api(name: str, translated: str, surroundings: Surroundings) -> Placed:
     stack = intact(surroundings.stacks).of_call(name) or ()
     function = "" if name.startswith(("Primitive.", "Jit.")) else _caller(stack)
     path = (*layer, own)
-    return Placed(path, (*layer, function, own) if function else path, direction_of(name))
+    return ModelPlace(path, (*layer, function, own) if function else path, direction_of(name))
 
 
 def _caller(stack: tuple[str, ...]) -> str:
@@ -102,7 +102,7 @@ def _caller(stack: tuple[str, ...]) -> str:
     return "" if function in _NO_SCOPE else function
 
 
-def _shifts(records: Mapping[str, Placed], classes: Mapping[Path, str]) -> dict[Path, int]:
+def _shifts(records: Mapping[str, ModelPlace], classes: Mapping[Path, str]) -> dict[Path, int]:
     """Return the smallest number below each ``layers`` of a transformer: pipeline stages count their own, or all."""
     roots = {path for path, kind in classes.items() if kind == _RENUMBERED}
     shifts: dict[Path, int] = {}
