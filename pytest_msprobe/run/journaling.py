@@ -23,6 +23,9 @@ from pytest_msprobe.storage.digests import fingerprint
 _SIZE_INPUT = "msprobe_journal_size"
 _FINISHED_OUTPUT = "msprobe_finished"
 
+# How many items of this run the journal had finished, by outcome.
+_left_out_key = pytest.StashKey[Counter[str]]()
+
 
 def start(config: pytest.Config) -> None:
     """Read the journal to resume, and in the process that hears of every item start writing.
@@ -73,7 +76,7 @@ def release_in_child(config: pytest.Config) -> None:
 def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
     """Take what a worker left out; each collects the same items."""
     if _FINISHED_OUTPUT in workeroutput:
-        config.stash[finished_before_key] = Counter(workeroutput[_FINISHED_OUTPUT])
+        config.stash[_left_out_key] = Counter(workeroutput[_FINISHED_OUTPUT])
 
 
 def count_former(session: pytest.Session) -> None:
@@ -82,12 +85,13 @@ def count_former(session: pytest.Session) -> None:
     A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
     """
     config = session.config
-    finished = config.stash.get(finished_before_key, None)
+    finished = config.stash.get(_left_out_key, None)
     if not finished or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
         config.workeroutput[_FINISHED_OUTPUT] = dict(finished)
         return
+    config.stash[finished_before_key] = finished
     if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         failed = finished.keys() - {"pass", "warn", "skip"}
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK
@@ -104,7 +108,7 @@ class Resumption:
         """Deselect the finished items among those that the run would have."""
         done = [item for item in items if item.nodeid in self._outcomes]
         if done:
-            config.stash[finished_before_key] = Counter(self._outcomes[item.nodeid] for item in done)
+            config.stash[_left_out_key] = Counter(self._outcomes[item.nodeid] for item in done)
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item in items if item.nodeid not in self._outcomes]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pytest_msprobe.modes.compare.files  # noqa: F401
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.apis import built_in, read_apis, table
 from pytest_msprobe.modes.compare.across.cells import read_cells
 from pytest_msprobe.modes.compare.across.layers import read_layers
@@ -53,7 +54,7 @@ PAIR = "ms_api: Mint.sub, pt_api: Torch.rsub"
 def test_an_error_is_named_with_its_line(read: Callable[[Path], Any], text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "mapping.yaml"
     path.write_text(text)
-    with pytest.raises(pytest.UsageError, match=problem) as raised:
+    with pytest.raises(OptionError, match=problem) as raised:
         read(path)
     assert str(path) in str(raised.value)
 
