@@ -155,7 +155,7 @@ class Trial:
             elif entry.outcome != FAULTS[kind]:
                 yield f"{name}: {kind} was finished as {entry.outcome}: {entry.result.verdict.reason}"
             elif f"driver: {kind} ahead" not in entry.result.verdict.reason:
-                yield f"{name}: its last words are missing: {entry.result.verdict.reason}"
+                yield f"{name}: its captured stderr is missing: {entry.result.verdict.reason}"
 
     def _print(self, wild: dict[str, Entry], calm_seconds: float, seconds: float, resumed: int) -> None:
         planted = Counter(self.plan.values())

@@ -3,6 +3,7 @@
 UserError            what was given cannot be used
 ├── OptionError      an option, a setting or a marker
 ├── DeviceError      a device
+├── WorkerError      workers that do nothing but die
 ├── JournalError     a journal
 ├── BaselineError    a recorded baseline
 ├── CaseError        a saved case
@@ -40,6 +41,10 @@ class OptionError(UserError):
 
 class DeviceError(UserError):
     """A device cannot be used; the text names the missing piece and what to do."""
+
+
+class WorkerError(UserError):
+    """Workers do nothing but die."""
 
 
 class JournalError(UserError):

@@ -76,10 +76,7 @@ def make_device(pytester: pytest.Pytester) -> Callable[[str], None]:
 
 @pytest.fixture
 def always_warns(pytester: pytest.Pytester) -> list[str]:
-    """Register a standard whose every verdict is a warning, and return the options that make it judge.
-
-    A standard is registered once per process, so runs with it are runs apart.
-    """
+    """Register a standard whose every verdict is a warning, and return the options that make it judge."""
     pytester.makeconftest(STANDARD_THAT_WARNS)
     (pytester.path / "doubtful.yaml").write_text("rules: [{standard: doubtful}]")
     return ["--msprobe-policy=doubtful.yaml"]

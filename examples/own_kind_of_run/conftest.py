@@ -29,9 +29,9 @@ class DtypesMode:
 
     name = "dtypes"
     flag = "--dtypes-of"
+    flag_help = "dump whose dtypes to look at"
 
     def add_options(self, group):
-        group.addoption(self.flag, action="append", default=[], metavar="PATH", help="dump whose dtypes to look at")
         group.addoption("--forbid-dtype", action="append", default=[], metavar="DTYPE", help="dtype that fails")
 
     def read_options(self, config, *, is_chosen):

@@ -1,6 +1,6 @@
-"""Recording a dump from any PyTorch code, and the dump as data: names, records and files.
+"""Recording a dump from any PyTorch or MindSpore code, and the dump as data: names, records and files.
 
-Importing this package imports no framework; recording imports torch.
+Importing this package imports no framework; recording imports the one that is recorded.
 """
 
 from __future__ import annotations

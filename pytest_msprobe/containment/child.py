@@ -135,7 +135,7 @@ def _run_child(descriptors: list[int], state: ProcessState, items: Mapping[str, 
         for number, descriptor in zip((1, 2), streams, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        connection.send(_answer(state, items[request["id"]]))
+        connection.send(_answer(state, items, request["id"]))
         if state.broken_device is not None:
             return
 
@@ -147,9 +147,9 @@ def _start(state: ProcessState) -> dict[str, Any]:
         return {"unusable": str(error)}
 
 
-def _answer(state: ProcessState, item: Contained) -> dict[str, Any]:
+def _answer(state: ProcessState, items: Mapping[str, Contained], nodeid: str) -> dict[str, Any]:
     try:
-        result = finish(item, state)
+        result = finish(items[nodeid], state)
     except BaseException:
         return {"error": traceback.format_exc()}
     finally:

@@ -13,7 +13,7 @@ from xdist.scheduler import WorkStealingScheduling
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import WorkerError
 from pytest_msprobe.results.outcomes import Breakdown
 
 _DYING_SECONDS = 2.0
@@ -71,10 +71,10 @@ class Progress:
         del self._exit_causes[nodeid]
 
     def count_exit(self, workers: int) -> None:
-        """Count a worker that died. Raises OptionError where none does anything else any more."""
+        """Count a worker that died. Raises WorkerError where none does anything else any more."""
         self._exits_in_a_row += 1
         if self._exits_in_a_row > _EXITS_IN_A_ROW * workers:
-            raise OptionError(f"{self._exits_in_a_row} workers in a row died before they finished an item")
+            raise WorkerError(f"{self._exits_in_a_row} workers in a row died before they finished an item")
 
 
 progress_key = pytest.StashKey[Progress]()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from msprobe_hooks.dump.names import parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 
@@ -74,6 +75,10 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
 
 class DumpFile(pytest.File):
     """One ``dump.json``; the run's mode says what its items are."""
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return what is wrong with the dump or with what belongs to it, as one text."""
+        return str(excinfo.value) if isinstance(excinfo.value, USER_ERRORS) else super().repr_failure(excinfo)
 
     def collect(self) -> Iterable[pytest.Item]:
         """Yield the items in recorded order."""

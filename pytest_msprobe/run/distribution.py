@@ -16,7 +16,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
-from pytest_msprobe.errors import OptionError, UserError
+from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.header import StartLine
 from pytest_msprobe.run.item import DumpItem
@@ -59,7 +59,7 @@ def start_device(session: pytest.Session) -> bool | None:
         config.workeroutput["msprobe_unusable"] = str(error)
         return True
     line = config.pluginmanager.get_plugin("msprobe-start-line")
-    if isinstance(line, StartLine):
+    if setups.frameworks and isinstance(line, StartLine):
         line.write(setups.start)
     return None
 
@@ -117,14 +117,14 @@ def start_worker(config: pytest.Config) -> None:
 def take_back(node: Any, error: object) -> None:
     """Free the slot of a worker that ended, so that a replacement takes over its card.
 
-    Raises OptionError, which ends the run, where the worker could not start its device, or where workers do
-    nothing but die.
+    Raises DeviceError where the worker could not start its device, WorkerError where workers do nothing but die; either
+    ends the run.
     """
     config = node.config
     config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
-        raise OptionError(workeroutput["msprobe_unusable"])
+        raise DeviceError(workeroutput["msprobe_unusable"])
     progress = config.pluginmanager.get_plugin("msprobe-progress")
     if error and progress is not None:
         progress.count_exit(node.workerinput["workercount"])
@@ -156,6 +156,6 @@ def _count_elsewhere(name: str, framework: str) -> int | None:
     done = subprocess.run([sys.executable, "-c", code, name, framework], capture_output=True, text=True, check=False)
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise OptionError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
+        raise DeviceError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
     found, count = json.loads(done.stdout.splitlines()[-1])
     return None if name == AUTO and found == "cpu" else int(count)

@@ -12,7 +12,7 @@ from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.options import options_key, record_argument, rerun_command
+from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 
@@ -76,5 +76,4 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         cause = config.stash[progress_key].exit_cause(report.node, nodeid)
         result = broken(record, cause.breakdown, cause.reason)
         report.msprobe = to_plain(result)
-        rerun = rerun_command(config, record_argument(config.stash[options_key], dump, record))
-        report.longrepr = failure_text(result, rerun)
+        report.longrepr = failure_text(result, rerun_command(config, dump, record))

@@ -19,7 +19,7 @@ from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.properties import verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.options import options_key, record_argument, rerun_command
+from pytest_msprobe.run.options import rerun_command
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -59,7 +59,10 @@ class DumpItem(pytest.Item, ABC):
 
     @abstractmethod
     def judge(self) -> DirectionResult:
-        """Reach the verdict, within the time that the item may take. Raises DumpError where a file is unusable."""
+        """Reach the verdict, within the time that the item may take. Raises DumpError where a file is unusable.
+
+        This may happen in another process: what is to be told goes into the result, not onto the item.
+        """
 
     def properties(self) -> list[tuple[str, str]]:
         """Return what JUnit shows of this item beside its verdict."""
@@ -82,7 +85,7 @@ class DumpItem(pytest.Item, ABC):
 
     def contained(self) -> DirectionResult:
         """Judge where a crash, a hang or exhausted memory costs this item alone."""
-        judge = self.config.stash.get(judge_elsewhere_key, None)
+        judge = self.config.stash.get(judge_elsewhere_key, None) if self.is_isolated else None
         return finish(self, self.config.stash[state_key]) if judge is None else judge(self)
 
     def runtest(self) -> None:
@@ -131,4 +134,4 @@ class DumpItem(pytest.Item, ABC):
         return super().iter_markers_with_node(name)
 
     def _rerun(self) -> str:
-        return rerun_command(self.config, record_argument(self.config.stash[options_key], self.path, self.name))
+        return rerun_command(self.config, self.path, self.name)

@@ -17,7 +17,7 @@ from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.options import Options, options_key, record_argument, rerun_command
+from pytest_msprobe.run.options import Options, options_key, rerun_command
 from pytest_msprobe.storage.digests import fingerprint
 
 _SIZE_INPUT = "msprobe_journal_size"
@@ -187,7 +187,7 @@ def _leave_abandoned(config: pytest.Config, finished: dict[str, str]) -> None:
 
 
 def _header(config: pytest.Config, options: Options) -> Header:
-    again = rerun_command(config, record_argument(options, Path("<dump>"), "<record>"))
+    again = rerun_command(config, "<dump>", "<record>")
     facts = options.mode.journal_facts(config)
     files = {**{str(path): path for path in config.stash[dumps_key]}, **facts.files}
     policy = options.policy if not Path(options.policy).is_file() else fingerprint(Path(options.policy))

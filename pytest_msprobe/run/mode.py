@@ -30,15 +30,16 @@ class JournalFacts:
 
 
 class Mode(Protocol):
-    """A kind of run. In the order of a run, its methods are called from top to bottom."""
+    """A kind of run."""
 
     #: What a journal calls it.
     name: str
-    #: The option that names its dumps, such as ``--msprobe-dump``; may be given several times.
+    #: The option that names its dumps, such as ``--msprobe-dump``, each time it is given; and what its help says.
     flag: str
+    flag_help: str
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the flag and the mode's other options."""
+        """Add the mode's options but for its flag."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
@@ -85,7 +86,14 @@ class ModeRegistry:
             raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
         self._modes[mode.name] = mode
         self._default = mode if is_default else self._default
+        self._group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
         mode.add_options(self._group)
+
+    @property
+    def default(self) -> Mode:
+        """The mode of a run without any mode's flag."""
+        assert self._default is not None
+        return self._default
 
     def __iter__(self) -> Iterator[Mode]:
         return iter(self._modes.values())
@@ -101,8 +109,7 @@ class ModeRegistry:
         if len(flagged) > 1:
             flags = " and ".join(mode.flag for mode, _ in flagged)
             raise OptionError("one run does one of these", file=flags, remedy="give one of them")
-        assert self._default is not None
-        return flagged[0] if flagged else (self._default, ())
+        return flagged[0] if flagged else (self.default, ())
 
 
 def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.OptionGroup) -> None:

@@ -174,20 +174,25 @@ def names_dumps(config: pytest.Config) -> bool:
     return bool(modes_of(config).flagged(config)) or any(".json" in argument for argument in config.args)
 
 
-def record_argument(options: Options, dump: Path, record: str) -> str:
+def record_argument(options: Options, dump: Path | str, record: str) -> str:
     """Return the argument that chooses one record of a dump."""
     # As an option, in one word, the dump's place changes neither pytest's rootdir nor which conftest.py are loaded.
     return f"{options.mode.flag}={dump}::{record}"
 
 
-def test_argument(item: pytest.Item) -> str:
-    """Return the argument that chooses one test, from whichever folder."""
-    return f"{item.path}::{item.nodeid.partition('::')[2]}"
+def rerun_command(config: pytest.Config, dump: Path | str, record: str) -> str:
+    """Return the command that runs one record again, under the same options."""
+    options = config.stash[options_key]
+    return shlex.join(["pytest", record_argument(options, dump, record), *options.mode.rerun_words(config)])
 
 
-def rerun_command(config: pytest.Config, chosen: str) -> str:
-    """Return the command that runs what an argument chooses again, under the same options."""
-    return shlex.join(["pytest", chosen, *config.stash[options_key].mode.rerun_words(config)])
+def rerun_test_command(item: pytest.Item) -> str:
+    """Return the command that runs one of the user's own tests again, from whichever folder.
+
+    Without a mode's flag, that is a run of the default mode, whatever this one is.
+    """
+    test = f"{item.path}::{item.nodeid.partition('::')[2]}"
+    return shlex.join(["pytest", test, *modes_of(item.config).default.rerun_words(item.config)])
 
 
 def _text(config: pytest.Config, name: str, default: str) -> str:

@@ -21,6 +21,7 @@ from pytest_msprobe.results.result import Start
 
 if TYPE_CHECKING:
     from msprobe_standards import Policy
+    from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
     from pytest_msprobe.engine.replay.trial import Setup
     from pytest_msprobe.run.options import Options
@@ -40,8 +41,12 @@ class Setups:
         self._is_introduced = False
         #: The frameworks of the items that run on the device; none where no item does.
         self.frameworks: tuple[str, ...] = ()
-        #: Whether items are measured by every metric, whatever their standard reads.
-        self.measure_all = options.csv is not None
+        self._measures_all = options.csv is not None
+
+    def measure_all(self) -> None:
+        """Have items measured by every metric, whatever their standard reads; to be said before the device starts."""
+        assert not self.has_started
+        self._measures_all = True
 
     @property
     def has_started(self) -> bool:
@@ -119,20 +124,31 @@ class Setups:
             seed=options.seed,
             real_data=options.real_data == "auto",
             admit=self._config.stash[state_key].admit,
-            measure_all=self.measure_all,
+            measure_all=self._measures_all,
             framework=framework,
         )
 
     @functools.cached_property
-    def _policy(self) -> Policy:
-        """The policy, once plugins have registered the standards that it may name."""
-        from msprobe_standards import Policy
+    def standards(self) -> StandardRegistry:
+        """The standards of this session, with those of plugins. Raises OptionError where one cannot be added."""
         from msprobe_standards.registry import STANDARDS
 
-        self._config.hook.pytest_msprobe_register_standards(registry=STANDARDS)
+        standards = STANDARDS.copy()
         try:
-            return Policy.load(self._options.policy, level=self._options.level)
+            self._config.hook.pytest_msprobe_register_standards(registry=standards)
         except ValueError as error:
+            raise OptionError(f"pytest_msprobe_register_standards: {error}") from None
+        return standards
+
+    @functools.cached_property
+    def _policy(self) -> Policy:
+        """The policy. Raises OptionError where it cannot be used."""
+        from msprobe_standards import Policy
+
+        standards = self.standards
+        try:
+            return Policy.load(self._options.policy, self._options.level, standards)
+        except (ValueError, OSError) as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""The face that pytest's users see: what they gave wrong is a usage error, one text without a traceback."""
+"""The faces that pytest's users see: what they gave wrong is one text without a traceback."""
 
 from __future__ import annotations
 
@@ -17,3 +17,13 @@ def usage_errors() -> Iterator[None]:
         yield
     except USER_ERRORS as error:
         raise pytest.UsageError(str(error)) from None
+
+
+@contextlib.contextmanager
+def failing_test(what: str = "") -> Iterator[None]:
+    """Fail the test that runs for what the code inside finds wrong; ``what`` begins the text."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except USER_ERRORS as error:
+        pytest.fail(f"{what}: {error}" if what else str(error), pytrace=False)

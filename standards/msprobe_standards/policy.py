@@ -14,7 +14,7 @@ import yaml
 from msprobe_standards.dtypes import family
 from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.policy_files import built_in_policies, policy_file
-from msprobe_standards.registry import standard
+from msprobe_standards.registry import STANDARDS, StandardRegistry
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
@@ -70,8 +70,8 @@ class Policy:
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def load(cls, source: str | Path, level: str | None = None) -> Policy:
-        """Load a built-in policy by name, or one from a YAML file (``.yaml`` or ``.yml``).
+    def load(cls, source: str | Path, level: str | None = None, standards: StandardRegistry = STANDARDS) -> Policy:
+        """Load a built-in policy by name, or one from a YAML file (``.yaml`` or ``.yml``), with these standards.
 
         Raises ValueError that names file, key, value and what is allowed, FileNotFoundError for a missing file.
         """
@@ -87,7 +87,7 @@ class Policy:
             table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
         except yaml.YAMLError as error:
             raise ValueError(f"{path}: not valid YAML: {error}") from error
-        return _parse(table, path, level)
+        return _parse(table, path, level, standards)
 
     def select(
         self,
@@ -169,7 +169,7 @@ def _loose(api: str) -> set[str]:
     return names | operators | {operator[1:] for operator in operators if operator[0] in "ir"}
 
 
-def _parse(table: object, path: Path, level: str | None) -> Policy:
+def _parse(table: object, path: Path, level: str | None, standards: StandardRegistry) -> Policy:
     if not isinstance(table, dict):
         raise ValueError(f"{path}: a policy is a mapping with the keys {', '.join(_POLICY_KEYS)}")
     _check_keys(table, _POLICY_KEYS, str(path))
@@ -184,12 +184,16 @@ def _parse(table: object, path: Path, level: str | None) -> Policy:
         raise ValueError(
             f"{path}: rules: {rows!r} is not a list of rules; each is a mapping with 'standard' and conditions"
         )
-    wrap: Callable[[Standard], Standard] = ExcusedByBaseline if excused else lambda inner: inner
-    rules = [_rule(row, f"{path}: rules[{i}]", levels, wrap) for i, row in enumerate(rows)]
+
+    def make(name: str, limits: Mapping[str, Any]) -> Standard:
+        standard = standards.make(name, **limits)
+        return ExcusedByBaseline(standard) if excused else standard
+
+    rules = [_rule(row, f"{path}: rules[{i}]", levels, make) for i, row in enumerate(rows)]
     return Policy(str(table.get("name", path.stem)), rules, levels, level, names == "loose")
 
 
-def _rule(row: object, where: str, levels: Sequence[str], wrap: Callable[[Standard], Standard]) -> Rule:
+def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:
     if not isinstance(row, dict) or "standard" not in row:
         raise ValueError(f"{where}: {row!r} is not a mapping with a 'standard'")
     _check_keys(row, _RULE_KEYS, where)
@@ -197,7 +201,7 @@ def _rule(row: object, where: str, levels: Sequence[str], wrap: Callable[[Standa
     if not isinstance(limits, dict):
         raise ValueError(f"{where}: limits: {limits!r} is not a mapping of limit to number")
     try:
-        judge = wrap(standard(str(row["standard"]), **limits))
+        judge = make(str(row["standard"]), limits)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     kinds = partial(_strings, row, where, allowed=(*_FAMILIES, *_DTYPES))

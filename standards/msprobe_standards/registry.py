@@ -28,6 +28,12 @@ class StandardRegistry:
     def __init__(self, *built_in: type[Standard]) -> None:
         self._factories: dict[str, Callable[..., Standard]] = {standard.name: standard for standard in built_in}
 
+    def copy(self) -> StandardRegistry:
+        """Return a registry of the same standards; what is added to it is unknown here."""
+        copied = StandardRegistry()
+        copied._factories = dict(self._factories)
+        return copied
+
     def add(self, name: str, factory: Callable[..., Standard]) -> None:
         """Make ``standard(name, **limits)`` call ``factory(**limits)``; a name may be registered once.
 
@@ -67,7 +73,7 @@ def _check_limit(name: str, key: str, value: object, default: object) -> None:
             raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be a number, 0 or above")
 
 
-#: The standards of this process.
+#: The standards of this process; a session of pytest has a copy with those of its plugins.
 STANDARDS = StandardRegistry(
     AbsoluteThreshold,
     AccumulativeError,

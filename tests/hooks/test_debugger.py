@@ -108,6 +108,22 @@ def test_custom_functions_are_recorded_until_restored(tmp_path, records, debugge
     assert "Tensor.__mul__.0.forward" in found
 
 
+def test_a_custom_function_registered_during_a_module_dump_is_recorded_after_it(tmp_path, records, debugger):
+    module = types.ModuleType("mykernels")
+    exec("def double(x):\n    return x * 2", module.__dict__)
+    debug = debugger(dump_path=tmp_path / "d")
+    debug.start()
+    module_dump(nn.Linear(2, 2), "mine")
+    debug.register_custom_api(module, "double")
+    module.double(torch.ones(2))
+    module_dump_end()
+    module.double(torch.ones(2))
+    debug.restore_custom_api(module, "double")
+    module.double(torch.ones(2))
+    debug.stop()
+    assert [name for name in records(tmp_path / "d") if "double" in name] == ["mykernels.double.0.forward"]
+
+
 def test_a_missing_custom_function_is_refused(tmp_path, debugger):
     with pytest.raises(ConfigError, match="api is 'nothing'"):
         debugger(dump_path=tmp_path / "d").register_custom_api(torch, "nothing")

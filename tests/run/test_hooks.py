@@ -64,6 +64,28 @@ def test_a_registered_standard_judges_by_policy_and_by_marker(
     result.assert_outcomes(passed=len(records) + 1, warnings=len(records))
 
 
+def test_a_standard_lives_as_long_as_its_session(
+    pytester: pytest.Pytester, always_warns: list[str], write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    run = ("--msprobe-dump=dump.json", "--msprobe-device=cpu", "-k", "linear", "-Wdefault::UserWarning", *always_warns)
+    for _ in range(2):
+        assert pytester.runpytest_inprocess(*run).ret == pytest.ExitCode.OK
+    (pytester.path / "conftest.py").unlink()
+    assert "unknown standard 'doubtful'" in pytester.runpytest_inprocess(*run).stderr.str()
+
+
+def test_a_standard_whose_name_is_taken_is_a_usage_error(
+    pytester: pytest.Pytester, always_warns: list[str], write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    conftest = pytester.path / "conftest.py"
+    conftest.write_text(conftest.read_text().replace('registry.add("doubtful"', 'registry.add("ulp"'))
+    result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "pytest_msprobe_register_standards: standard 'ulp' is already registered" in result.stderr.str()
+
+
 @pytest.fixture
 def npu_record(write_dump: Write, element: Any, forward: Any) -> str:
     """Write a dump with a call of an NPU API that nobody knows."""

@@ -51,9 +51,9 @@ class LengthReport:
 class LengthMode:
     name = "length"
     flag = "--toy-length"
+    flag_help = "dump to look at"
 
     def add_options(self, group):
-        group.addoption("--toy-length", action="append", default=[], metavar="PATH", help="dump to look at")
         group.addoption("--toy-limit", type=int, default=40, metavar="N", help="longest name")
 
     def read_options(self, config, *, is_chosen):

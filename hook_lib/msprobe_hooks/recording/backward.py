@@ -117,11 +117,6 @@ class Backward:
             self._grad_outputs, self._grad_inputs = [], []
             emit(grad_outputs, grad_inputs)
 
-    @property
-    def is_finished(self) -> bool:
-        """Tell whether the record was emitted."""
-        return self._emit is None
-
     def _add(self, slot: int, gradient: Any) -> None:
         known = self._grad_inputs[slot]
         self._grad_inputs[slot] = gradient if known is None else self._sum(known, gradient)

@@ -130,7 +130,7 @@ class Session(ABC):
         qualified = f"{api_prefix or getattr(module, '__name__', 'Custom')}.{api}"
         custom = self._custom[id(module), api] = self.custom_api(module, api, qualified)
         self._observers.append(custom)
-        if self._is_on:
+        if self._is_observing:
             custom.begin()
 
     def restore_custom_api(self, module: Any, api: str) -> None:
@@ -138,8 +138,13 @@ class Session(ABC):
         custom = self._custom.pop((id(module), api), None)
         if custom is not None:
             self._observers.remove(custom)
-            if self._is_on:
+            if self._is_observing:
                 custom.end()
+
+    @property
+    def _is_observing(self) -> bool:
+        """Whether the observers watch calls now."""
+        return self._is_on
 
     def _begin_observers(self) -> None:
         for observer in self._observers:

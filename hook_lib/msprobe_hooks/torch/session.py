@@ -80,6 +80,10 @@ class TorchSession(Session):
             if self._is_on:
                 self._begin_observers()
 
+    @property
+    def _is_observing(self) -> bool:
+        return super()._is_observing and not self._is_module_dump
+
     def _begin_observers(self) -> None:
         if not self._is_module_dump:
             super()._begin_observers()

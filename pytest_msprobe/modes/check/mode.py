@@ -34,6 +34,7 @@ class CheckMode:
 
     name = "check"
     flag = "--msprobe-dump"
+    flag_help = "dump.json to check, or a folder of them"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a check."""
@@ -54,7 +55,7 @@ class CheckMode:
             if missing is not None:
                 raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
         if config.stash[check_key].save_baseline is not None:
-            config.stash[setups_key].measure_all = True
+            config.stash[setups_key].measure_all()
         baselines.open_baseline(config, dumps)
 
     def header(self, config: pytest.Config) -> list[str]:

@@ -37,13 +37,6 @@ check_key = pytest.StashKey[CheckOptions]()
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add the options of a check."""
-    group.addoption(
-        "--msprobe-dump",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="dump.json to check, or a folder of them",
-    )
     baselines.add_options(group)
     cases.add_options(group)
     save_limit.add_options(group)

@@ -28,6 +28,7 @@ class CompareMode:
 
     name = "compare"
     flag = "--msprobe-compare"
+    flag_help = "dump.json of the run under test, or a folder of steps and ranks, to compare with --msprobe-golden"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a comparison."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
 
+from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.compare.rows import Group, Number, Value
@@ -45,7 +46,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
         raise RecordError(record_path(record), str(error)) from None
     if not isinstance(body, dict):
         _refuse(record, "", "an object")
-    if "parameters_grad" in record.split("."):
+    if is_parameters_grad(record):
         return _gradients(record, body)
     values: list[PlacedValue] = []
     for key, group, prefix in _FIELDS:

@@ -36,6 +36,9 @@ STANDARD = "overflow"
 #: The property of an item that tells its level, or ``ignored``, ``clean`` or ``unknown``.
 LEVEL_PROPERTY = "msprobe.overflow"
 
+# The extras of a result: the level, and of a warning what happens, in words.
+_LEVEL, _KIND = "overflow_level", "overflow_kind"
+
 
 def overflow_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
     """Yield an item for each record that has inputs and outputs, in recorded order."""
@@ -47,9 +50,6 @@ def overflow_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
 class OverflowItem(DumpItem):
     """One record, of an API or of a module, judged by its statistics alone."""
 
-    _level = "clean"
-    _warning = ""
-
     def judge(self) -> DirectionResult:
         """Find the record's scene."""
         traffic = read_traffic(self.dump, self.name)
@@ -57,29 +57,28 @@ class OverflowItem(DumpItem):
         if finding is None:
             return self._clean(traffic)
         if is_ignored(finding, self.name, self.config.stash[overflow_key].rules):
-            self._level = "ignored"
-            return DirectionResult(self.name, Verdict("pass", STANDARD, f"{finding.scene.words}; a rule ignores it"))
+            ignored = Verdict("pass", STANDARD, f"{finding.scene.words}; a rule ignores it")
+            return DirectionResult(self.name, ignored).with_extra(_LEVEL, "ignored")
         return self._anomalous(traffic, finding)
 
     def _clean(self, traffic: Traffic) -> DirectionResult:
         if traffic.has_statistics:
-            return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan"))
-        self._level = "unknown"
+            return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan")).with_extra(_LEVEL, "clean")
         reason = SkipReason.NO_STATISTICS
         return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
 
     def _anomalous(self, traffic: Traffic, finding: Finding) -> DirectionResult:
         kind, elsewhere = self._elsewhere(finding)
         level: Level = "high" if elsewhere else finding.scene.level
-        self._level = level
-        self._warning = f"overflow, {level}: {kind}"
         headline = f"{level}: {kind}{elsewhere}{growth_words(finding)}"
         if not self.config.stash[overflow_key].fails(level):
-            return DirectionResult(self.name, Verdict("warn", STANDARD, headline))
+            warned = DirectionResult(self.name, Verdict("warn", STANDARD, headline))
+            return warned.with_extra(_LEVEL, level).with_extra(_KIND, kind)
         origin = self.config.stash[findings_key].origin(self.dump, self.name)
         story = [headline, *place_lines(finding.inputs or traffic.inputs), *origin_lines(origin)]
         verdict = Verdict("fail", STANDARD, "\n".join(story))
-        return DirectionResult(self.name, verdict, tuple(_output(place, verdict) for place in finding.outputs))
+        outputs = tuple(_output(place, verdict) for place in finding.outputs)
+        return DirectionResult(self.name, verdict, outputs).with_extra(_LEVEL, level)
 
     def _elsewhere(self, finding: Finding) -> tuple[str, str]:
         """Return what happens, in words, and where inf or nan arise if that is another record."""
@@ -96,11 +95,14 @@ class OverflowItem(DumpItem):
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the level."""
-        return [(LEVEL_PROPERTY, self._level)]
+        return [(LEVEL_PROPERTY, self._told(_LEVEL))]
 
     def warning(self, verdict: Verdict) -> str:
         """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
-        return self._warning
+        return f"overflow, {self._told(_LEVEL)}: {self._told(_KIND)}"
+
+    def _told(self, name: str) -> str:
+        return "unknown" if self.result is None else str(self.result.extras.get(name, "unknown"))
 
 
 def _output(place: Place, verdict: Verdict) -> OutputResult:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
@@ -24,6 +25,7 @@ class OverflowMode:
 
     name = "overflow"
     flag = "--msprobe-overflow"
+    flag_help = "dump.json in which to look for the origin of inf and nan, or a folder of them: a step or all its ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of the search."""
@@ -46,7 +48,7 @@ class OverflowMode:
 
         options = config.stash[overflow_key]
         for path, dump in dumps.items():
-            if options.replay and dump.framework != "pytorch":
+            if options.replay and dump.framework != PYTORCH:
                 raise OptionError(
                     f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
                     " without it the statistics are judged"
@@ -65,7 +67,9 @@ class OverflowMode:
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary
 
-        csv = config.stash[options_key].csv
+        csv, json = config.stash[options_key].csv, config.stash[overflow_key].json
+        if json is not None:
+            overflow_options.make_folder(json)
         reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:

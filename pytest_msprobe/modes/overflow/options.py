@@ -48,13 +48,6 @@ def add_options(group: pytest.OptionGroup) -> None:
     """Add the options to the plugin's group."""
     add = group.addoption
     add(
-        "--msprobe-overflow",
-        metavar="PATH",
-        action="append",
-        default=[],
-        help="dump.json in which to look for the origin of inf and nan, or a folder of them: one step or all its ranks",
-    )
-    add(
         "--msprobe-overflow-level",
         metavar="LEVEL",
         help=f"the least grave level that fails: {', '.join(LEVELS)} (default: {_DEFAULT_LEVEL}); others warn",
@@ -92,8 +85,6 @@ def read_options(config: pytest.Config) -> OverflowOptions:
         rules = load_rules(ignore)
     except RulesError as error:
         raise OptionError(f"--msprobe-overflow-ignore: {error}") from None
-    if json is not None:
-        _make_folder(json)
     return OverflowOptions(
         level=cast("Level", level),
         ignore=ignore,
@@ -103,7 +94,7 @@ def read_options(config: pytest.Config) -> OverflowOptions:
     )
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make the folder of msprobe's file now, so that a wrong one costs no run."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -40,9 +40,12 @@ def levels(checked: Any) -> dict[str, str]:
     return {name: case.properties["msprobe.overflow"] for name, case in checked.cases.items()}
 
 
-def test_what_arises_fails_and_what_spreads_warns(write_dump: Check, overflowing: Json, check: Check) -> None:
+@pytest.mark.parametrize("way", [[], ["--msprobe-isolate"], ["-n2"]], ids=" ".join)
+def test_what_arises_fails_and_what_spreads_warns(
+    write_dump: Check, overflowing: Json, check: Check, way: list[str]
+) -> None:
     write_dump(overflowing)
-    checked = check("--msprobe-overflow=dump.json")
+    checked = check("--msprobe-overflow=dump.json", *way, apart=bool(way))
     assert checked.wrong == {"Torch.exp.0.forward"}
     assert levels(checked) == {
         "Torch.exp.0.forward": "critical",
@@ -53,6 +56,17 @@ def test_what_arises_fails_and_what_spreads_warns(write_dump: Check, overflowing
     }
     assert "PrecisionWarning: overflow, high: inf or nan in the input and in the output" in checked.output
     assert "levels: 1 critical, 1 high, 1 medium, 1 ignored, 1 clean" in checked.output
+
+
+def test_a_test_of_the_users_own_is_rerun_as_a_check(
+    pytester: pytest.Pytester, write_dump: Check, overflowing: Json
+) -> None:
+    write_dump(overflowing)
+    body = "precision.check(torch.exp, torch.ones(2), golden=torch.tanh)"
+    test = pytester.makepyfile(test_own=f"import torch\ndef test_it(precision):\n    {body}")
+    words = ("--msprobe-overflow=dump.json", "--msprobe-overflow-level=high", "--msprobe-device=cpu")
+    result = pytester.runpytest_subprocess("test_own.py", *words)
+    assert f"Run this item alone: pytest {test}::test_it --msprobe-device cpu\n" in result.stdout.str()
 
 
 @pytest.mark.parametrize(("level", "failing"), [("critical", 1), ("high", 2), ("medium", 3)])

@@ -63,7 +63,8 @@ class Bench:
         self._references = ReferenceRegistry()
         _register(plugins, "devices", devices)
         _register(plugins, "references", self._references)
-        _register(plugins, "standards", STANDARDS)
+        self._standards = STANDARDS.copy()
+        _register(plugins, "standards", self._standards)
         try:
             self._choice = parse_device(device)
             devices.get(self._choice.name)
@@ -73,18 +74,24 @@ class Bench:
         self._policy = policy
         self._level = level
         if policy is not None:
-            _load_policy(policy, level, "--policy")
+            self._load(policy, level, "--policy")
 
     def judge(self, folder: Path) -> Judged:
         """Judge the case in a folder. Raises CaseError where it cannot be used."""
         case = read_case(folder)
         if self._policy is None:
-            policy = _load_policy(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
+            policy = self._load(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
         else:
-            policy = _load_policy(self._policy, self._level, "--policy")
+            policy = self._load(self._policy, self._level, "--policy")
         framework, device = self._on(case.framework)
         setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
         return Judged(case, replay_case(case, folder, setup), framework.describe(device))
+
+    def _load(self, policy: str, level: str | None, where: str) -> Policy:
+        try:
+            return Policy.load(policy, level, self._standards)
+        except (ValueError, OSError) as error:
+            raise CaseError(f"{where}: {error}", remedy="--policy names another") from None
 
     def _on(self, name: str) -> tuple[Framework, Device]:
         """Return a framework and its active device. Raises CaseError where one of them cannot be used."""
@@ -129,10 +136,3 @@ def _register(plugins: Sequence[ModuleType], kind: str, registry: object) -> Non
         hook = getattr(plugin, f"pytest_msprobe_register_{kind}", None)
         if hook is not None:
             hook(registry)
-
-
-def _load_policy(policy: str, level: str | None, where: str) -> Policy:
-    try:
-        return Policy.load(policy, level=level)
-    except (ValueError, OSError) as error:
-        raise CaseError(str(error), file=where, remedy="--policy names another") from None

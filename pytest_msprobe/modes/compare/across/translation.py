@@ -66,7 +66,7 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
     Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file beside a
     dump is missing or damaged.
     """
-    target_form, golden_form = _FORMS[target.framework], _FORMS[golden.framework]
+    target_form, golden_form = (_FORMS.get(dump.framework, dump.framework) for dump in (target, golden))
     names: tuple[Name, Name] = (str, str)
     if target_form != golden_form:
         shared = _Shared(mappings).name
