@@ -121,7 +121,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Count what a resumed journal had finished as part of this run."""
-    journaling.count_former(session)
+    journaling.count_finished_before(session)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -98,8 +98,8 @@ class Call:
     def _backward(self, name: ApiName) -> BackwardRecord | None:
         if self.grad_outputs is None:
             return None
-        arriving = [_element(value) for value in self.grad_outputs]
-        return BackwardRecord(name=name.backward, grad_outputs=arriving, grad_inputs=[])
+        grad_outputs = [_element(value) for value in self.grad_outputs]
+        return BackwardRecord(name=name.backward, grad_outputs=grad_outputs, grad_inputs=[])
 
 
 def _element(value: Any) -> Element:

@@ -40,7 +40,7 @@ class CapturedStderr:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Keep what is written inside; it is passed on at the end."""
-        if self._has_words:
+        if self._has_text:
             os.ftruncate(self.fd, 0)
         stream, descriptor = sys.stderr, os.dup(2)
         os.dup2(self.fd, 2)
@@ -51,11 +51,11 @@ class CapturedStderr:
             sys.stderr = stream
             os.dup2(descriptor, 2)
             os.close(descriptor)
-            if self.is_passed_on and self._has_words:
+            if self.is_passed_on and self._has_text:
                 stream.write(read(self.path))
 
     @property
-    def _has_words(self) -> bool:
+    def _has_text(self) -> bool:
         return os.fstat(self.fd).st_size > 0
 
 

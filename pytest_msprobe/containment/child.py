@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from pytest_msprobe.containment.finishing import finish
+from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.process import die_with, fork, wait_for
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.result import to_plain
@@ -149,7 +149,7 @@ def _start(state: ProcessState) -> dict[str, Any]:
 
 def _answer(state: ProcessState, items: Mapping[str, Contained], nodeid: str) -> dict[str, Any]:
     try:
-        result = finish(items[nodeid], state)
+        result = judge_in_process(items[nodeid], state)
     except BaseException:
         return {"error": traceback.format_exc()}
     finally:

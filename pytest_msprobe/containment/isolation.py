@@ -60,7 +60,7 @@ class Isolation:
         if hello["start"] is not None:
             self._state.host.stand_for(msgspec.convert(hello["start"], Start))
 
-    def finish(self, item: Contained) -> DirectionResult:
+    def judge(self, item: Contained) -> DirectionResult:
         """Have the child judge an item; that the child dies is the item's failure."""
         try:
             answer = self._ask(item)
@@ -136,7 +136,7 @@ def isolate(config: pytest.Config, items: Mapping[str, Contained], on_fork: Call
     """
     isolation = Isolation(config, items, on_fork)
     config.add_cleanup(isolation.close)
-    config.stash[judge_elsewhere_key] = isolation.finish
+    config.stash[judge_elsewhere_key] = isolation.judge
     isolation.start()
 
 

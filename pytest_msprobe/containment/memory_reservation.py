@@ -19,7 +19,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class MemoryReservation:
-    """Admits the calls of one worker; what is admitted counts as taken until it leaves or its process dies.
+    """Admits the calls of one worker; what is admitted counts as taken until it is released or the process ends.
 
     A reservation is a locked file. It counts in full although part of it may be in use already: that makes others wait
     longer, never overcommits.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 class ReadersWriterLock:
-    """Where a run's items run: together, or one alone.
+    """Lets a run's items run together, or one alone.
 
-    A readers-writer lock of two files; the system frees the locks of a process that dies. Who wants to be alone
-    holds the door, so that the others, who pass it one after another, cannot keep it waiting for ever.
+    A readers-writer lock of two files; the system frees the locks of a process that dies. A writer holds
+    the door, so that the others, who pass it one after another, cannot keep it waiting for ever.
     """
 
     def __init__(self, folder: Path, make_space: Callable[[], None]) -> None:

@@ -96,7 +96,7 @@ class ProcessState:
 
     @functools.cached_property
     def lock(self) -> ReadersWriterLock:
-        """Where the run's items run together, or one alone."""
+        """What lets the run's items run together, or one alone."""
         return ReadersWriterLock(self._config.stash[run_folder_key].path, self.make_space)
 
     @property

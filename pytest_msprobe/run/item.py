@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from msprobe_hooks.dump.names import backward_of, forward_of
-from pytest_msprobe.containment.finishing import finish
+from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.reports.failure import failure_text
@@ -77,7 +77,7 @@ class DumpItem(pytest.Item, ABC):
         if self.result is not None:
             report.msprobe = to_plain(self.result)
 
-    def finish(self) -> DirectionResult:
+    def reach_verdict(self) -> DirectionResult:
         """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
         self.result = self.contained()
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
@@ -86,11 +86,11 @@ class DumpItem(pytest.Item, ABC):
     def contained(self) -> DirectionResult:
         """Judge where a crash, a hang or exhausted memory costs this item alone."""
         judge = self.config.stash.get(judge_elsewhere_key, None) if self.is_isolated else None
-        return finish(self, self.config.stash[state_key]) if judge is None else judge(self)
+        return judge_in_process(self, self.config.stash[state_key]) if judge is None else judge(self)
 
     def runtest(self) -> None:
         """Judge the record. Raises PrecisionError where it is wrong."""
-        result = self.finish()
+        result = self.reach_verdict()
         verdict = result.verdict
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)

@@ -24,7 +24,7 @@ _SIZE_INPUT = "msprobe_journal_size"
 _FINISHED_OUTPUT = "msprobe_finished"
 
 # How many items of this run the journal had finished, by outcome.
-_left_out_key = pytest.StashKey[Counter[str]]()
+_finished_before_key = pytest.StashKey[Counter[str]]()
 
 
 def start(config: pytest.Config) -> None:
@@ -76,16 +76,16 @@ def release_in_child(config: pytest.Config) -> None:
 def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
     """Take what a worker left out; each collects the same items."""
     if _FINISHED_OUTPUT in workeroutput:
-        config.stash[_left_out_key] = Counter(workeroutput[_FINISHED_OUTPUT])
+        config.stash[_finished_before_key] = Counter(workeroutput[_FINISHED_OUTPUT])
 
 
-def count_former(session: pytest.Session) -> None:
+def count_finished_before(session: pytest.Session) -> None:
     """Let the summary and the exit status tell of what had finished before this run as well.
 
     A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
     """
     config = session.config
-    finished = config.stash.get(_left_out_key, None)
+    finished = config.stash.get(_finished_before_key, None)
     if not finished or config.option.collectonly:
         return
     if hasattr(config, "workeroutput"):
@@ -108,7 +108,7 @@ class Resumption:
         """Deselect the finished items among those that the run would have."""
         done = [item for item in items if item.nodeid in self._outcomes]
         if done:
-            config.stash[_left_out_key] = Counter(self._outcomes[item.nodeid] for item in done)
+            config.stash[_finished_before_key] = Counter(self._outcomes[item.nodeid] for item in done)
             config.hook.pytest_deselected(items=done)
             items[:] = [item for item in items if item.nodeid not in self._outcomes]
 

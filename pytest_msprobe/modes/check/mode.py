@@ -13,9 +13,11 @@ from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import session as baselines
+from pytest_msprobe.modes.check.baselines.tally import UnusedTensorsTally
+from pytest_msprobe.modes.check.cases.saved import SavedTally
+from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.options import check_key
-from pytest_msprobe.modes.check.tallies import tallies
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key
@@ -74,7 +76,8 @@ class CheckMode:
         """Return the summary, msprobe's tables and what writes a baseline."""
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
-        reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies())}
+        tallies = ExploredTally(), UnusedTensorsTally(), SavedTally()
+        reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.finishing import contained
+from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.compare.advice import advice
 from pytest_msprobe.modes.compare.pairs import Pair, item_name
@@ -39,9 +39,9 @@ class ComparedItem(DumpItem):
         self.call = self.pair.compare(self.name)
         return result_of(self.call, self.pair.policy.name)
 
-    def finish(self) -> DirectionResult:
+    def reach_verdict(self) -> DirectionResult:
         """Judge once: the fast path through pytest asks before pytest does."""
-        return super().finish() if self.result is None else self.result
+        return super().reach_verdict() if self.result is None else self.result
 
     def contained(self) -> DirectionResult:
         """Judge in this process, beside whatever else runs."""

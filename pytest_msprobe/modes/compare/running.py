@@ -36,7 +36,7 @@ def run_quickly(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     if not isinstance(item, ComparedItem) or not isinstance(nextitem, ComparedItem):
         return None
     start = time.time()
-    result = item.finish()
+    result = item.reach_verdict()
     if result.verdict.outcome == "fail":
         return None
     hook = item.ihook

@@ -39,7 +39,7 @@ def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_on
     """
     forward, backward = call.forward, call.backward
     elements = dict((*walk_tensors(forward.args, "args"), *walk_tensors(forward.kwargs, "kwargs")))
-    arriving = tensors_of(backward.grad_outputs) if backward is not None and direction == "backward" else []
+    grad_outputs = tensors_of(backward.grad_outputs) if backward is not None and direction == "backward" else []
 
     # Half of the plans have no special values.
     special = _agreed(operation(call.name.api), rounds_once=rounds_once)
@@ -48,7 +48,7 @@ def plans_around(call: Call, smallest: Sizes, direction: Direction, *, rounds_on
     strategies = {
         focus: {path: drawings(element, focus=focus) for path, element in elements.items()} for focus in focuses
     }
-    gradients = {focus: [drawings(element, focus=focus) for element in arriving] for focus in focuses}
+    gradients = {focus: [drawings(element, focus=focus) for element in grad_outputs] for focus in focuses}
 
     @st.composite
     def plans(draw: st.DrawFn) -> Plan:

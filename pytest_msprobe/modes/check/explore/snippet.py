@@ -56,9 +56,9 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
         lines.append(f"with torch.autocast('cpu', {subject.autocast}):")
     lines.append(f"{'    ' if subject.autocast is not None else ''}result = {call}")
     if direction == "backward":
-        arriving = replay.trial.grad_outputs
-        outputs = ["result" + "".join(f"[{_index(part)}]" for part in path.split(".") if part) for path in arriving]
-        lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in arriving])
+        grad_outputs = replay.trial.grad_outputs
+        outputs = ["result" + "".join(f"[{_index(part)}]" for part in path.split(".") if part) for path in grad_outputs]
+        lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in grad_outputs])
         shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
         lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
     return "\n".join([*lines, "print(result)", *_comments(replay, direction, result)])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.containment.state import ProcessState
 
 
-def finish(item: Contained, state: ProcessState) -> DirectionResult:
+def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     """Judge an item. What does not end in time, runs out of memory even alone, or is malformed is a failure.
 
     Afterwards the process knows whether its device still works.
