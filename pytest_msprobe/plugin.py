@@ -106,7 +106,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it."""
-    with recording.recorded(item):
+    with recording.recording_if_marked(item):
         return (yield)
 
 

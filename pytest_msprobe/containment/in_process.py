@@ -50,13 +50,13 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
 
 
 def contained(
-    state: ProcessState, record: str, judge: Callable[[], DirectionResult], recorded: Sequence[bytes] = ()
+    state: ProcessState, record: str, judge: Callable[[], DirectionResult], records: Sequence[bytes] = ()
 ) -> DirectionResult:
     """Judge a record within the time that one may take; a malformed or missing file is the record's failure.
 
-    The time grows with the elements of what was ``recorded``. Stderr is kept where the run has a folder for it.
+    The time grows with the elements of the undecoded ``records``. Stderr is kept where the run has a folder for it.
     """
-    seconds = allowed_seconds(state.timeout, recorded)
+    seconds = allowed_seconds(state.timeout, records)
     stderr = state.stderr
     watchdog = stderr.fd if stderr is not None and state.is_replaceable else None
     with contextlib.nullcontext() if stderr is None else stderr.kept():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import subprocess
 import sys
@@ -162,7 +161,14 @@ def test_a_notice_is_seen_by_whoever_knows_the_folder(tmp_path: Path) -> None:
 
 
 def test_the_watchdog_of_an_item_that_ended_is_called_off() -> None:
-    with deadline(0.05, watchdog=2):
-        pass
-    time.sleep(0.3)
-    faulthandler.cancel_dump_traceback_later()
+    # Were it not, it would end the process long before it says that it is still there.
+    code = (
+        "import time\n"
+        "from pytest_msprobe.containment.deadline import deadline\n"
+        "with deadline(0.05, watchdog=2):\n"
+        "    pass\n"
+        "time.sleep(0.5)\n"
+        "print('still here')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "still here\n", "")

@@ -7,13 +7,14 @@ float32 for types up to that width, so that a norm does not overflow in half pre
 from __future__ import annotations
 
 import math
-import zlib
 from typing import Any, TypeAlias
 
 import mindspore
 import numpy as np
 from mindspore import Tensor
 
+from msprobe_hooks.recording import checksums
+from msprobe_hooks.recording.checksums import Bytes
 from msprobe_hooks.recording.statistics import Number, Statistics
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -47,15 +48,17 @@ def measure(array: Array) -> Statistics:
 
 
 def crc32(array: Array) -> str:
-    """Return the CRC-32 of the values' bytes as 8 hexadecimal digits; msprobe calls it md5."""
-    return f"{zlib.crc32(np.ascontiguousarray(array).tobytes()):08x}"
+    """Return the CRC-32 of the values' bytes."""
+    return checksums.crc32(_raw(array))
 
 
 def xor64(array: Array) -> str:
-    """Return the bytes, zero-padded to a multiple of 8, folded as 64-bit words by XOR, as ``0x`` and 16 digits."""
-    raw = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-    padded = np.pad(raw, (0, -raw.size % 8))
-    return f"0x{int(np.bitwise_xor.reduce(padded.view(np.uint64))):016x}"
+    """Return the 64-bit XOR of the values' bytes."""
+    return checksums.xor64(_raw(array))
+
+
+def _raw(array: Array) -> Bytes:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
 def _sums(array: Array) -> tuple[float, float]:

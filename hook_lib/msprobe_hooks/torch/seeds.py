@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.seeds import seed_python
 from msprobe_hooks.torch.interposition import Interposition
-
-_MAX_SEED = 2**32 - 1
 
 
 def seed_everything(seed: int, mode: bool, rm_dropout: bool) -> None:
     """Seed Python, numpy and torch, and ask for deterministic kernels. Raises ConfigError for a wrong argument."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MAX_SEED:
-        raise ConfigError("seed", seed, f"an integer from 0 to {_MAX_SEED}")
-    for key, value in (("mode", mode), ("rm_dropout", rm_dropout)):
-        if not isinstance(value, bool):
-            raise ConfigError(key, value, "True or False")
-    os.environ["PYTHONHASHSEED"] = str(seed)
+    seed_python(seed, mode=mode, rm_dropout=rm_dropout)
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     os.environ["HCCL_DETERMINISTIC"] = str(mode)
-    random.seed(seed)
-    np.random.seed(seed)
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(mode)
     torch.backends.cudnn.deterministic = True

@@ -65,7 +65,9 @@ def test_inplace_may_be_switched_on_by_name_or_position(options: dict[str, bool]
 
 def test_an_aten_overload_that_works_in_place_is_known_by_its_operation() -> None:
     found = run(torch.ops.aten.add_.Tensor, X, X, wanted=frozenset({"args.0", "args.1"}), operation="add_")
-    assert all(torch.equal(gradient, X) for gradient in gradients(found, X).values() if gradient is not None)
+    for path, gradient in gradients(found, X).items():
+        assert gradient is not None, path
+        assert torch.equal(gradient, X), path
 
 
 def test_what_setitem_writes_to_is_a_result() -> None:

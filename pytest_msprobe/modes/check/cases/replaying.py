@@ -29,7 +29,7 @@ from pytest_msprobe.storage.tensors import read_tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReplayedCase:
     """A case and what came of judging it again, on ``place``: the device in words."""
 
     case: Case
@@ -76,7 +76,7 @@ class Bench:
         if policy is not None:
             self._load(policy, level, "--policy")
 
-    def judge(self, folder: Path) -> Judged:
+    def judge(self, folder: Path) -> ReplayedCase:
         """Judge the case in a folder. Raises CaseError where it cannot be used."""
         case = read_case(folder)
         if self._policy is None:
@@ -85,7 +85,7 @@ class Bench:
             policy = self._load(self._policy, self._level, "--policy")
         framework, device = self._on(case.framework)
         setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
-        return Judged(case, replay_case(case, folder, setup), framework.describe(device))
+        return ReplayedCase(case, replay_case(case, folder, setup), framework.describe(device))
 
     def _load(self, policy: str, level: str | None, where: str) -> Policy:
         try:
