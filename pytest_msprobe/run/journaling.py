@@ -173,8 +173,9 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
         if Path(finished.partition("::")[0]) not in ids:
             root = read_header(path).root
             raise JournalError(
-                f"{path}: has items such as {finished!r}, which are called otherwise in rootdir {config.rootpath}; "
-                f"give pytest the rootdir that they start from, which was --rootdir={root}"
+                f"has items such as {finished!r}, which are called otherwise in rootdir {config.rootpath}",
+                file=path,
+                remedy=f"give pytest the rootdir that they start from, which was --rootdir={root}",
             )
 
 

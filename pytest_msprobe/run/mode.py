@@ -108,7 +108,7 @@ class ModeRegistry:
         flagged = self.flagged(config)
         if len(flagged) > 1:
             flags = " and ".join(mode.flag for mode, _ in flagged)
-            raise OptionError("one run does one of these", file=flags, remedy="give one of them")
+            raise OptionError(f"{flags}: one run does one of these", remedy="give one of them")
         return flagged[0] if flagged else (self.default, ())
 
 

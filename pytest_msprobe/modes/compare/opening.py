@@ -65,8 +65,9 @@ def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
             (missing[0], "golden run", target_places) if missing else (surplus[0], "target", golden_places)
         )
         raise OptionError(
-            f"{other[place]}: the {side} has no dump of {place}; steps and ranks are paired by their numbers, "
-            "name the folders that both have"
+            f"the {side} has no dump of {place}",
+            file=other[place],
+            remedy="steps and ranks are paired by their numbers, name the folders that both have",
         )
     return {path: golden_places[place] for place, path in target_places.items()}
 
@@ -77,8 +78,9 @@ def _by_place(paths: list[Path], side: str) -> dict[StepRank, Path]:
         place = step_rank(path)
         if place in places:
             raise OptionError(
-                f"{path}: the {side} has two dumps of {place}, the other is {places[place]}; "
-                "dumps are paired by folders named step0, step1 ... and rank0, rank1 ..."
+                f"the {side} has two dumps of {place}, the other is {places[place]}",
+                file=path,
+                remedy="dumps are paired by folders named step0, step1 ... and rank0, rank1 ...",
             )
         places[place] = path
     return places

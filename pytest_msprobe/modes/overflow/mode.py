@@ -50,8 +50,9 @@ class OverflowMode:
         for path, dump in dumps.items():
             if options.replay and dump.framework != PYTORCH:
                 raise OptionError(
-                    f"{path}: recorded with {dump.framework}; --msprobe-overflow-replay replays pytorch only,"
-                    " without it the statistics are judged"
+                    f"recorded with {dump.framework}",
+                    file=path,
+                    remedy=f"--msprobe-overflow-replay replays {PYTORCH} only, without it the statistics are judged",
                 )
         config.stash[findings_key] = Findings(dumps.values(), options.rules)
 

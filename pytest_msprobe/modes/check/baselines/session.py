@@ -58,15 +58,17 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
     ):
         if there != here:
             raise BaselineError(
-                f"{path}: was recorded with {name} {there}, this run has {here}: its inputs were others; give {name} "
-                f"{there}, or record the baseline again"
+                f"was recorded with {name} {there}, this run has {here}: its inputs were others",
+                file=path,
+                remedy=f"give {name} {there}, or record the baseline again",
             )
     for dump_path in dumps:
         if fingerprint(dump_path) not in header.dumps:
             recorded = ", ".join(header.dumps.values())
             raise BaselineError(
-                f"{path}: was recorded from other dumps than {dump_path}, or that has changed (recorded: {recorded}); "
-                "record the baseline again from this dump"
+                f"was recorded from other dumps than {dump_path}, or that has changed (recorded: {recorded})",
+                file=path,
+                remedy="record the baseline again from this dump",
             )
 
 

@@ -126,7 +126,7 @@ def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
         try:
             return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
         except TensorFileError as error:
-            raise CaseError(f"{error}; copy or save the case again") from None
+            raise CaseError(str(error), remedy="copy or save the case again") from None
 
     return Replay(case.call(), setup, saved).judge(case.direction)
 

@@ -42,7 +42,7 @@ class Part:
 
     def refuse(self, problem: str) -> OptionError:
         """Return the error that names file and line."""
-        return OptionError(f"{problem}", file=self.place)
+        return OptionError(problem, file=self.place)
 
     def text(self, wanted: str) -> str:
         """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""
