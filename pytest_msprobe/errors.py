@@ -25,7 +25,7 @@ from msprobe_hooks.errors import ConfigError, DumpError, RecordingError
 
 
 class UserError(Exception):
-    """What the user gave cannot be used: the ``problem``, the ``file``, or place in one, that has it, and what to do."""
+    """What the user gave cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
 
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
