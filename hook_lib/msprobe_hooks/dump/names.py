@@ -103,7 +103,7 @@ class ApiName:
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.
 
-    Raises ValueError, whose text says what the grammar wants, where the name does not follow it.
+    Raises ValueError, whose text says what is expected, where the name does not follow it.
     """
     key, direction = split_direction(name)
     front, _, call = key.rpartition(".")
