@@ -31,10 +31,6 @@ class CallRecord:
         self._inputs: Inputs | None = None
         self._record: dict[str, Any] | None = None
 
-    def backward_name(self) -> str:
-        """Return the name of the backward record."""
-        raise NotImplementedError
-
     def fail(self, error: BaseException) -> None:
         """Write a record that says what the call raised."""
         if self._record is not None:
@@ -69,7 +65,7 @@ class CallRecord:
                 parent = self._parent
                 if parent is not None and is_module_name(parent):
                     parent = backward_of(parent)
-                recorder.watch_backward(self.backward_name(), parent, outputs, self._inputs, self.count_backward)
+                recorder.watch_backward(backward_of(self.name), parent, outputs, self._inputs, self.count_backward)
 
     def _emit(self) -> None:
         assert self._record is not None
@@ -94,10 +90,6 @@ class ApiCall(CallRecord):
 
     count = "calls"
     count_backward = "backwards"
-
-    def backward_name(self) -> str:
-        """Return the name of the backward record."""
-        return f"{self.name.removesuffix('.forward')}.backward"
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Make the call and take what comes of it."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.recording.calls import CallRecord
 from msprobe_hooks.recording.recorder import Recorder
 
@@ -114,10 +113,6 @@ class ModuleCall(CallRecord):
         forward = f"{prefix}.forward"
         super().__init__(recorder, f"{forward}.{recorder.number(forward)}", frame)
         self.module = module
-
-    def backward_name(self) -> str:
-        """Return the name of the backward record."""
-        return backward_of(self.name)
 
     def begin(self, args: Any, kwargs: Any, hooks: ModuleHooks) -> None:
         """Take inputs and parameters as they are before the module runs."""
