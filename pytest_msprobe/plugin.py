@@ -17,7 +17,7 @@ from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
 from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
-from pytest_msprobe.run import collection, distribution, header, journaling, marks, options
+from pytest_msprobe.run import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[state_key] = ProcessState(config, setups, chosen.timeout)
         distribution.start_worker(config)
         chosen.mode.open(config, dumps)
-        header.register(config)
+        reporting.register(config)
         journaling.start(config)
 
 
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is checked, how and on what."""
-    return header.header(config)
+    return reporting.header(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -114,8 +114,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Attach what came of a check, and what it ran on, to the report that crosses to the controller."""
     report = yield
-    header.attach_start(item, report)
-    header.attach_result(item, call, report)
+    reporting.attach_start(item, report)
+    reporting.attach_result(item, call, report)
     return report
 
 
@@ -148,7 +148,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
     """Report a record that killed its worker like any other that fails."""
-    header.attach_crash(sched.config, crashitem, report)
+    reporting.attach_crash(sched.config, crashitem, report)
 
 
 @pytest.hookimpl(optionalhook=True)

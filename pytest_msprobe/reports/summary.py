@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -32,6 +32,17 @@ class Tally(Protocol):
 
 #: How many items of this run a resumed journal had finished, by outcome.
 finished_before_key = pytest.StashKey[Counter[str]]()
+
+
+def write_section(
+    reporter: pytest.TerminalReporter, has_counted: bool, lines: Callable[[Counter[str]], Iterable[str]]
+) -> None:
+    """Write a summary's section where anything was counted, in this run or before it by the journal that it resumes."""
+    before = reporter.config.stash.get(finished_before_key, Counter())
+    if has_counted or before:
+        reporter.section("msprobe")
+        for line in lines(before):
+            reporter.line(line)
 
 
 class Summary:
@@ -72,12 +83,7 @@ class Summary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        if not (self._outcomes or before):
-            return
-        terminalreporter.section("msprobe")
-        for line in self.lines(before):
-            terminalreporter.line(line)
+        write_section(terminalreporter, bool(self._outcomes), self.lines)
 
     def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
         """Return the section's lines; ``finished_before`` counts what a resumed journal had."""

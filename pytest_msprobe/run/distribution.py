@@ -18,10 +18,10 @@ from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
 from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
-from pytest_msprobe.run.header import StartLine
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
+from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
 
 # What the controller tells workers: that one which ends between two items costs neither of them.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.names import is_forward
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
-from pytest_msprobe.reports.summary import finished_before_key
+from pytest_msprobe.reports.summary import write_section
 
 if TYPE_CHECKING:
     import pytest
@@ -48,14 +48,9 @@ class CompareSummary:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
-        before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        if not (self._outcomes or before):
-            return
-        terminalreporter.section("msprobe")
-        for line in self.lines(before):
-            terminalreporter.line(line)
+        write_section(terminalreporter, bool(self._outcomes), self.lines)
 
-    def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
+    def lines(self, finished_before: Counter[str]) -> list[str]:
         """Return the section's lines, the first culprits first; ``finished_before`` counts what a journal had."""
         lines = [line for pair in self._pairs for line in self._culprits(pair)]
         total = sum(self._outcomes.values(), Counter[str]())
