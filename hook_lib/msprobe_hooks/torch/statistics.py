@@ -8,6 +8,8 @@ What is computed, and in which precision:
 * bool: any and all; complex: extrema and mean of the absolute value
 * float8 and the like are widened to float32 first, which is exact
 * one value: that value four times; no values, or none that can be read (meta, fake): nothing
+* where a sum or a square overflows though every value is finite, as under a mask of the least float32, both are taken
+  again in float64 with the values scaled to at most 1 (on a CPU; on a device the values are gone by then)
 """
 
 from __future__ import annotations
@@ -133,12 +135,16 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
         )
         if (most - least) * 0.0 != 0.0:  # inf or NaN at either end
             _add_finite_extrema(tensor, result)
+        elif (result.mean + result.norm) * 0.0 != 0.0:  # type: ignore[operator]
+            _take_scaled(tensor, result, count, rounds=True)
         return result
     (most_, least_, total, norm), rounds = _reduce(tensor, count)
     values = [None if value is None else value.item() for value in (most_, least_, total, norm)]
     result = Statistics(values[0], values[1], _mean(values[2], count, rounds), values[3])
     if not (_is_finite(result.max) and _is_finite(result.min)):
         _add_finite_extrema(tensor, result)
+    elif not (_is_finite(result.mean) and _is_finite(result.norm)):
+        _take_scaled(tensor, result, count, rounds)
     return result
 
 
@@ -222,9 +228,7 @@ def _is_finite(value: Number | None) -> bool:
 
 def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
     """As version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
-    if tensor.is_complex():
-        tensor = tensor.abs()
-    values = tensor.float() if tensor.dtype.itemsize == 1 else tensor
+    values = _readable_floats(tensor)
     kept = values[torch.isfinite(values)]
     if kept.numel() == 0:
         kept = values[~torch.isnan(values)]
@@ -232,6 +236,25 @@ def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
         result.finite_max = kept.max().item() if kept.numel() else math.nan
     if not _is_finite(result.min):
         result.finite_min = kept.min().item() if kept.numel() else math.nan
+
+
+def _take_scaled(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> None:
+    """Take mean and norm again where they overflowed and the extrema did not."""
+    largest = max(abs(float(result.max or 0)), abs(float(result.min or 0)))
+    sums, norms = [], []
+    for part in torch.split(_readable_floats(tensor).flatten(), _PART):
+        scaled = part.double() / largest
+        sums.append(scaled.sum().item())
+        norms.append(_norm(scaled, torch.float64).item())
+    result.mean = _mean(largest * (math.fsum(sums) / count), 1, rounds)
+    if result.norm is not None:
+        result.norm = largest * math.hypot(*norms)
+
+
+def _readable_floats(tensor: Tensor) -> Tensor:
+    if tensor.is_complex():
+        return tensor.abs()
+    return tensor.float() if tensor.dtype.itemsize == 1 else tensor
 
 
 class Measured:

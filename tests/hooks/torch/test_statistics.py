@@ -61,6 +61,24 @@ def test_the_norm_of_half_precision_does_not_overflow(dtype):
     assert found.mean == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64])
+def test_mean_and_norm_of_finite_values_do_not_overflow(dtype):
+    lowest = torch.finfo(dtype).min
+    values = torch.full((64,), lowest, dtype=dtype)
+    values[::4] = 1.0
+    found = measure(values)
+    wide = np.abs(lowest) if dtype.is_complex else lowest
+    assert found.mean == pytest.approx(0.75 * wide, rel=1e-6)
+    # of float64's own lowest value not even the norm of 48 of them is a number
+    expected = math.inf if dtype is torch.float64 else math.sqrt(48) * abs(lowest)
+    assert found.norm is None if dtype.is_complex else found.norm == pytest.approx(expected, rel=1e-6)
+
+
+def test_sums_that_overflow_both_ways_have_a_mean():
+    largest = torch.finfo(torch.float32).max
+    assert measure(torch.tensor([largest, -largest] * 40000)).mean == 0.0
+
+
 def test_booleans_have_any_and_all():
     found = measure(torch.tensor([True, False]))
     assert (found.max, found.min, found.mean, found.norm) == (True, False, None, None)
