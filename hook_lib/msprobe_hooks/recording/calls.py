@@ -86,7 +86,7 @@ class CallRecord:
 class ApiCall(CallRecord):
     """The record of one API call; ``name`` is ``{Type}.{api}.{number}.forward``."""
 
-    __slots__ = ("_changed",)
+    __slots__ = ("_changed", "_written")
 
     count = "calls"
     count_backward = "backwards"
@@ -109,14 +109,25 @@ class ApiCall(CallRecord):
         finally:
             self._recorder.is_suspended = False
 
-    def begin(self, args: Any, kwargs: Any, changed: Any = None, *, has_backward: bool = True) -> None:
-        """Take the arguments as they are before the call; ``changed`` is what a call without result writes to.
+    def begin(
+        self,
+        args: Any,
+        kwargs: Any,
+        changed: Any = None,
+        written: list[Any] | None = None,
+        *,
+        has_backward: bool = True,
+    ) -> None:
+        """Take the arguments as they are before the call.
 
-        Without ``has_backward`` no backward record is made. A call whose arguments cannot be looked at is not recorded.
+        ``changed`` is what a call without result writes to, for its gradients; ``written`` are arguments whose values
+        after such a call are recorded as its output. Without ``has_backward`` no backward record is made. A call whose
+        arguments cannot be looked at is not recorded.
         """
         recorder = self._recorder
         wanted = recorder.directions
         self._changed = changed
+        self._written = written
         try:
             has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
             with recorder.quiet():
@@ -130,8 +141,11 @@ class ApiCall(CallRecord):
 
     def end(self, result: Any) -> None:
         """Take the result; arrange for the backward record."""
+        output = result
+        if result is None and self._written:
+            output = self._written[0] if len(self._written) == 1 else self._written
         try:
             with self._recorder.quiet():
-                self._take_output(result, result if self._changed is None else self._changed)
+                self._take_output(output, result if self._changed is None else self._changed)
         except Exception as error:
             self._note_error_after(error)

@@ -75,7 +75,7 @@ TENSOR = _names("""
 
 # dsmm and spmm are mm, hsmm is hspmm and saddmm is sspaddmm: one function each, called by its own name here.
 TORCH = _names("""
-    _adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution _foreach_norm _fused_adamw_
+    _adaptive_avg_pool2d _add_relu _add_relu_ _aminmax _batch_norm_impl_index _convolution
     _softmax_backward_data abs abs_ absolute acos acos_ acosh acosh_ adaptive_avg_pool1d adaptive_max_pool1d add addbmm
     addcdiv addcmul addmm addmv addmv_ addr affine_grid_generator align_tensors all alpha_dropout alpha_dropout_ amax
     amin aminmax angle any arange arccos arccos_ arccosh arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan arctan2 arctan_
@@ -127,6 +127,19 @@ TORCH = _names("""
     unsafe_split unsafe_split_with_sizes unsqueeze vander var var_mean vdot view_as_complex view_as_real vsplit vstack
     where xlogy xlogy_
 """)
+
+# One call for many tensors: what optimizers use by default on accelerators.
+_IN_PLACE_OR_NOT = _names("""
+    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp expm1 floor frac
+    lerp lgamma log log10 log1p log2 maximum minimum mul neg pow reciprocal round rsqrt sigmoid sign sin sinh
+    sqrt sub tan tanh trunc
+""")
+
+OPTIMIZERS = (
+    frozenset(f"_foreach_{name}{ending}" for name in _IN_PLACE_OR_NOT for ending in ("", "_"))
+    | _names("_foreach_clone _foreach_copy_ _foreach_max _foreach_mm _foreach_norm _foreach_powsum _foreach_zero_")
+    | _names("_fused_adagrad_ _fused_adam_ _fused_adamw_ _fused_sgd_")
+)
 
 VF = _names("""
     lstm

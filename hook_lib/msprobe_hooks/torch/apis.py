@@ -38,16 +38,39 @@ _OPERATORS = {
 }
 
 
+# Functions that change arguments without moving their version counters: running statistics, renormalised rows. So do
+# kernels for many tensors at once, and those of torch_npu for all that is known.
+_WRITING = frozenset(
+    {
+        "Functional.batch_norm",
+        "Functional.instance_norm",
+        "Functional.embedding",
+        "Functional.embedding_bag",
+        "Torch.batch_norm",
+        "Torch.instance_norm",
+        "Torch.native_batch_norm",
+        "Torch._batch_norm_impl_index",
+        "Torch.batch_norm_update_stats",
+        "Torch.batch_norm_gather_stats",
+        "Torch.batch_norm_gather_stats_with_counts",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """What is recorded of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
 
-    ``operators`` maps an operator's symbol to the name that its use is recorded under.
+    ``operators`` maps an operator's symbol to the name that its use is recorded under. ``writes`` tells that arguments
+    may change though their version counters do not; ``written`` are the places of those that a function without
+    result was called to change.
     """
 
     qualified: str
     is_python: bool = False
     operators: dict[str, str] = field(default_factory=dict)
+    writes: bool = False
+    written: tuple[int, ...] = ()
 
 
 ApiTable = dict[Callable[..., Any], Api]
@@ -61,7 +84,7 @@ def api_table(risk_level: str = "ALL") -> ApiTable:
     """
     table: ApiTable = {}
     for type_, namespace, names in (
-        ("Torch", torch, api_lists.TORCH),
+        ("Torch", torch, api_lists.TORCH | api_lists.OPTIMIZERS),
         ("Tensor", torch.Tensor, api_lists.TENSOR),
         ("VF", torch._VF, api_lists.VF),
         ("Functional", F, api_lists.FUNCTIONAL),
@@ -85,10 +108,22 @@ def _enter(table: ApiTable, type_: str, name: str, namespace: Any) -> None:
     # ``__iadd__`` and ``add_`` are one method in some versions of torch; the plain name carries the operators.
     if known is not None and known.operators and not operators:
         return
+    qualified = f"{type_}.{name}"
+    is_of_optimizers = name in api_lists.OPTIMIZERS and name.endswith("_")
     table[function] = Api(
-        f"{type_}.{name}",
+        qualified,
         isinstance(function, FunctionType),
         {symbol: f"{type_}.{dunder}" for symbol, dunder in operators.items()},
+        writes=is_of_optimizers or type_ == "NPU" or qualified in _WRITING,
+        written=_written(name) if is_of_optimizers else (),
+    )
+
+
+def _written(name: str) -> tuple[int, ...]:
+    packet = getattr(torch.ops.aten, name)
+    schema = getattr(packet, packet.overloads()[0])._schema
+    return tuple(
+        place for place, argument in enumerate(schema.arguments) if argument.alias_info and argument.alias_info.is_write
     )
 
 

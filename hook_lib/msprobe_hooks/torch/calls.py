@@ -38,25 +38,6 @@ _EXPOSING = frozenset(
 )
 
 
-# Functions that change arguments without moving their version counters: running statistics, renormalised rows.
-_WRITING = frozenset(
-    {
-        "Functional.batch_norm",
-        "Functional.instance_norm",
-        "Functional.embedding",
-        "Functional.embedding_bag",
-        "Torch.batch_norm",
-        "Torch.instance_norm",
-        "Torch.native_batch_norm",
-        "Torch._batch_norm_impl_index",
-        "Torch.batch_norm_update_stats",
-        "Torch.batch_norm_gather_stats",
-        "Torch.batch_norm_gather_stats_with_counts",
-        "Torch._fused_adamw_",
-    }
-)
-
-
 def is_traced() -> bool:
     """Tell whether torch.compile or torch.jit.trace is looking, to whom measuring would become part of the program."""
     return torch.compiler.is_compiling() or torch._C._is_tracing()
@@ -85,12 +66,9 @@ class CallMode(TorchFunctionMode):
         call = _begin(recorder, api, func, args, kwargs, sys._getframe(1))
         if call is None:
             return func(*args, **kwargs)
-        result = call.run(func, args, kwargs)
+        result = call.run(_discarding(func, recorder) if api.writes else func, args, kwargs)
         if api.qualified == "Tensor.numpy":
             recorder.measured.expose(args[0])
-        if api.qualified in _WRITING or api.qualified.startswith("NPU."):
-            for tensor in tensors_in((args, kwargs), Tensor):
-                recorder.measured.discard(tensor)
         return result
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -115,6 +93,19 @@ _REFLECTED = {"Tensor.__add__": "Tensor.__radd__", "Tensor.__mul__": "Tensor.__r
 _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
+def _discarding(func: Any, recorder: TorchRecorder) -> Any:
+    """Return a function after which the tensors among its arguments are measured anew, in its result as well."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        finally:
+            for tensor in tensors_in((args, kwargs), Tensor):
+                recorder.measured.discard(tensor)
+
+    return run
+
+
 def _begin(
     recorder: TorchRecorder, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
 ) -> ApiCall | None:
@@ -131,7 +122,9 @@ def _begin(
                 args, kwargs = as_written(func, frame, args, kwargs)
                 frame = frame.f_back.f_back if frame.f_back is not None else None
         call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", frame)
-        call.begin(args, kwargs, args[0] if qualified == "Tensor.__setitem__" else None)
+        changed = args[0] if qualified == "Tensor.__setitem__" else None
+        written = [args[place] for place in api.written if place < len(args)] if api.written else None
+        call.begin(args, kwargs, changed, written)
     except Exception as error:
         recorder.note_error(api.qualified, error)
         return None
