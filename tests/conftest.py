@@ -22,11 +22,13 @@ from tests.support.dumps import Json
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+OTHER_PLUGINS = ("hypothesispytest", "html", "metadata", "rerunfailures")
+
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Leave hypothesis out of inner runs: it would be loaded, slowly, by each of them."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    """Leave other plugins out of inner runs, which would load them each time; ``-p NAME`` has one all the same."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in OTHER_PLUGINS))
     return pytester
 
 

@@ -51,7 +51,7 @@ class CompareMode:
         from pytest_msprobe.modes.compare.policy import load_policy
         from pytest_msprobe.modes.compare.running import FastPath
 
-        config.pluginmanager.register(FastPath(), "msprobe-fast-path")
+        config.pluginmanager.register(FastPath(config), "msprobe-fast-path")
         try:
             policy = load_policy(config.stash[options_key].policy)
         except ValueError as error:
