@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from msprobe_hooks.dump.schema import Number, TensorElement
+from pytest_msprobe.engine.replay.masks import mask_of, masked
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -33,8 +34,9 @@ def stream_seed(seed: int, record: str, path: str) -> int:
 def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
     """Draw a contiguous CPU tensor with the recorded shape, dtype and extrema.
 
-    Extrema are hit exactly; where mean and norm say that values are peaked they are, not uniform; NaN and infinities
-    appear where the statistics show them. Raises Skip where the dtype is unknown or cannot be drawn.
+    Extrema are hit exactly; where mean and norm say that values are peaked they are, not uniform; masked scores are
+    masked (`masks`); NaN and infinities appear where the statistics show them. Raises Skip where the dtype is unknown
+    or cannot be drawn.
     """
     dtype = dtype_named(element.dtype)
     try:
@@ -106,8 +108,12 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
     low, high = finite_range(element, dtype)
     # Half precision would draw from a coarse grid, and a range can be wider than the dtype's largest value.
     working = torch.float64 if dtype is torch.float64 or not _fits_float32(high - low) else torch.float32
-    peak = _peak(element, low, high, math.prod(element.shape))
-    if peak is None:
+    count = math.prod(element.shape)
+    mask, peak = mask_of(element, low, high, count), _peak(element, low, high, count)
+    if mask is not None:
+        others = _uniform(element.shape, mask.low, mask.high, working, generator)
+        values = masked(mask, others, generator)
+    elif peak is None:
         values = _uniform(element.shape, low, high, working, generator)
     else:
         values = torch.randn(element.shape, generator=generator, dtype=working).mul_(peak.deviation).add_(peak.mean)
