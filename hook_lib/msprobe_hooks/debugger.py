@@ -64,27 +64,32 @@ class PrecisionDebugger:
     def start(cls, model: Model | None = None) -> None:
         """Record from here on, where this step and rank are wanted.
 
-        Raises ConfigError where the level needs a model and there is none, RecordingError where the dump cannot be
-        written.
+        Raises ConfigError where the level needs a model and there is none, RecordingError where a former run left a
+        dump; both the first time, before anything has run. A dump that cannot be written later ends the recording and
+        not the training.
         """
         cls._of_process().start(model)
 
     @classmethod
     def stop(cls) -> None:
-        """Pause; the files on disk are complete. ``start`` goes on in the same step."""
+        """Pause; the files on disk are complete, tensors included. ``start`` goes on in the same step.
+
+        What ran until now still gets its backward records, which are in the files after ``step``.
+        """
         cls._of_process().stop()
 
     @classmethod
     def forward_backward_dump_end(cls) -> None:
-        """Do what ``stop`` does."""
+        """Say that what is to be recorded, forward and backward, has been called: the same as ``stop``."""
         cls.stop()
 
     @classmethod
     def step(cls) -> None:
-        """End a step: call numbers restart and the next start writes into the next folder."""
-        session = cls._of_process()
-        session.step()
-        cls._report_failure(session)
+        """End a step, after its backward pass: its files are finished, and call numbers restart.
+
+        The next ``start`` writes into the next folder.
+        """
+        cls._of_process().step()
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
@@ -123,17 +128,11 @@ class PrecisionDebugger:
             raise RecordingError("PrecisionDebugger instance is not created: call PrecisionDebugger(...) first")
         return cls._instance
 
-    @staticmethod
-    def _report_failure(session: Session) -> None:
-        if session.recorder.failure is not None:
-            _log.error("recording stopped: %s", session.recorder.failure)
-
     def _finish(self) -> None:
         atexit.unregister(self._finish)
         summary = self._session.close()
         if self._session.recorder.is_abandoned:
             return
-        self._report_failure(self._session)
         sys.stderr.write(f"msprobe_hooks: {summary}\n")
         type(self)._instance = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +28,27 @@ def json_number(value: Any) -> Any:
     return value
 
 
+def _as_json(value: Any) -> bytes:
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        # Lone surrogates, as in undecodable file names, are escaped as msprobe writes them.
+        return json.dumps(value, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return float(bytes(value))
+    return {key: item for key, item in msgspec.structs.asdict(value).items() if item is not msgspec.UNSET}
+
+
+def former_dump(path: Path) -> RecordingError:
+    """Return the error for a dump that is there already."""
+    return RecordingError(
+        f"{path}: there is a dump already, and nothing is overwritten; name another folder or remove this one"
+    )
+
+
 class JsonStream:
     """An object in a JSON file that grows by members. After each ``append`` the file on disk is complete."""
 
@@ -35,9 +57,7 @@ class JsonStream:
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         except FileExistsError:
-            raise RecordingError(
-                f"{path}: there is a dump already, and nothing is overwritten; name another folder or remove this one"
-            ) from None
+            raise former_dump(path) from None
         except OSError as error:
             raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
         self.path = path
@@ -51,18 +71,22 @@ class JsonStream:
         """The file's length in bytes."""
         return self._end + len(self._tail)
 
-    def append(self, members: Iterable[tuple[str, Any]]) -> None:
-        """Add members, in order, in one write.
+    def append(self, members: Iterable[tuple[str, Any]]) -> list[tuple[str, Exception]]:
+        """Add members, in order, in one write; return those that JSON cannot hold, with what is wrong.
 
         Raises RecordingError where the disk refuses; the file stays as it was.
         """
-        text = b",\n".join(b"%s: %s" % (_encode(name), _encode(value)) for name, value in members)
-        if not text:
-            return
-        if not self._is_empty:
-            text = b",\n" + text
-        self._write(text)
-        self._is_empty = False
+        texts, refused = [], []
+        for name, value in members:
+            try:
+                texts.append(b"%s: %s" % (_as_json(name), _as_json(value)))
+            except Exception as error:
+                refused.append((name, error))
+        if texts:
+            text = b",\n".join(texts)
+            self._write(text if self._is_empty else b",\n" + text)
+            self._is_empty = False
+        return refused
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -132,9 +156,9 @@ class DumpWriter:
         """The bytes written to the JSON files."""
         return sum(stream.size for stream in self._streams())
 
-    def records(self, records: Iterable[tuple[str, Any]]) -> None:
-        """Append records to ``dump.json``."""
-        self._records.append(records)
+    def records(self, records: Iterable[tuple[str, Any]]) -> list[tuple[str, Exception]]:
+        """Append records to ``dump.json``; return those that JSON cannot hold, with what is wrong."""
+        return self._records.append(records)
 
     def parents(self, parents: Iterable[tuple[str, str | None]]) -> None:
         """Append to ``construct.json``."""

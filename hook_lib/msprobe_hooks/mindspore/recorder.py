@@ -99,7 +99,7 @@ class MindSporeRecorder(Recorder):
         entry.fill(statistics)
 
     def _save(self, tensor: Tensor, name: str) -> str:
-        files = self._files
+        files = self.tensors
         if files is not None:
             files.save(self._host(tensor), name)
         self._last = None

@@ -33,9 +33,12 @@ class CallRecord:
 
     def fail(self, error: BaseException) -> None:
         """Write a record that says what the call raised."""
-        if self._record is not None:
-            self._recorder.note_raised(self._record, error)
-            self._emit()
+        try:
+            if self._record is not None:
+                self._recorder.note_raised(self._record, error)
+                self._emit()
+        except Exception as problem:
+            self._note_error_after(problem)
 
     def _take_inputs(self, args: Any, kwargs: Any, parameters: Callable[[], Mapping[str, Any]] | None = None) -> None:
         recorder = self._recorder
@@ -71,16 +74,14 @@ class CallRecord:
         assert self._record is not None
         if self._elements.details:
             self._record["details"] = self._elements.details
-        recorder = self._recorder
-        recorder.summary.add(self.count)
-        recorder.emit(self.name, self._record, self._parent, self._frame)
+        self._recorder.emit(self.name, self._record, self._parent, self.count, self._frame)
 
     def _note_error_before(self, error: Exception) -> None:
         # Without the call's number, so that the calls of one function are counted together.
-        self._recorder.note_error(self.name.rsplit(".", 2)[0], error)
+        self._recorder.summary.note_error(self.name.rsplit(".", 2)[0], error)
 
     def _note_error_after(self, error: Exception) -> None:
-        self._recorder.note_error(self.name.removesuffix(".forward"), error)
+        self._recorder.summary.note_error(self.name.removesuffix(".forward"), error)
 
 
 class ApiCall(CallRecord):

@@ -66,9 +66,12 @@ class ModuleHooks(ABC):
 
     def _install(self, prefix: str, module: Any) -> None:
         recorder, running, is_hidden = self._recorder, self._running, self.is_hidden
+        parameters = {name: one for name, one in self.own_parameters(module).items() if one.requires_grad}
+        gradients = self.gradients(recorder, prefix, parameters)
 
         def begin(module: Any, args: Any, kwargs: Any) -> None:
             if recorder.is_recording and not is_hidden():
+                gradients.expect()
                 running.calls.append(self._begin(prefix, module, args, kwargs))
 
         def end(module: Any, args: Any, kwargs: Any, output: Any) -> None:
@@ -81,8 +84,7 @@ class ModuleHooks(ABC):
         self._handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
         self._handles.append(module.register_forward_hook(end, with_kwargs=True, always_call=True))
         if recorder.directions.backward and recorder.directions.output:
-            parameters = {name: one for name, one in self.own_parameters(module).items() if one.requires_grad}
-            self._handles += self.gradients(recorder, prefix, parameters).install()
+            self._handles += gradients.install()
 
     def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any) -> ModuleCall:
         call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(2)))
@@ -155,6 +157,7 @@ class ParameterGradients(ABC):
         self._prefix = prefix
         self._parameters = parameters
         self._arrived: dict[str, Any] = {}
+        self._expected_in: int | None = None
 
     @abstractmethod
     def watch(self, parameter: Any, arrive: Callable[[Any], None]) -> Any:
@@ -172,12 +175,22 @@ class ParameterGradients(ABC):
         """Put the hooks on and return what takes them off."""
         return [self.watch(parameter, self._hook(name)) for name, parameter in self._parameters.items()]
 
+    def expect(self) -> None:
+        """Note that the module was called: the gradients of this step are wanted, also when calls no longer are."""
+        self._expected_in = self._recorder.step
+
+    @property
+    def _is_wanted(self) -> bool:
+        recorder = self._recorder
+        return recorder.is_recording or (self._expected_in is not None and recorder.takes_gradients(self._expected_in))
+
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""
         arrived, self._arrived = self._arrived, {}
         recorder = self._recorder
-        if not arrived or not recorder.is_recording:
+        if not arrived or not self._is_wanted:
             return
+        self._expected_in = None
         prefix = f"{self._prefix}.parameters_grad"
         name = f"{prefix}.{recorder.number(prefix)}"
         if not recorder.filter.admits(name):
@@ -187,12 +200,11 @@ class ParameterGradients(ABC):
             with recorder.quiet():
                 elements = recorder.elements(name)
                 record = {key: [elements.element(one, key)] for key, one in self.in_order(arrived).items()}
-        recorder.summary.add("modules")
-        recorder.emit(name, record, None)
+        recorder.emit(name, record, None, "modules")
 
     def _hook(self, name: str) -> Callable[[Any], None]:
         def arrive(given: Any) -> None:
-            if not self._recorder.is_recording:
+            if not self._is_wanted:
                 return
             gradient = self.gradient(given)
             if gradient is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -12,8 +13,6 @@ from types import FrameType
 from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.layout import recording_folder
-from msprobe_hooks.dump.names import is_parameters_grad
-from msprobe_hooks.dump.writer import DumpWriter
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.config import Settings
@@ -21,18 +20,20 @@ from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.stacks import StackTable
-from msprobe_hooks.recording.summary import Count, Summary
+from msprobe_hooks.recording.step_files import StepFiles, prepare
+from msprobe_hooks.recording.summary import Count, Summary, described
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
-_FLUSH_RECORDS = 1000
-_FLUSH_SECONDS = 2.0
+_log = logging.getLogger("msprobe_hooks")
 
 
 class Recorder(ABC):
     """One recording. Observers ask it for names, hand it records, and never see it raise.
 
-    A failure to observe is counted in the summary with its reason; a failure to write stops the recording and is
-    kept in ``failure``. A framework's recorder says how its tensors are looked at and how its backward pass ends.
+    Calls are observed while it ``is_recording``; the gradients of what was observed are taken until the step's files
+    are closed. A failure to observe is counted in the summary with its reason; a failure to write stops the recording
+    and is kept in ``failure``. A framework's recorder says how its tensors are looked at and how its backward pass
+    ends.
     """
 
     framework: ClassVar[str]
@@ -48,15 +49,12 @@ class Recorder(ABC):
         self.filter = NameFilter(settings.scope, settings.list)
         self.lock = threading.RLock()
         self._places = _Places()
-        self._writer: DumpWriter | None = None
-        self._files: TensorFiles | None = None
+        self._files: StepFiles | None = None
         self._counts: dict[str, int] = {}
-        self._records: list[tuple[str, Any]] = []
-        self._parents: list[tuple[str, str | None]] = []
         self._stacks = StackTable()
         self._unfinished: dict[int, dict[int, Finishing]] = {}
-        self._flushed = 0.0
         self._started = 0.0
+        self._is_begun = False
         abandon_in_children(self)
 
     # what observers ask
@@ -86,9 +84,9 @@ class Recorder(ABC):
         """
         self._places.phase = phase
         self.forget()
-        if phase is not None and self.settings.level == "mix":
-            with self.lock:
-                self._parents.append((phase, None))
+        with self.lock:
+            if phase is not None and self.settings.level == "mix" and self._files is not None:
+                self._files.add_phase(phase)
 
     @property
     def is_suspended(self) -> bool:
@@ -101,9 +99,17 @@ class Recorder(ABC):
 
     def keeps(self, name: str) -> bool:
         """Tell whether the tensors of a record are written to files."""
-        if self._files is None:
-            return False
         return self.settings.task == "tensor" or any(part in name for part in self.settings.tensor_list)
+
+    def takes_gradients(self, step: int) -> bool:
+        """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
+        return step == self.step and self._files is not None
+
+    @property
+    def tensors(self) -> TensorFiles | None:
+        """What writes tensors into the step's folder; None where none are written."""
+        files = self._files
+        return None if files is None else files.tensors
 
     # what a framework says
 
@@ -161,17 +167,14 @@ class Recorder(ABC):
     def after_backward_pass(self, callback: Callable[[], None]) -> None:
         """Have a function called when the backward pass that is running ends."""
 
-    def emit(self, name: str, record: dict[str, Any], parent: str | None, frame: FrameType | None = None) -> None:
-        """Add a record, with the stack of ``frame`` where one is given."""
+    def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
+        """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
         with self.lock:
-            if self.settings.task != "structure":
-                self._records.append((name, record))
-            if self.settings.level in ("L0", "mix") and not is_parameters_grad(name):
-                self._parents.append((name, parent))
-            if frame is not None and self.settings.extra_info:
-                self._stacks.add(name, frame)
-            if len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS:
-                self.flush()
+            files = self._files
+            if files is not None:
+                files.add(name, record, parent, count, frame)
+                if files.is_due:
+                    self._flush()
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
         """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
@@ -180,25 +183,30 @@ class Recorder(ABC):
         step = self.step
 
         def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            if step == self.step and self.is_recording:
+            if self.takes_gradients(step):
                 self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
+            elif step != self.step:
+                self.summary.late += 1
 
         self.watch(outputs, inputs, emit)
 
     def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
         """Let a record say what its call raised, and count it."""
         record["output"] = []
-        record["exception"] = f"{type(error).__name__}: {error}"
+        record["exception"] = described(error)
         self.summary.raised += 1
-
-    def note_error(self, where: str, error: Exception) -> None:
-        """Count a failure to observe; the user's code goes on."""
-        self.summary.errors[f"{where}: {type(error).__name__}: {error}".splitlines()[0]] += 1
 
     # life
 
     def start(self, rank: int | None) -> bool:
-        """Turn recording on; False where step or rank are not wanted. Raises RecordingError where it cannot write."""
+        """Turn recording on; False where step or rank are not wanted, or the dump cannot be written.
+
+        The first time, before the program has done anything, raises RecordingError where it cannot be written or there
+        is that of a former run.
+        """
+        is_first, self._is_begun = not self._is_begun, True
+        if is_first:
+            prepare(self.settings, self.step, rank)
         wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
         if wanted_steps is not None and self.step not in wanted_steps:
             self.summary.removed["step"] += 1
@@ -206,21 +214,31 @@ class Recorder(ABC):
         if wanted_ranks is not None and rank not in wanted_ranks:
             self.summary.removed["rank"] += 1
             return False
-        if self._writer is None:
-            self._open(rank)
+        if self._files is None:
+            if is_first:
+                self._open(rank)
+            else:
+                self._or_fail(lambda: self._open(rank))
+            if self._files is None:
+                return False
+        # Nobody looked while recording was off.
+        self.forget()
         self.summary.started = True
-        self._started = self._flushed = time.monotonic()
+        self._started = time.monotonic()
         self.is_recording = True
         return True
 
     def stop(self) -> None:
-        """Turn recording off and write what waits."""
+        """Observe no more calls and write what waits, tensors included; gradients of what was observed still come."""
         if not self.is_recording:
             return
         self.is_recording = False
         self.summary.seconds += time.monotonic() - self._started
         with self.lock:
-            self.flush()
+            self._flush(with_stacks=True)
+            files = self._files
+        if files is not None:
+            self._or_fail(files.wait)
 
     def next_step(self) -> None:
         """Close this step's files; counters restart and every tensor is measured anew."""
@@ -232,21 +250,13 @@ class Recorder(ABC):
     def close_step(self) -> None:
         """Finish the files of the step."""
         with self.lock:
-            self.flush(is_last=True)
-            writer, self._writer = self._writer, None
+            self._flush(with_stacks=True)
             files, self._files = self._files, None
             self._counts.clear()
             self._unfinished.clear()
             self.forget()
-        try:
-            if files is not None:
-                files.close()
-                self.summary.bytes += files.bytes
-        except RecordingError as error:
-            self._fail(error)
-        if writer is not None:
-            self.summary.bytes += writer.size
-            writer.close()
+        if files is not None:
+            self._or_fail(files.close)
 
     def close(self) -> Summary:
         """Stop, finish the files and return what was recorded."""
@@ -261,49 +271,35 @@ class Recorder(ABC):
         self.is_recording = False
         self.is_abandoned = True
         self.lock = threading.RLock()
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = self._files = None
-        self._records.clear()
-
-    def flush(self, is_last: bool = False) -> None:
-        """Write what was recorded; the files are complete afterwards."""
-        self._flushed = time.monotonic()
-        writer = self._writer
-        if writer is None:
-            return
-        try:
-            with self.quiet():
-                self.fetch()
-            records, self._records = self._records, []
-            parents, self._parents = self._parents, []
-            writer.records(records)
-            writer.parents(dict(parents).items())
-            if is_last or self._stacks.is_full or not self.is_recording:
-                writer.stacks(self._stacks.take())
-        except RecordingError as error:
-            self._fail(error)
+        files, self._files = self._files, None
+        if files is not None:
+            files.abandon()
 
     # parts
 
     def _open(self, rank: int | None) -> None:
         folder = self.settings.dump_path / recording_folder(self.step, rank)
-        keeps = self.settings.keeps_tensors
-        self._writer = DumpWriter(
-            folder,
-            framework=self.framework,
-            task=self.settings.task,
-            level=self.settings.level,
-            keeps_tensors=keeps,
-            extra_info=self.settings.extra_info and self.settings.level != "debug",
-        )
-        self._files = self.open_files(self._writer.tensor_folder) if keeps else None
+        self._files = StepFiles(folder, self.settings, self.framework, self.summary, self._stacks, self.open_files)
         self.summary.folders.append(folder)
 
-    def _fail(self, error: RecordingError) -> None:
-        self.is_recording = False
-        self.failure = self.failure or error
-        self._records = []
+    def _flush(self, *, with_stacks: bool = False) -> None:
+        files = self._files
+        if files is not None:
+            with self.quiet():
+                self.fetch()
+            self._or_fail(lambda: files.flush(with_stacks=with_stacks))
+
+    def _or_fail(self, write: Callable[[], None]) -> None:
+        """Write something; where that is not possible the recording ends and the program goes on."""
+        try:
+            write()
+        except RecordingError as error:
+            _log.error("recording stopped: %s", error)
+            self.is_recording = False
+            self.failure = self.failure or error
+            files, self._files = self._files, None
+            if files is not None:
+                self._or_fail(files.close)
 
     def _emit_backward(
         self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count
@@ -319,10 +315,9 @@ class Recorder(ABC):
                         record["input"] = elements.sequence(grad_outputs, "input")
                     if self.directions.output:
                         record["output"] = elements.sequence(grad_inputs, "output")
-            self.summary.add(count)
-            self.emit(name, record, parent)
+            self.emit(name, record, parent, count)
         except Exception as error:
-            self.note_error(name, error)
+            self.summary.note_error(name, error)
 
     def at_end_of_backward(self, waiting_one: Finishing) -> None:
         """Have something finished when the backward pass that is running ends, complete or not."""
@@ -336,7 +331,7 @@ class Recorder(ABC):
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call that was recorded."""
-        if self.is_recording:
+        if self._files is not None:
             self.summary.repeated += 1
 
     def _end_of_backward(self, task: int) -> None:

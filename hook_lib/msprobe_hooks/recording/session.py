@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.recording.modules import ModuleHooks
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Summary
@@ -42,6 +42,7 @@ class Session(ABC):
         self._hooks: ModuleHooks | None = None
         self._is_on = False
         self._is_wanted = False
+        self._has_ended = False
 
     # what a framework says
 
@@ -82,11 +83,13 @@ class Session(ABC):
     def start(self, model: Model | None = None) -> None:
         """Record from here on, where step and rank are wanted.
 
-        Raises ConfigError where modules are to be recorded and there is no model, RecordingError where the dump cannot
-        be written.
+        Raises ConfigError where modules are to be recorded and there is no model, RecordingError where there is a dump
+        of a former run or this recording has ended.
         """
         if self._is_on:
             return
+        if self._has_ended:
+            raise RecordingError("this recording has ended and its files are complete: begin another one")
         self._take_model(model)
         self._is_wanted = True
         if not self.recorder.start(self.rank()):
@@ -96,7 +99,10 @@ class Session(ABC):
         self._begin_observers()
 
     def stop(self) -> None:
-        """Pause; the files are complete."""
+        """Pause; the files are complete, tensors included.
+
+        What ran until now still gets its backward records, if its backward pass comes before ``step`` and the end.
+        """
         self._is_wanted = False
         if self._is_on:
             self._is_on = False
@@ -114,6 +120,7 @@ class Session(ABC):
     def close(self) -> Summary:
         """Finish, take the hooks off and return what was recorded."""
         self.stop()
+        self._has_ended = True
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None

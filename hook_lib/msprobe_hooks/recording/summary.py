@@ -13,7 +13,11 @@ Count: TypeAlias = Literal["calls", "backwards", "modules", "saves"]
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of one recording. ``seconds`` are those between start and stop, ``bytes`` what was written."""
+    """Counts of one recording, of what is in the files.
+
+    ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
+    that had ended.
+    """
 
     calls: int = 0
     backwards: int = 0
@@ -21,6 +25,7 @@ class Summary:
     saves: int = 0
     raised: int = 0
     repeated: int = 0
+    late: int = 0
     seconds: float = 0.0
     bytes: int = 0
     started: bool = False
@@ -36,6 +41,10 @@ class Summary:
     def add(self, count: Count) -> None:
         """Count one more record."""
         setattr(self, count, getattr(self, count) + 1)
+
+    def note_error(self, where: str, error: Exception) -> None:
+        """Count a failure to observe; the user's code goes on."""
+        self.errors[f"{where}: {described(error)}".splitlines()[0]] += 1
 
     def __str__(self) -> str:
         if self.records == 0:
@@ -53,6 +62,8 @@ class Summary:
             lines.append(f"{self.raised} calls raised; their records say so")
         if self.repeated:
             lines.append(f"{self.repeated} further backward passes through the same calls were not recorded again")
+        if self.late:
+            lines.append(f"{self.late} backward records came after step() had ended their step, and are missing")
         lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
         lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
         return "; ".join(lines)
@@ -66,6 +77,14 @@ class Summary:
         if self.removed:
             return "everything was removed" + _listed(self.removed)
         return "no supported call ran while recording was on"
+
+
+def described(error: BaseException) -> str:
+    """Return the class and the text of an exception, whose own way of saying it may raise as well."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _listed(removed: Counter[str]) -> str:

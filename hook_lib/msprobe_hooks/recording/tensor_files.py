@@ -21,10 +21,10 @@ class TensorFiles(ABC):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._queue: queue.SimpleQueue[tuple[Any, int, str] | None] = queue.SimpleQueue()
+        self._queue: queue.Queue[tuple[Any, int, str] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
-        self._failure: OSError | RuntimeError | None = None
+        self._failure: Exception | None = None
         self.bytes = 0
         self._thread = threading.Thread(target=self._write_all, name="msprobe tensor files", daemon=True)
         self._thread.start()
@@ -39,7 +39,7 @@ class TensorFiles(ABC):
 
     @abstractmethod
     def write(self, copy: Any, path: Path) -> None:
-        """Write a file. Raises OSError or RuntimeError where that is not possible."""
+        """Write a file. May raise what it will where that is not possible."""
 
     def save(self, tensor: Any, name: str) -> None:
         """Take a copy of a tensor and have it written. The caller has turned gradients and overrides off."""
@@ -51,12 +51,17 @@ class TensorFiles(ABC):
             self._waiting += size
         self._queue.put((copy, size, name))
 
-    def close(self) -> None:
+    def wait(self) -> None:
         """Wait until everything is written. Raises RecordingError where a file could not be."""
-        self._queue.put(None)
-        self._thread.join()
+        self._queue.join()
         if self._failure is not None:
             raise RecordingError(f"{self._folder}: a tensor cannot be written: {self._failure}")
+
+    def close(self) -> None:
+        """Wait, and end the thread. Raises RecordingError as ``wait`` does."""
+        self._queue.put(None)
+        self._thread.join()
+        self.wait()
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -65,8 +70,10 @@ class TensorFiles(ABC):
                 if self._failure is None:
                     self.write(copy, self._folder / name)
                     self.bytes += size
-            except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+            except Exception as error:  # whatever it is, somebody waits for this thread
                 self._failure = error
             with self._room:
                 self._waiting -= size
                 self._room.notify_all()
+            self._queue.task_done()
+        self._queue.task_done()

@@ -126,6 +126,6 @@ def _begin(
         written = [args[place] for place in api.written if place < len(args)] if api.written else None
         call.begin(args, kwargs, changed, written)
     except Exception as error:
-        recorder.note_error(api.qualified, error)
+        recorder.summary.note_error(api.qualified, error)
         return None
     return call

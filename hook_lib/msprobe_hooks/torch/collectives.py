@@ -36,7 +36,7 @@ class Collectives:
             try:
                 self._around.append(Interposition(function, self._recording(name)))
             except TypeError as error:
-                self._recorder.note_error(f"Distributed.{name}", error)
+                self._recorder.summary.note_error(f"Distributed.{name}", error)
         self._wait = wait = dist.Work.wait
 
         def wait_and_record(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +119,7 @@ class CollectiveCall(CallRecord):
                 )
             self._record["is_recompute"] = False
         except Exception as error:
-            recorder.note_error(self.name, error)
+            recorder.summary.note_error(self.name, error)
 
     def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
         """Take the arguments after the call, or note that it was never waited for."""
@@ -138,4 +138,4 @@ class CollectiveCall(CallRecord):
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
             self._emit()
         except Exception as error:
-            recorder.note_error(self.name, error)
+            recorder.summary.note_error(self.name, error)

@@ -86,7 +86,7 @@ class TorchRecorder(Recorder):
             entry.fill(statistics)
 
     def _save(self, tensor: Tensor, name: str) -> str:
-        files = self._files
+        files = self.tensors
         if files is not None:
             files.save(local_part(tensor), name)
         return name

@@ -29,8 +29,7 @@ def _record(recorder: TorchRecorder, name: str, variable: Any) -> None:
     with Quiet():
         elements = recorder.elements(name)
         element = elements.whole(variable)
-    recorder.summary.add("saves")
-    recorder.emit(name, element, None)
+    recorder.emit(name, element, None, "saves")
 
 
 class SavedGradients:
@@ -43,18 +42,19 @@ class SavedGradients:
         self._arrived: dict[int, Tensor] = {}
         self._count = len(tensors)
         self._is_done = False
+        self._step = recorder.step
         for place, tensor in enumerate(tensors):
             tensor.register_hook(self._hook(place))  # type: ignore[no-untyped-call]
 
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""
-        if not self._is_done and self._recorder.is_recording:
+        if not self._is_done and self._recorder.takes_gradients(self._step):
             self._is_done = True
             _record(self._recorder, self._name, _filled(self._shape, self._arrived))
 
     def _hook(self, place: int) -> Any:
         def arrive(gradient: Tensor) -> None:
-            if self._is_done or not self._recorder.is_recording:
+            if self._is_done or not self._recorder.takes_gradients(self._step):
                 return
             self._arrived[place] = gradient
             self._recorder.at_end_of_backward(self)

@@ -50,7 +50,7 @@ def test_an_existing_dump_is_not_overwritten(tmp_path):
 
 def test_a_path_that_cannot_be_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecordingError, match=r"file/d/step0/rank: cannot be created: Not a directory"):
+    with pytest.raises(RecordingError, match=r"file/d: cannot be created: Not a directory"):
         record(tmp_path / "file" / "d").__enter__()
 
 

@@ -191,3 +191,49 @@ def test_tracing_sees_no_measurements(tmp_path):
     plain = operations()
     with record(tmp_path / "d"):
         assert operations() == plain
+
+
+class UnspeakableError(Exception):
+    """An error that cannot be put into words."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("where", ["argument", "exception"])
+def test_text_that_is_no_unicode_is_escaped_as_msprobe_writes_it(tmp_path, records, where):
+    with record(tmp_path / "d") as session:
+        torch.tanh(torch.ones(2))
+        with pytest.raises(RuntimeError):
+            torch.einsum("i\ud800,i->" if where == "argument" else os.fsdecode(b"\xff"), torch.ones(2), torch.ones(2))
+        torch.tanh(torch.full((2,), float("inf")))
+    found = records(tmp_path / "d")
+    assert found["Torch.einsum.0.forward"]["input_args"][0]["value"] in ("i\ud800,i->", "\udcff")
+    assert session.summary.calls == len(found) == 4
+    assert session.summary.errors == {}
+
+
+def test_a_record_that_json_cannot_hold_costs_itself(tmp_path, records):
+    nested = {}
+    for _ in range(20_000):
+        nested = {"a": nested}
+    with record(tmp_path / "d") as session:
+        torch.tanh(torch.ones(2))
+        session.recorder.emit("Library.double.0.forward", nested, None, "calls")
+        torch.tanh(torch.ones(2))
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward", "Torch.tanh.1.forward"]
+    assert session.summary.calls == 2
+    assert "could not observe 1 times: Library.double.0.forward: RecursionError" in str(session.summary)
+
+
+def test_an_error_that_cannot_be_put_into_words_is_the_one_that_is_raised(tmp_path, records):
+    class Raising(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.tanh:
+                raise UnspeakableError
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    with record(tmp_path / "d"), pytest.raises(UnspeakableError):
+        torch.tanh(torch.ones(2).as_subclass(Raising))
+    assert records(tmp_path / "d")["Torch.tanh.0.forward"]["exception"] == "UnspeakableError"

@@ -67,3 +67,16 @@ def test_a_file_that_cannot_be_written_is_told_at_the_end(tmp_path):
     files.save(bytearray(1), "one")
     with pytest.raises(RecordingError, match="missing: a tensor cannot be written"):
         files.close()
+
+
+def test_an_error_of_any_kind_is_told_and_nobody_waits_for_ever(tmp_path):
+    class Unpicklable(Files):
+        def write(self, copy, path):
+            raise TypeError("cannot pickle")
+
+    files = Unpicklable(tmp_path)
+    files.save(bytearray(1), "one")
+    with pytest.raises(RecordingError, match="a tensor cannot be written: cannot pickle"):
+        files.wait()
+    with pytest.raises(RecordingError):
+        files.close()

@@ -1,0 +1,126 @@
+"""The files of one step and rank while the step runs: what waits to be written, and what was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from msprobe_hooks.dump.layout import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
+from msprobe_hooks.dump.names import is_parameters_grad
+from msprobe_hooks.dump.writer import DumpWriter, former_dump, make_folder
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.stacks import StackTable
+from msprobe_hooks.recording.summary import Count, Summary
+from msprobe_hooks.recording.tensor_files import TensorFiles
+
+_FLUSH_RECORDS = 1000
+_FLUSH_SECONDS = 2.0
+
+
+def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
+    """Make the folder of a recording.
+
+    Raises RecordingError where that is not possible, or a step that is to be recorded has a dump there already.
+    """
+    make_folder(settings.dump_path)
+    ranks = recording_folder(0, rank).name
+    file = DEBUG_FILE if settings.level == "debug" else DUMP_FILE
+    for former in sorted(settings.dump_path.glob(f"step*/{ranks}/{file}")):
+        step = step_rank(former).step
+        if step is not None and (step in settings.step if settings.step else step >= first_step):
+            raise former_dump(former)
+
+
+class StepFiles:
+    """``dump.json``, ``stack.json``, ``construct.json`` and the tensors of one step.
+
+    ``tensors`` is None where none are kept. The summary counts a record once it is in the file.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        framework: str,
+        summary: Summary,
+        stacks: StackTable,
+        open_tensors: Callable[[Path], TensorFiles],
+    ) -> None:
+        """Create the files. Raises RecordingError where they exist or cannot be written."""
+        self._writer = DumpWriter(
+            folder,
+            framework=framework,
+            task=settings.task,
+            level=settings.level,
+            keeps_tensors=settings.keeps_tensors,
+            extra_info=settings.extra_info and settings.level != "debug",
+        )
+        self.tensors = open_tensors(self._writer.tensor_folder) if settings.keeps_tensors else None
+        self._has_values = settings.task != "structure"
+        self._has_parents = settings.level in ("L0", "mix")
+        self._has_stacks = settings.extra_info
+        self._summary = summary
+        self._stacks = stacks
+        self._records: list[tuple[str, Any, Count]] = []
+        self._parents: list[tuple[str, str | None]] = []
+        self._flushed = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is time to write what waits."""
+        return len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS
+
+    def add(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None) -> None:
+        """Take a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
+        if self._has_values:
+            self._records.append((name, record, count))
+        else:
+            self._summary.add(count)
+        if self._has_parents and not is_parameters_grad(name):
+            self._parents.append((name, parent))
+        if frame is not None and self._has_stacks:
+            self._stacks.add(name, frame)
+
+    def add_phase(self, phase: str) -> None:
+        """Note a phase, which records may have as their parent."""
+        self._parents.append((phase, None))
+
+    def flush(self, *, with_stacks: bool) -> None:
+        """Write what waits; the files are complete afterwards, with the stacks where they are asked for or many.
+
+        A record that cannot be put into JSON costs itself. Raises RecordingError where the disk refuses.
+        """
+        self._flushed = time.monotonic()
+        records, self._records = self._records, []
+        parents, self._parents = self._parents, []
+        refused = dict(self._writer.records((name, record) for name, record, _ in records))
+        for name, _, count in records:
+            if name not in refused:
+                self._summary.add(count)
+        self._writer.parents(dict(parents).items())
+        if with_stacks or self._stacks.is_full:
+            self._writer.stacks(self._stacks.take())
+        for name, error in refused.items():
+            self._summary.note_error(name, error)
+
+    def wait(self) -> None:
+        """Wait until the tensors are written. Raises RecordingError where one could not be."""
+        if self.tensors is not None:
+            self.tensors.wait()
+
+    def close(self) -> None:
+        """Close what was written. Raises RecordingError where a tensor could not be written."""
+        self._summary.bytes += self._writer.size
+        self._writer.close()
+        if self.tensors is not None:
+            try:
+                self.tensors.close()
+            finally:
+                self._summary.bytes += self.tensors.bytes
+
+    def abandon(self) -> None:
+        """Let go without writing."""
+        self._writer.close()
