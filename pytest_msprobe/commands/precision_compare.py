@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="NPU", type=Path, help=f"the run to judge: {file}")
     parser.add_argument("baseline", metavar="GPU", type=Path, help="the run to judge it by: any of these as well")
     parser.add_argument(
-        "--policy", default="default", help="default, msprobe-1.2, msprobe-26 or a YAML file (default: default)"
+        "--policy", help="default, msprobe-1.2, msprobe-26 or a YAML file (default: what both runs were made under)"
     )
     parser.add_argument("--level", choices=("L0", "L1", "L2"), help="strictness of msprobe-26 (default: by API)")
     parser.add_argument(
@@ -23,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is wrong and a summary. Return 1 where something is, else 0."""
+    """Print what is wrong and a summary. Return 1 where something is, else 0.
+
+    Raises CommandError where nothing was judged, which is no success.
+    """
     from pytest_msprobe.modes.check.baselines.runs import read_run, require_comparable
 
     try:
@@ -33,10 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
         from msprobe_standards import Policy
         from pytest_msprobe.modes.check.baselines.comparison import compare_runs
         from pytest_msprobe.modes.check.baselines.comparison_report import report_lines
+        from pytest_msprobe.modes.check.baselines.policy_of_runs import policy_of
 
-        policy = Policy.load(arguments.policy, level=arguments.level)
+        policy = Policy.load(arguments.policy or policy_of(target, baseline), level=arguments.level)
         records = list(compare_runs(target, baseline, policy))
-        lines = report_lines(target, baseline, records)
+        lines = report_lines(target, baseline, policy, records)
         if arguments.csv is not None:
             from pytest_msprobe.modes.check.baselines.comparison_tables import write_tables
 
@@ -45,4 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, FileNotFoundError) as error:
         raise CommandError(str(error)) from None
     print("\n".join(lines))
-    return int(any(record.result.verdict.outcome == "fail" for record in records))
+    outcomes = {record.result.verdict.outcome for record in records}
+    if outcomes == {"skip"}:
+        raise CommandError(f"none of the {len(records)} records was judged; the summary says why")
+    return int("fail" in outcomes)

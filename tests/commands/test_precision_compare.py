@@ -12,6 +12,7 @@ from pytest_msprobe.journal.file import Entry, JournalWriter
 from pytest_msprobe.journal.file import Header as JournalHeader
 from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.reports.csv import METRIC_COLUMNS
 from pytest_msprobe.results.result import DirectionResult, OutputResult, Start
 
 TABLES = Path(__file__).parents[1] / "data" / "precision_compare"
@@ -159,8 +160,67 @@ def test_the_gpu_run_that_gave_no_numbers_is_no_pass(tmp_path: Path, capsys: pyt
 def test_numbers_of_other_inputs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     npu = save(tmp_path / "npu.json", row(NAME, 1.0, scale=0.5))
     gpu = save(tmp_path / "gpu.json", row(NAME, 1.0, scale=0.6))
-    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 0
+    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 2
     assert "1 API records: 1 skipped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("version", "policy"), VERSIONS)
+def test_tables_are_judged_by_the_policy_of_their_version(
+    version: str, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["precision-compare", *(str(TABLES / version / f"{run}.csv") for run in ("npu", "gpu"))]) == 1
+    assert f"policy:   {policy}" in capsys.readouterr().out
+
+
+def test_runs_are_judged_by_the_policy_that_they_were_made_under(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = save(tmp_path / "npu.json", row(NAME, 0.03)), save(tmp_path / "gpu.json", row(NAME, 0.0105))
+    assert main(["precision-compare", *files]) == 1
+    assert "policy:   msprobe-26" in capsys.readouterr().out
+
+
+def test_a_table_is_judged_by_the_policy_of_the_baseline_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = save(tmp_path / "gpu.json", row(NAME, 0.0105))
+    assert main(["precision-compare", str(cumsum_table(tmp_path)), gpu]) == 0
+    assert "policy:   msprobe-26" in capsys.readouterr().out
+
+
+def cumsum_table(folder: Path) -> Path:
+    """Return a table in which nothing tells msprobe 1.2 from 26: only their standards for other APIs differ."""
+    metrics = ("small_value_err_ratio", "rmse", "max_rel_error", "mean_rel_error")
+    cells = ["0" if metric in metrics else " " for metric in METRIC_COLUMNS.values()]
+    path = folder / "accuracy_checking_details_20260101000000.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_COLUMNS, "Status", "Message"])
+        writer.writerow([f"{NAME}.output.0", "torch.float64", "torch.float32", "(2, 3)", *cells, "pass", " "])
+    return path
+
+
+def test_a_policy_that_nothing_tells_has_to_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(cumsum_table(tmp_path))
+    npu, other, own = (
+        save(tmp_path / f"{policy}.json", row(NAME, 0.01), policy=policy)
+        for policy in ("msprobe-26", "default", "strict.yaml")
+    )
+    for files, problem in (
+        ((table, table), f"{table}: fits the policies msprobe-1.2 and msprobe-26 alike; give --policy"),
+        ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; give --policy"),
+        ((own, own), f"{own}: was made under a policy of your own; give its file by --policy"),
+    ):
+        assert main(["precision-compare", *files]) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_a_comparison_that_judged_nothing_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(TABLES / "1.2.2" / f"{run}.csv") for run in ("npu", "gpu")]
+    assert main(["precision-compare", *files, "--policy", "default"]) == 2
+    shown = capsys.readouterr()
+    assert "41 API records: 41 skipped" in shown.out
+    assert "none of the 41 records was judged" in shown.err
 
 
 def test_a_journal_that_holds_numbers_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

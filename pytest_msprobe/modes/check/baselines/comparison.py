@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_standards import Metrics, Policy, Standard, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, recorded_output, torch_dtype
@@ -58,34 +58,35 @@ def _compare(row: RecordRow, other: RecordRow, policy: Policy) -> ComparedRecord
         name = parse_api_name(row.record)
     except ValueError as error:
         return ComparedRecord(_as_it_was(row) if row.outcome == "fail" else _skipped(row.record, str(error)))
-    inputs = frozenset(dtype for dtype in map(torch_dtype, row.input_dtypes) if dtype is not None)
     tensors = [output for output in row.outputs if output.dtype]
-
-    def select(output: OutputRow) -> Standard:
-        return policy.select(
-            name.api,
-            output_dtype=torch_dtype(output.dtype),
-            input_dtypes=inputs,
-            backward=name.direction == "backward",
-            scalars=row.scalars,
-            recorded_baseline=True,
-        )
 
     def compare(index: int, output: OutputRow) -> ComparedOutput:
         position = next((i for i, tensor in enumerate(tensors) if tensor is output), len(tensors))
         baseline = other.output(output.path, position, row.of_table)
         label = f"{row.record}.{output.path if row.of_table else f'output.{index}'}"
-        return _compare_output(label, output, baseline, select(output), other.reason)
+        return _compare_output(label, output, baseline, standard_for(name, row, output, policy), other.reason)
 
     outputs = tuple(compare(index, output) for index, output in enumerate(row.outputs))
     return ComparedRecord(decided(row.record, [output.result for output in outputs]), outputs)
+
+
+def standard_for(name: ApiName, row: RecordRow, output: OutputRow, policy: Policy) -> Standard:
+    """Return what a policy judges an output of the record of this name by, with another run's as its baseline."""
+    standard = policy.select(
+        name.api,
+        output_dtype=torch_dtype(output.dtype),
+        input_dtypes=frozenset(dtype for dtype in map(torch_dtype, row.input_dtypes) if dtype is not None),
+        backward=name.direction == "backward",
+        scalars=row.scalars,
+        recorded_baseline=True,
+    )
+    return fitting(standard, torch_dtype(output.dtype) or torch.float32)
 
 
 def _compare_output(
     name: str, row: OutputRow, baseline: OutputRow | None, standard: Standard, absence: str
 ) -> ComparedOutput:
     recorded = recorded_output(row)
-    standard = fitting(standard, torch_dtype(row.dtype) or torch.float32)
     # That NaN and inf elements are right was seen where the tensors were.
     explained = standard.adopts_baseline and row.metrics.get("nonfinite_mismatch") and row.outcome == "pass"
     if recorded is None or explained:

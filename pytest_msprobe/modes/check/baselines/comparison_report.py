@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msprobe_standards import Policy
 from pytest_msprobe.modes.check.baselines.comparison import ComparedRecord
 from pytest_msprobe.modes.check.baselines.runs import Run
 from pytest_msprobe.reports.summary import Summary
@@ -12,8 +13,8 @@ from pytest_msprobe.results.result import to_plain
 _WORDS = {"fail": "FAILED", "warn": "WARNED"}
 
 
-def report_lines(target: Run, baseline: Run, records: Sequence[ComparedRecord]) -> list[str]:
-    """Return the lines: failing records with their outputs, warned ones, the runs, the summary."""
+def report_lines(target: Run, baseline: Run, policy: Policy, records: Sequence[ComparedRecord]) -> list[str]:
+    """Return the lines: failing records with their outputs, warned ones, the runs and policy, the summary."""
     lines: list[str] = []
     for outcome in _WORDS:
         for record in records:
@@ -23,7 +24,7 @@ def report_lines(target: Run, baseline: Run, records: Sequence[ComparedRecord]) 
     for record in records:
         summary.add(to_plain(record.result))
     runs = [f"{name} {_described(run)}" for name, run in (("judged:  ", target), ("baseline:", baseline))]
-    return [_printable(line) for line in [*lines, *runs, *summary.lines()]]
+    return [_printable(line) for line in [*lines, *runs, f"policy:   {policy.name}", *summary.lines()]]
 
 
 def _record_lines(record: ComparedRecord, word: str) -> Iterator[str]:

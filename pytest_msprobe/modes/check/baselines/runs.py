@@ -15,12 +15,16 @@ from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
 
 @dataclass(frozen=True)
 class Run:
-    """What one run measured, in its order. ``inputs`` says by name what chose its inputs; a table does not tell."""
+    """What one run measured, in its order.
+
+    ``inputs`` says by name what chose its inputs, ``policy`` what judged them; a table does not tell.
+    """
 
     path: Path
     rows: Sequence[RecordRow]
     inputs: dict[str, str]
     made_on: str = ""
+    policy: str = ""
 
     @property
     def is_table(self) -> bool:
@@ -89,7 +93,7 @@ def _of_baseline(baseline: Baseline) -> Run:
     assert header is not None
     rows = [baseline.row(dump, record) for dump, record in baseline.rows]
     inputs = {"seed": str(header.seed), "real_data": header.real_data}
-    return Run(baseline.path, rows, inputs, made_on(header.starts))
+    return Run(baseline.path, rows, inputs, made_on(header.starts), header.policy)
 
 
 def _of_journal(path: Path) -> Run:
@@ -105,7 +109,7 @@ def _of_journal(path: Path) -> Run:
         )
     rows = [record_row(entry.result, _dump(journal, entry.id)) for entry in journal.entries.values()]
     inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
-    return Run(path, rows, inputs, made_on(journal.starts))
+    return Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""))
 
 
 def _dump(journal: Journal, item: str) -> str:

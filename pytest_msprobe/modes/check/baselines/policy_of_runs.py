@@ -1,0 +1,59 @@
+"""Which policy judges two finished runs where the user names none: the one that both were made under."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_standards import Policy, built_in_policies
+from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.modes.check.baselines.comparison import standard_for
+from pytest_msprobe.modes.check.baselines.numbers import recorded_output
+from pytest_msprobe.modes.check.baselines.runs import Run
+
+# A table does not name its policy; only these read nothing but what is in its columns.
+_OF_TABLES = ("msprobe-1.2", "msprobe-26")
+
+
+def policy_of(target: Run, baseline: Run) -> str:
+    """Return the name of the built-in policy that both runs were made under.
+
+    Raises BaselineError where they do not tell it, or tell different ones.
+    """
+    of_target, of_baseline = _policies(target), _policies(baseline)
+    both = [name for name in of_target if name in of_baseline]
+    if not both:
+        raise BaselineError(
+            f"was made under the policy {' or '.join(of_baseline)}, {target.path} under {' or '.join(of_target)}",
+            file=baseline.path,
+            remedy="give --policy",
+        )
+    if len(both) > 1:
+        raise BaselineError(
+            f"fits the policies {' and '.join(both)} alike", file=target.path, remedy="give --policy with one of them"
+        )
+    if both[0] not in built_in_policies():
+        raise BaselineError("was made under a policy of your own", file=target.path, remedy="give its file by --policy")
+    return both[0]
+
+
+def _policies(run: Run) -> Collection[str]:
+    """Return what a run was made under; of a table all that find as many of their numbers in it."""
+    if not run.is_table:
+        return (run.policy,)
+    lacking = {name: _lacking(run, Policy.load(name)) for name in _OF_TABLES}
+    return [name for name, count in lacking.items() if count == min(lacking.values())]
+
+
+def _lacking(run: Run, policy: Policy) -> int:
+    """Count the outputs of which a run has numbers, but not those that the policy reads."""
+    lacking = 0
+    for row in run.rows:
+        with suppress(ValueError):  # the name of no API, which is not judged
+            name = parse_api_name(row.record)
+            for output in row.outputs:
+                recorded = recorded_output(output)
+                if recorded is not None:
+                    lacking += recorded.metrics_for(standard_for(name, row, output, policy)) is None
+    return lacking
