@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
-from pytest_msprobe.reports.csv import Tables
+from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.markdown import markdown
 
 _STANDARD_OUTPUT = "-"
@@ -49,7 +49,8 @@ def _write_junit(journal: Journal, path: Path) -> None:
 
 
 def _write_tables(journal: Journal, folder: Path) -> None:
-    tables = Tables(folder)
+    dumps = {entry.id: journal.dump_of(entry) for entry in journal.entries.values()}
+    tables = TablesByDump(folder, set(dumps.values()))
     for entry in journal.entries.values():
-        tables.add(entry.id.partition("::")[0], entry.result)
+        tables.add(dumps[entry.id], entry.result)
     tables.close()

@@ -52,10 +52,13 @@ class Journal(msgspec.Struct, frozen=True):
     entries: dict[str, Entry]
     starts: list[Start] = []
 
+    def dump_of(self, entry: Entry) -> Path:
+        """Return the path of the dump that an entry's item is about."""
+        return Path("/", self.header.root, entry.id.partition("::")[0])
+
     def rerun_command(self, entry: Entry) -> str:
         """Return the command that runs an entry's item again."""
-        dump = Path(self.header.root) / entry.id.partition("::")[0]
-        chosen = f"{dump}::{entry.result.record}"
+        chosen = f"{self.dump_of(entry)}::{entry.result.record}"
         return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import csv
 import datetime
+import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+from msprobe_hooks.dump.layout import DUMP_FILE
 from msprobe_hooks.dump.names import split_direction
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 
@@ -46,18 +49,18 @@ BLANK = " "
 
 
 class Tables:
-    """The two files, in one folder: a details row per output as records are added, a row per call at the end."""
+    """The two files of a dump: a details row per output as records are added, a row per call at the end."""
 
     def __init__(self, folder: Path) -> None:
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
         self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
-        self._calls: dict[tuple[str, str], dict[str, DirectionResult]] = {}
+        self._calls: dict[str, dict[str, DirectionResult]] = {}
         self._open: IO[str] | None = None
 
-    def add(self, dump: str, result: DirectionResult) -> None:
-        """Write the rows of a record's outputs; ``dump`` tells records of the same name apart."""
+    def add(self, result: DirectionResult) -> None:
+        """Write the rows of a record's outputs."""
         key, direction = split_direction(result.record)
-        self._calls.setdefault((dump, key), {})[direction or "forward"] = result
+        self._calls.setdefault(key, {})[direction or "forward"] = result
         if self._open is None:
             self._open = _create(self.details, _DETAILS_HEADER)
         csv.writer(self._open).writerows(_details_rows(result))
@@ -69,31 +72,58 @@ class Tables:
             return False
         self._open.close()
         with _create(self.result, _RESULT_HEADER) as file:
-            csv.writer(file).writerows(_result_row(key, directions) for (_, key), directions in self._calls.items())
+            csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
         return True
+
+
+class TablesByDump:
+    """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to."""
+
+    def __init__(self, folder: Path, dumps: Collection[Path]) -> None:
+        self._tables = {dump: Tables(folder / place) for dump, place in _places(dumps).items()}
+
+    def add(self, dump: Path, result: DirectionResult) -> None:
+        """Write the rows of a record of a dump."""
+        self._tables[dump].add(result)
+
+    def close(self) -> list[Tables]:
+        """Write what is written at the end and return the tables that there are."""
+        return [tables for tables in self._tables.values() if tables.close()]
+
+
+def _places(dumps: Collection[Path]) -> dict[Path, Path]:
+    """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``."""
+    homes = {dump: dump.parent if dump.name == DUMP_FILE else dump.with_suffix("") for dump in dumps}
+    shared = os.path.commonpath(homes.values()) if homes else ""
+    return {dump: home.relative_to(shared) for dump, home in homes.items()}
 
 
 class CsvReport:
     """Writes the tables of a run."""
 
-    def __init__(self, folder: Path) -> None:
-        self._tables = Tables(folder)
-        self._is_written = False
+    def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
+        self._folder = folder
+        self._root = root
+        self._tables = TablesByDump(folder, dumps)
+        self._written: list[Tables] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what is known of one record."""
         plain = getattr(report, "msprobe", None)
         if plain is not None:
-            self._tables.add(report.nodeid.partition("::")[0], from_plain(plain))
+            self._tables.add(self._root / report.nodeid.partition("::")[0], from_plain(plain))
 
     def pytest_sessionfinish(self) -> None:
-        """Write the result table and close the files."""
-        self._is_written = self._tables.close()
+        """Write the result tables and close the files."""
+        self._written = self._tables.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the files are."""
-        if self._is_written:
-            terminalreporter.line(f"msprobe tables: {self._tables.result} and {self._tables.details.name}")
+        if self._written:
+            first = f"{self._written[0].result} and {self._written[0].details.name}"
+            count = len(self._written)
+            others = f" (of {count} dumps, each in its folder below {self._folder})" if count > 1 else ""
+            terminalreporter.line(f"msprobe tables: {first}{others}")
 
 
 def _create(path: Path, header: tuple[str, ...]) -> IO[str]:

@@ -9,7 +9,7 @@ from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.reports.failure import failure_text
-from pytest_msprobe.reports.properties import verdict_properties
+from pytest_msprobe.reports.properties import entry_properties
 from pytest_msprobe.reports.text import printable
 
 
@@ -18,8 +18,7 @@ def write_junit(journal: Journal, path: Path) -> None:
     suite = TestSuite("msprobe")
     for name, value in _suite_properties(journal):
         suite.add_property(f"msprobe.{name}", printable(value))
-    modes = {start.device: start.modes_in_words for start in journal.starts}
-    suite.add_testcases([_case(journal, entry, modes) for entry in journal.entries.values()])
+    suite.add_testcases([_case(journal, entry) for entry in journal.entries.values()])
     report = JUnitXml()
     report.add_testsuite(suite)
     report.update_statistics()
@@ -33,20 +32,12 @@ def _suite_properties(journal: Journal) -> list[tuple[str, str]]:
     return [*dumps, *settings, *(("ran_on", f"{start.device}: {start}") for start in journal.starts)]
 
 
-def _case(journal: Journal, entry: Entry, modes: dict[str, str]) -> TestCase:
+def _case(journal: Journal, entry: Entry) -> TestCase:
     result, verdict = entry.result, entry.result.verdict
     folder_and_file = entry.id.partition("::")[0]
     case = TestCase(printable(result.record), printable(folder_and_file.replace("/", ".")), round(result.seconds, 6))
-    for name, value in verdict_properties(result):
+    for name, value in entry_properties(journal, entry):
         case.add_property(name, printable(value))
-    place = {
-        "device": entry.device,
-        "math_modes": modes.get(entry.device, ""),
-        "seed": journal.header.settings.get("seed", ""),
-    }
-    for name, value in place.items():
-        if value:
-            case.add_property(f"msprobe.{name}", printable(value))
     if verdict.outcome == "fail":
         failure = Failure(printable(verdict.reason), printable(entry.outcome))
         failure.text = printable(failure_text(result, journal.rerun_command(entry)))

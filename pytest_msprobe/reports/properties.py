@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.results.result import DirectionResult
 
 
@@ -14,3 +15,11 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
         ("msprobe.margin", f"{verdict.margin:.6g}"),
     ]
+
+
+def entry_properties(journal: Journal, entry: Entry) -> list[tuple[str, str]]:
+    """Return the properties that an item of a journal has in JUnit: its verdict, and what it ran on."""
+    modes = next((start.modes_in_words for start in reversed(journal.starts) if start.device == entry.device), "")
+    place = {"device": entry.device, "math_modes": modes, "seed": journal.header.settings.get("seed", "")}
+    told = [(f"msprobe.{name}", value) for name, value in place.items() if value]
+    return verdict_properties(entry.result) + told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key, rerun_command
+from pytest_msprobe.run.resumed import report_finished
 from pytest_msprobe.storage.digests import fingerprint
 
 _SIZE_INPUT = "msprobe_journal_size"
@@ -55,8 +56,9 @@ def start(config: pytest.Config) -> None:
     except JournalError:
         writer.close()
         raise
-    _leave_out(config, outcomes)
+    finished = _leave_out(config, outcomes)
     config.pluginmanager.register(JournalReport(writer, starts), "msprobe-journal")
+    report_finished(config, finished)
 
 
 def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
@@ -157,12 +159,14 @@ class JournalReport:
             terminalreporter.line(f"msprobe journal: what had finished before ran under other math modes; now: {modes}")
 
 
-def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> None:
+def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> Collection[str]:
+    """Have what finished left alone, but what is to run again; return its ids."""
     rerun = config.stash[options_key].rerun
     finished = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
     if finished:
         config.pluginmanager.register(Resumption(finished), "msprobe-resumption")
         _leave_abandoned(config, finished)
+    return finished
 
 
 def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:

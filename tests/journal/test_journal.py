@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -172,6 +175,44 @@ def test_a_run_that_was_killed_is_resumed_without_losing_or_doubling_an_item(pyt
     pytester.runpytest_subprocess(*base, "--msprobe-resume", "run.jsonl")
     lines = [line for line in path.read_text().splitlines() if '"line":"item"' in line]
     assert len(lines) == len(read_journal(path).entries) > len(before)
+
+
+@pytest.fixture
+def resumed(pytester: pytest.Pytester, write_dump: Any, element: Any, forward: Any, make_device: Any) -> Path:
+    """Resume a run in which one call was wrong and one unknown, and return the folder of its files."""
+    make_device('if record == "Torch.abs.0.forward":\n    result += 1')
+    names = ("Torch.abs.0", "Torch.no_such_api.0", "Torch.exp.0")
+    write_dump({f"{name}.forward": forward(element(4, 8)) for name in names})
+    base = ["--msprobe-device=faulty", "--msprobe-dump=dump.json", "--msprobe-csv=out"]
+    first = pytester.runpytest_inprocess(*base, "-k", "abs or no_such_api", "--msprobe-journal=run.jsonl")
+    assert first.ret == 1
+    shutil.rmtree(pytester.path / "out")
+    again = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl", "--junitxml=report.xml")
+    again.assert_outcomes(passed=1, deselected=2)
+    return pytester.path
+
+
+def test_the_junit_file_of_a_resumed_run_is_that_of_the_whole(resumed: Path) -> None:
+    suite = ET.parse(resumed / "report.xml").getroot()[0]
+    assert {key: suite.attrib[key] for key in ("tests", "failures", "skipped")} == {
+        "tests": "3",
+        "failures": "1",
+        "skipped": "1",
+    }
+    cases = {case.attrib["name"]: case for case in suite}
+    wrong, right = cases["Torch.abs.0.forward"], cases["Torch.exp.0.forward"]
+    assert "Run this item alone: pytest --msprobe-dump=" in (wrong[1].text or "")
+    assert cases["Torch.no_such_api.0.forward"][1].attrib["message"].startswith("this torch has no such API")
+    assert [{entry.attrib["name"] for entry in case.iter("property")} for case in (wrong, right)] == [
+        {f"msprobe.{name}" for name in ("verdict", "standard", "margin", "device", "math_modes", "seed")}
+    ] * 2
+    assert wrong.attrib["classname"] == right.attrib["classname"]
+
+
+def test_the_tables_of_a_resumed_run_are_those_of_the_whole(resumed: Path) -> None:
+    (table,) = (resumed / "out").glob("accuracy_checking_result_*.csv")
+    rows = [line.split(",")[:2] for line in table.read_text(encoding="utf-8-sig").splitlines()[1:]]
+    assert rows == [["Torch.abs.0", "error"], ["Torch.no_such_api.0", "SKIP"], ["Torch.exp.0", "pass"]]
 
 
 def test_starting_on_an_existing_journal_is_refused(pytester: pytest.Pytester) -> None:

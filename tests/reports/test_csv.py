@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.modes.check.baselines.details_table import read_details
+
 Write = Callable[..., Path]
 Json = dict[str, Any]
 
@@ -171,6 +173,33 @@ def test_the_folder_is_made_and_named_at_the_end(dump: None, pytester: pytest.Py
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-csv=deep/er")
     checked.result.stdout.fnmatch_lines(["msprobe tables: *deep/er/accuracy_checking_result_*.csv and *details_*.csv"])
     assert len(list((pytester.path / "deep" / "er").iterdir())) == 2
+
+
+@pytest.fixture
+def tables_of_two_ranks(
+    write_dump: Write, element: Any, forward: Any, pytester: pytest.Pytester, check: Any
+) -> list[Path]:
+    """Check one step of two ranks and return their details tables."""
+    for rank in (0, 1):
+        write_dump({"Torch.exp.0.forward": forward(element(4, 8))}, f"run/step3/rank{rank}")
+    words = "--msprobe-dump=run", "--msprobe-device=cpu", "--msprobe-policy=msprobe-26", "--msprobe-csv=out"
+    assert check(*words).exit_code == 0
+    return sorted((pytester.path / "out").rglob("accuracy_checking_details_*.csv"))
+
+
+def test_each_rank_has_tables_of_its_own(tables_of_two_ranks: list[Path], pytester: pytest.Pytester) -> None:
+    assert [path.parent for path in tables_of_two_ranks] == [pytester.path / "out" / f"rank{rank}" for rank in (0, 1)]
+    names = [[row.record for row in read_details(path)] for path in tables_of_two_ranks]
+    assert names[0] == names[1]
+
+
+def test_the_table_of_one_rank_is_the_baseline_of_its_dump_and_of_no_other(
+    tables_of_two_ranks: list[Path], check: Any
+) -> None:
+    words = "--msprobe-device=cpu", "--msprobe-policy=msprobe-26", f"--msprobe-baseline={tables_of_two_ranks[0]}"
+    assert check("--msprobe-dump=run/step3/rank0", *words).exit_code == 0
+    both = check("--msprobe-dump=run", *words)
+    assert "is a table of one dump, and this run has 2" in both.errors
 
 
 def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.file import VERSION, Header
-from pytest_msprobe.reports.csv import Tables
 from pytest_msprobe.results.skips import SkipReason
+from tests.support import journals
 
 Write = Callable[..., Path]
 
@@ -149,12 +149,14 @@ def test_the_tables_are_those_of_a_run_and_show_the_numbers_that_decided(
     assert math.isclose(float(wrong["ULP误差最大值"]), 6.0)
 
 
-def test_calls_of_the_same_name_in_two_dumps_have_a_row_each(tmp_path: Path, judged: Any) -> None:
-    tables = Tables(tmp_path)
-    for rank in ("rank0", "rank1"):
-        tables.add(f"{rank}/dump.json", judged("Torch.add.0.forward", "pass"))
-    tables.close()
-    assert [row[0] for row in rows(tables.result)][1:] == ["Torch.add.0"] * 2
+def test_two_dumps_have_tables_of_their_own(tmp_path: Path, judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    result = judged("Torch.add.0.forward", "pass")
+    entries = [journals.entry(result, f"rank{rank}/dump.json") for rank in (0, 1)]
+    journal = journals.write_journal(tmp_path / "run.jsonl", *entries)
+    report(capsys, journal, "--csv", tmp_path / "out")
+    for rank in (0, 1):
+        (table,) = (tmp_path / "out" / f"rank{rank}").glob("accuracy_checking_result_*.csv")
+        assert [row[0] for row in rows(table)][1:] == ["Torch.add.0"]
 
 
 def test_several_reports_are_made_at_once(journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

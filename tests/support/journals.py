@@ -37,11 +37,11 @@ def skipped(record: str, reason: SkipReason) -> DirectionResult:
     return DirectionResult(record, Verdict("skip", "", reason.value), skip=reason)
 
 
-def write_journal(path: Path, *results: DirectionResult, header: Header = HEADER) -> Path:
-    """Write a journal of these results and return its path."""
+def write_journal(path: Path, *results: DirectionResult | Entry, header: Header = HEADER) -> Path:
+    """Write a journal of these results, or of these entries, and return its path."""
     writer = JournalWriter(path, header)
     writer.write(START)
     for result in results:
-        writer.write(entry(result))
+        writer.write(result if isinstance(result, Entry) else entry(result))
     writer.close()
     return path

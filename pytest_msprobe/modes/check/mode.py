@@ -79,7 +79,7 @@ class CheckMode:
         tallies = ExploredTally(), UnusedTensorsTally(), SavedTally()
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv)
+            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
             reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
         return reporters

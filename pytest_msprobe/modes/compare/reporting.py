@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 from pytest_msprobe.modes.compare.reports.layout import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
+from pytest_msprobe.reports.summary import finished_before_key
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
@@ -51,8 +53,10 @@ class CompareReports:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the reports are."""
+        before = terminalreporter.config.stash.get(finished_before_key, Counter())
+        note = f" (without the {before.total()} calls that had finished before this run)" if before else ""
         for line in self._lines:
-            terminalreporter.line(line)
+            terminalreporter.line(f"{line}{note}")
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():

@@ -12,6 +12,7 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
+from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
 
@@ -68,13 +69,13 @@ class OverflowMode:
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary
 
-        csv, json = config.stash[options_key].csv, config.stash[overflow_key].json
+        csv, json, dumps = config.stash[options_key].csv, config.stash[overflow_key].json, config.stash[dumps_key]
         if json is not None:
             overflow_options.make_folder(json)
         reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv)
+            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_msprobe.errors import BaselineError, JournalError
-from pytest_msprobe.journal.file import Journal, read_journal
+from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.file import Baseline, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
@@ -107,12 +107,9 @@ def _of_journal(path: Path) -> Run:
             f"{path}: was made with --msprobe-explore, so that its numbers may be of other inputs than the recorded "
             "ones; make it without"
         )
-    rows = [record_row(entry.result, _dump(journal, entry.id)) for entry in journal.entries.values()]
+    rows = [
+        record_row(entry.result, journal.header.dumps.get(str(journal.dump_of(entry)), ""))
+        for entry in journal.entries.values()
+    ]
     inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
     return Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""))
-
-
-def _dump(journal: Journal, item: str) -> str:
-    """Return the fingerprint of an item's dump; empty where the header does not name it."""
-    place = Path(journal.header.root) / item.partition("::")[0]
-    return journal.header.dumps.get(str(place), "")

@@ -45,6 +45,12 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
     """Raise BaselineError, naming what differs, where a baseline is about other inputs than this run's."""
     path, header = baseline.path, baseline.header
     if header is None:
+        if len(dumps) > 1:
+            raise BaselineError(
+                f"is a table of one dump, and this run has {len(dumps)}",
+                file=path,
+                remedy="check them one by one, each with its table, or record a baseline by --msprobe-save-baseline",
+            )
         known = {record for _, record in baseline.rows}
         for dump in dumps.values():
             if known.isdisjoint(dump.api_names):

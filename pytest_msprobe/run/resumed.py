@@ -1,0 +1,62 @@
+"""The files of a resumed run are those of the whole: what a journal had finished is reported to them once more.
+
+The terminal and its counts hear nothing of it; the summary tells it apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pytest
+from _pytest.junitxml import xml_key
+
+from pytest_msprobe.journal.file import Entry, Journal, read_journal
+from pytest_msprobe.reports.csv import CsvReport
+from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.properties import entry_properties
+from pytest_msprobe.results.result import to_plain
+from pytest_msprobe.run.options import options_key
+
+
+def report_finished(config: pytest.Config, finished: Collection[str]) -> None:
+    """Report the finished items of the journal to ``--junitxml`` and ``--msprobe-csv``, where they were asked for.
+
+    Raises JournalError where the journal is damaged.
+    """
+    path, tables, junit = config.stash[options_key].journal, _tables(config), config.stash.get(xml_key, None)
+    if path is None or not finished or not (tables or junit):
+        return
+    journal = read_journal(path)
+    for entry in journal.entries.values():
+        if entry.id in finished:
+            for report in _reports(journal, entry):
+                if tables:
+                    tables.pytest_runtest_logreport(report)
+                if junit:
+                    junit.pytest_runtest_logreport(report)
+
+
+def _tables(config: pytest.Config) -> CsvReport | None:
+    plugin: CsvReport | None = config.pluginmanager.get_plugin("msprobe-csv")
+    return plugin
+
+
+def _reports(journal: Journal, entry: Entry) -> Iterator[pytest.TestReport]:
+    """Yield the reports that pytest would have made of an item: one of its call, and the one that ends it."""
+    result, verdict = entry.result, entry.result.verdict
+    place = entry.id.partition("::")[0]
+    common = {
+        "nodeid": entry.id,
+        "location": (place, None, result.record),
+        "keywords": {},
+        "user_properties": entry_properties(journal, entry),
+    }
+    longrepr: str | tuple[str, int, str] | None = None
+    if verdict.outcome == "fail":
+        longrepr = failure_text(result, journal.rerun_command(entry))
+    elif verdict.outcome == "skip":
+        longrepr = (place, 0, f"Skipped: {verdict.reason}")
+    ended = {"fail": "failed", "skip": "skipped"}.get(verdict.outcome, "passed")
+    called = {"when": "call", "outcome": ended, "longrepr": longrepr, "duration": result.seconds}
+    yield pytest.TestReport(**common, **called, msprobe=to_plain(result))  # type: ignore[arg-type]
+    yield pytest.TestReport(**common, when="teardown", outcome="passed", longrepr=None)  # type: ignore[arg-type]
