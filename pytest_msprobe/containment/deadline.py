@@ -19,6 +19,9 @@ _GRACE_SECONDS = 5.0
 # So many elements double the limit: a tenth of the slowest rate that was measured, see docs/containment.md.
 _ELEMENTS = 10_000_000
 
+# Alarms and watchdogs take no more than some centuries, and a record may claim any size.
+_LONGEST_SECONDS = 1e9
+
 _SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')
 
 
@@ -34,11 +37,13 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
     if base is None:
         return None
     elements = sum(_elements(match[1]) for record in records for match in _SHAPE.finditer(record))
-    return base * (1 + elements / _ELEMENTS)
+    return min(base * (1 + elements / _ELEMENTS), _LONGEST_SECONDS)
 
 
-def _elements(shape: bytes) -> int:
-    return math.prod(int(size) for size in shape.split(b",") if size.strip())
+def _elements(shape: bytes) -> float:
+    # As floats, which also hold the product of sizes that no tensor has.
+    sizes = [float(size) for size in shape.split(b",") if size.strip()]
+    return 0.0 if 0 in sizes else math.prod(sizes)
 
 
 class _Deadline:

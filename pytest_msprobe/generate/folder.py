@@ -16,6 +16,7 @@ from typing import IO
 
 import msgspec
 
+from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import FolderError
 
 MANIFEST = "generated.json"
@@ -59,8 +60,8 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     if not os.path.lexists(path):
         return {}
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
-    except msgspec.MsgspecError:
+        manifest = decode_json(path.read_bytes(), _Manifest)
+    except JsonError:
         manifest = None
     if path.is_symlink() or manifest is None or manifest.generated_by != _AUTHOR:
         raise FolderError(f"was not written by {_AUTHOR}", file=path, remedy="give another folder")

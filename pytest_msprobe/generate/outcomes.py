@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from msprobe_hooks.decoding import decode_json
 from pytest_msprobe.run.item import PrecisionError
 
 FILE_VARIABLE = "MSPROBE_GENERATE_OUTCOMES"
@@ -43,7 +44,7 @@ def _lines(path: Path) -> list[_Line]:
     if not path.exists():
         return []
     whole = path.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=_Line) for line in whole]
+    return [decode_json(line, _Line) for line in whole]
 
 
 def _append(line: _Line) -> None:

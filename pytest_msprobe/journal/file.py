@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
+from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.results.result import DirectionResult, Start, as_json
 
@@ -118,8 +119,8 @@ def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
 
 def _decode_header(path: Path, line: bytes) -> Header:
     try:
-        version = msgspec.json.decode(line, type=dict).get("msprobe_journal")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        version = decode_json(line, dict).get("msprobe_journal")
+    except JsonError:
         version = None
     if not isinstance(version, int):
         raise JournalError("not a journal", file=path, remedy="give a file that --msprobe-journal wrote")
@@ -127,18 +128,17 @@ def _decode_header(path: Path, line: bytes) -> Header:
         age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
         raise JournalError(f"written by {age} version (format {version}, not {VERSION})", file=path, remedy=remedy)
     try:
-        return msgspec.json.decode(line, type=Header)
-    except msgspec.ValidationError as error:
+        return decode_json(line, Header)
+    except JsonError as error:
         raise JournalError(f"line 1 is no header of format {version}: {error}", file=path) from None
 
 
 def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
-    # Lax, because JSON has no infinity: those numbers are strings.
-    decode = msgspec.json.Decoder(kind, strict=False).decode
     for number, line in enumerate(lines, start=2):
         try:
-            yield decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            # Lax, because JSON has no infinity: those numbers are strings.
+            yield decode_json(line, kind, strict=False)
+        except JsonError as error:
             raise JournalError(
                 f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
             ) from None

@@ -30,7 +30,14 @@ def test_a_limit_grows_with_the_recorded_elements(base: float, shape: list[int])
     for size in shape:
         elements *= size
     record = b'{"input_args": [{"shape": %s}, {"shape":%s}]}' % (str(shape).encode(), str(shape).encode())
-    assert allowed_seconds(base, [record, b"{}"]) == pytest.approx(base * (1 + 2 * elements / 10**7))
+    assert allowed_seconds(base, [record, b"{}"]) == pytest.approx(min(base * (1 + 2 * elements / 10**7), 1e9))
+
+
+@pytest.mark.parametrize("shape", ["9223372036854775807, 4", "1" + "0" * 400, "1" + "0" * 5000, "0, 1" + "0" * 400])
+def test_a_limit_can_be_set_whatever_sizes_a_record_claims(shape: str) -> None:
+    seconds = allowed_seconds(5, [b'{"shape": [%s]}' % shape.encode()])
+    with deadline(seconds, watchdog=1):
+        pass
 
 
 def test_no_limit_stays_none() -> None:

@@ -68,12 +68,15 @@ def test_a_linked_folder_is_not_followed(tmp_path: Path) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"files": {}}', '{"generated_by": "me", "files": {}}'])
-def test_another_programs_manifest_is_respected(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b'{"files": {}}', b'{"generated_by": "me", "files": {}}', b'{"generated_by": "\xb0"}', b"[" * 5000],
+)
+def test_another_programs_manifest_is_respected(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(text)
     with pytest.raises(FolderError, match=f"{MANIFEST}: was not written by"):
         write_files(tmp_path, {"test_x.py": "x"})
-    assert (tmp_path / MANIFEST).read_text() == text
+    assert (tmp_path / MANIFEST).read_bytes() == text
 
 
 def test_a_folder_that_cannot_be_made_is_one_error(tmp_path: Path) -> None:

@@ -155,6 +155,9 @@ def test_exactly_the_malformed_record_fails_with_its_json_path(
         {"type": "slice", "value": [1, 2, 3, 4]},
         {"type": "torch.Size", "value": {}},
         {"type": "complex", "value": [1, 2, 3]},
+        {"type": "complex", "value": ["a", 1]},
+        {"type": "complex", "value": [10**400, 1]},
+        {"type": "torch.Size", "value": ["a"]},
     ],
     ids=str,
 )
@@ -168,6 +171,19 @@ def test_a_value_that_its_type_cannot_have_skips_with_its_place(
     assert {case for case, outcome in checked.outcomes.items() if outcome == "skipped"} == {name}
     assert not checked.wrong
     assert f"the recording lost an argument's value: args.1 of type {value['type']}" in checked.cases[name].text
+
+
+@pytest.mark.parametrize("mode", ["--msprobe-dump", "--msprobe-overflow"])
+def test_a_record_that_cannot_be_decoded_costs_no_other(
+    write_dump: Write, records: Json, check: Any, mode: str
+) -> None:
+    deep, broken = "Torch.abs.0.forward", "Torch.abs.1.forward"
+    path = write_dump({deep: "DEEP", broken: "BROKEN", **records})
+    text = path.read_bytes().replace(b'"DEEP"', b'{"input_args": [' + b"[" * 5000 + b"]" * 5000 + b"]}")
+    path.write_bytes(text.replace(b'"BROKEN"', b'{"input_args": ["\xb0", NaN]}'))
+    checked = check(f"{mode}=dump.json", *(["--msprobe-device=sim"] if mode == "--msprobe-dump" else []))
+    assert checked.cases.keys() == {deep, broken, *records}
+    assert {broken} <= checked.wrong <= {deep, broken}
 
 
 def test_a_malformed_backward_record_leaves_its_forward_alone(write_dump: Write, records: Json, check: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +10,17 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.dump.layout import TENSOR_FOLDER
 from msprobe_hooks.dump.names import is_module_name
-from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, backward_record, forward_record, record_path
+from msprobe_hooks.dump.schema import (
+    MAX_DEPTH,
+    BackwardRecord,
+    ForwardRecord,
+    backward_record,
+    forward_record,
+    record_path,
+)
 from msprobe_hooks.errors import DumpError, RecordError
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
@@ -68,16 +75,17 @@ class Dump:
 
     def forward(self, name: str) -> ForwardRecord:
         """Decode a forward record. Raises RecordError where it is malformed, KeyError where there is none."""
-        return forward_record(name, self._decode(name))
+        return forward_record(name, self.body(name))
 
     def backward(self, name: str) -> BackwardRecord:
         """Decode a backward record. Raises RecordError where it is malformed, KeyError where there is none."""
-        return backward_record(name, self._decode(name))
+        return backward_record(name, self.body(name))
 
-    def _decode(self, name: str) -> Any:
+    def body(self, name: str) -> Any:
+        """Return a record as the file has it. Raises RecordError where it is no JSON, KeyError where there is none."""
         try:
-            return msgspec.json.decode(self.records[name])
-        except msgspec.DecodeError as error:
+            return decode_json(self.records[name])
+        except JsonError as error:
             raise RecordError(record_path(name), str(error)) from None
 
 
@@ -119,57 +127,15 @@ def _read_bytes(path: Path) -> bytes:
 def _decode_envelope(path: Path, text: bytes) -> _Envelope:
     try:
         try:
-            return msgspec.json.decode(text, type=_Envelope)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            # Most dumps have no bare NaN; looking for it takes longer than decoding.
-            return msgspec.json.decode(_quote_non_finite(text), type=_Envelope)
-    except msgspec.ValidationError as error:
-        raise DumpError(
-            f'{path}: not a dump: {error}; a dump is an object whose "data" maps names to records'
-        ) from None
-    except msgspec.DecodeError as error:
-        raise DumpError(f"{path}: {_describe(error, text)}") from None
-    except UnicodeDecodeError:
-        raise DumpError(f"{path}: not UTF-8 text, so not a dump.json") from None
-
-
-def _describe(error: msgspec.DecodeError, text: bytes) -> str:
-    if "truncated" in str(error):
-        return "the JSON ends too early; the recording was cut off or the copy is incomplete, copy or record it again"
-    place = re.search(r"\(byte (\d+)\)", str(error))
-    line = text.count(b"\n", 0, int(place[1])) + 1 if place else 1
-    return f"not valid JSON at line {line}: {error}"
-
-
-_NON_FINITE = re.compile(rb"NaN|Infinity")
-_STRING_OR_NON_FINITE = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
-
-
-def _quote_non_finite(text: bytes) -> bytes:
-    """Turn the bare tokens NaN and Infinity, which Python's json writes, into strings that JSON allows.
-
-    Strings cannot span lines in JSON, so only the lines that hold a token are looked at.
-    """
-    pieces: list[bytes] = []
-    done = 0
-    for match in _NON_FINITE.finditer(text):
-        if match.start() < done:
-            continue
-        start = max(text.rfind(b"\n", done, match.start()), done)
-        end = text.find(b"\n", match.end())
-        end = len(text) if end < 0 else end
-        pieces += [text[done:start], _STRING_OR_NON_FINITE.sub(_quote, text[start:end])]
-        done = end
-    if not pieces:
-        return text
-    pieces.append(text[done:])
-    return b"".join(pieces)
-
-
-def _quote(match: re.Match[bytes]) -> bytes:
-    return b'"%s"' % match[1] if match[1] else match[0]
+            return decode_json(text, _Envelope)
+        except JsonDepthError:
+            # What is left is still deeper than a record may be: it costs the record that it belongs to.
+            return decode_json(cut_to_depth(text, 2 * MAX_DEPTH), _Envelope)
+    except JsonFormError as error:
+        problem = f'not a dump: {error}; a dump is an object whose "data" maps names to records'
+        raise DumpError(f"{path}: {problem}") from None
+    except JsonError as error:
+        raise DumpError(f"{path}: {error}; it was cut off or is no dump, copy or record it again") from None
 
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:

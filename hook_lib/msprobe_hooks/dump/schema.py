@@ -7,7 +7,7 @@ Elements are what a recorded Python value became in JSON. Spellings that differ 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -33,7 +33,11 @@ TENSOR_TYPES = frozenset(
     }
 )
 
-_MAX_DEPTH = 400
+#: How deep the elements of a record may be nested, as deep as they are recorded. What is done with them recurses.
+MAX_DEPTH = 100
+
+# So many elements no tensor has.
+_TOO_MANY_ELEMENTS = 2**63
 
 
 class TensorElement(msgspec.Struct, frozen=True):
@@ -130,7 +134,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
     """
     path = record_path(name)
     fields = _object(body, path)
-    details = _object(fields.get("details", {}), f"{path}.details")
+    details = _details(fields, f"{path}.details")
     exception = fields.get("exception")
     args = _array_field(fields, "input_args", path)
     kwargs = _object_field(fields, "input_kwargs", path)
@@ -146,10 +150,21 @@ def forward_record(name: str, body: object) -> ForwardRecord:
     )
 
 
-def _restored(element: Element, place: str, details: Mapping[str, Any]) -> Element:
+def _details(fields: Mapping[str, Any], path: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what is kept beside the elements by their places: of a value its type, of a container its class."""
+    details = _object(fields.get("details") or {}, path)
+    for place, detail in details.items():
+        words = {"type"} if "value" in _object(detail, f"{path}.{place}") else set()
+        for key in words | ({"container"} & detail.keys()):
+            if not isinstance(detail.get(key), str):
+                _refuse(f"{path}.{place}.{key}", "a type's name", detail.get(key))
+    return details
+
+
+def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
     """Put back what msprobe's spelling of an element loses and this project's recorder keeps beside it."""
     detail = details.get(place)
-    if isinstance(detail, dict) and "value" in detail:
+    if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])
     if isinstance(element, list):
         return [_restored(item, f"{place}.{i}", details) for i, item in enumerate(element)]
@@ -194,19 +209,18 @@ def _object_field(fields: Mapping[str, object], key: str, path: str) -> dict[str
 
 
 def _element(value: object, path: str, depth: int) -> Element:
-    if depth > _MAX_DEPTH:
-        raise RecordError(path, f"nested deeper than {_MAX_DEPTH} levels")
     if value is None:
         return None
+    if isinstance(value, dict) and isinstance(kind := value.get("type"), str):
+        if kind in TENSOR_TYPES:
+            return _tensor(kind, value, path)
+        return ValueElement(kind, _value(kind, value, path))
+    if depth > MAX_DEPTH:
+        raise RecordError(path, f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
         return [_element(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
-    fields = _object(value, path)
-    kind = fields.get("type")
-    if not isinstance(kind, str):
-        return MappingElement({key: _member(item, f"{path}.{key}", depth) for key, item in fields.items()})
-    if kind in TENSOR_TYPES:
-        return _tensor(kind, fields, path)
-    return ValueElement(kind, _value(kind, fields, path))
+    members = _object(value, path)
+    return MappingElement({key: _member(item, f"{path}.{key}", depth) for key, item in members.items()})
 
 
 def _member(value: object, path: str, depth: int) -> Element:
@@ -230,6 +244,7 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         _refuse(f"{path}.dtype", "a dtype's name", dtype)
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         _refuse(f"{path}.shape", "an array of sizes", shape)
+    _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
     return TensorElement(
@@ -246,6 +261,14 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
     )
+
+
+def _require_possible(shape: Sequence[int], path: str) -> None:
+    elements = 1
+    for size in shape:
+        elements *= size or 1
+        if elements >= _TOO_MANY_ELEMENTS:
+            raise RecordError(path, "expected the shape of a tensor, found one of 2**63 elements or more")
 
 
 def _non_finite(text: str) -> float | None:

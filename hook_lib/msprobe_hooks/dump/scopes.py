@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-import msgspec
-
+from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.dump.names import forward_of
 
@@ -104,10 +103,14 @@ def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
 def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
     """Return the parents and whether all is of a form that msprobe writes."""
     # Megatron's micro steps stand beside the parent.
-    parents = {name: value[0] if isinstance(value, list) and value else value for name, value in content.items()}
+    parents = {name: _first(value) if isinstance(value, list) else value for name, value in content.items()}
     if _TEXT_OR_NONE.issuperset(map(type, parents.values())):
         return parents, True
     return {name: parent for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}, False
+
+
+def _first(values: list[Any]) -> Any:
+    return values[0] if values else None
 
 
 def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T], bool]]) -> Table[T]:
@@ -128,7 +131,7 @@ def _content(path: Path) -> dict[str, Any] | Problem:
     if not text.strip():
         return Problem(path, "empty", "the file is empty")
     try:
-        content = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Problem(path, "damaged", f"not valid JSON: {error}")
+        content = decode_json(text)
+    except JsonError as error:
+        return Problem(path, "damaged", str(error))
     return content if isinstance(content, dict) else Problem(path, "damaged", "holds no object")

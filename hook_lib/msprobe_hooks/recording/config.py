@@ -5,13 +5,13 @@ Every mistake is a ConfigError that names the key, the value and what is allowed
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.filters import DataMode
 
@@ -102,10 +102,10 @@ def _read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
         raise ConfigError("config_path", path, "the path of a .json file")
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = decode_json(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError("config_path", str(path), f"a file that can be read ({error.strerror})") from None
-    except ValueError as error:
+    except JsonError as error:
         raise ConfigError("config_path", str(path), f"a file with valid JSON ({error})") from None
     if not isinstance(found, dict):
         raise ConfigError("config_path", str(path), "a file that holds one JSON object")

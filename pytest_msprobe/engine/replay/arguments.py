@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -178,12 +179,13 @@ def _argument(element: Element, path: str, source: TensorSource) -> Any:
 
 def _value(element: ValueElement, path: str) -> Any:
     value = element.value
-    if element.type == "slice" and isinstance(value, list) and len(value) == 3:
-        return slice(*value)
+    if element.type in _FROM_LIST and isinstance(value, list):
+        try:
+            return _FROM_LIST[element.type](value)
+        except (TypeError, ValueError, OverflowError):
+            raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}") from None
     if element.type == "ellipsis":
         return ...
-    if element.type == "torch.Size" and isinstance(value, list):
-        return torch.Size(value)
     if element.type == "torch.dtype":
         return dtype_named(str(value))
     if element.type == "torch.device":
@@ -192,11 +194,23 @@ def _value(element: ValueElement, path: str) -> Any:
         return _torch_constant(value, torch.memory_format, path)
     if element.type == "torch.layout":
         return _torch_constant(value, torch.layout, path)
-    if element.type == "complex" and isinstance(value, list) and len(value) == 2:
-        return complex(*value)
     if isinstance(value, (bool, int, float, str)):
         return value
     raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}")
+
+
+def _slice(parts: list[Any]) -> slice:
+    start, stop, step = (None if part is None else operator.index(part) for part in parts)
+    return slice(start, stop, step)
+
+
+def _complex(parts: list[Any]) -> complex:
+    # What is not finite stands in JSON as text.
+    real, imag = map(float, parts)
+    return complex(real, imag)
+
+
+_FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Size": torch.Size, "complex": _complex}
 
 
 def _torch_constant(name: object, kind: type, path: str) -> Any:

@@ -27,7 +27,7 @@ Gradients = dict[str, "torch.Tensor | None"]
 _Result = TypeVar("_Result")
 
 # What torch raises for arguments that an operation does not take.
-REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError)
+REFUSALS = (RuntimeError, TypeError, ValueError, OverflowError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,17 @@ def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
 
 def _inside(folder: Path, name: str) -> Path:
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+        exists = inside and path.is_file()
+    except (OSError, RuntimeError, ValueError):
+        # A name with NUL, one that is too long, a loop of links.
+        raise DumpError(f"{name[:100]!r}: no tensor file can have this name") from None
+    if not inside:
         raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
     if path.suffix not in (".pt", ".npy"):
         raise DumpError(f"{name!r}: tensor files end in .pt or .npy")
-    if not path.is_file():
+    if not exists:
         raise Skip(SkipReason.MISSING_TENSOR_FILE, str(path))
     return path
 

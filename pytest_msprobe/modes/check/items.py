@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
+from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
@@ -45,10 +46,10 @@ class RecordItem(DumpItem):
         if direction == "backward":
             return None
         try:
-            body = msgspec.json.decode(self.dump.records[self.name])
+            body = self.dump.body(self.name)
             api = parse_api_name(self.name).qualified_api
             inputs = [body.get("input_args"), body.get("input_kwargs")]
-        except (msgspec.DecodeError, ValueError, AttributeError):
+        except (RecordError, ValueError, AttributeError):
             return None
         has_backward = api_record(key, "backward") in self.dump.records
         return api, has_backward, msgspec.json.encode(_without_values(inputs))

@@ -7,10 +7,8 @@ import math
 import zlib
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-import msgspec
-
 from msprobe_hooks.dump.names import is_parameters_grad
-from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.compare.rows import Group, Number, Value
 
@@ -30,7 +28,6 @@ _FIELDS: tuple[tuple[str, Group, str], ...] = (
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_INTEGER = 2**63
-_MAX_DEPTH = 400
 _SIZES = frozenset({int})
 
 
@@ -40,10 +37,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     A leaf's name is that of its file where it has one, as msprobe names it. Raises RecordError, with the place in the
     file, where the record is malformed.
     """
-    try:
-        body = msgspec.json.decode(dump.records[record])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RecordError(record_path(record), str(error)) from None
+    body = dump.body(record)
     if not isinstance(body, dict):
         _refuse(record, "", "an object")
     if is_parameters_grad(record):
@@ -82,8 +76,8 @@ def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any,
         fields = _plain(type(tree).__name__, tree) if tree is not None else ()
         values.append((group, place, Value(f"{record}.{place}", *fields)))
         return
-    if depth > _MAX_DEPTH:
-        _refuse(record, f".{place}", f"at most {_MAX_DEPTH} levels")
+    if depth > MAX_DEPTH:
+        _refuse(record, f".{place}", f"at most {MAX_DEPTH} levels")
     for key, child in children:
         _add_leaves(values, record, group, child, f"{place}.{key}", depth + 1)
 
@@ -93,7 +87,11 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     if not isinstance(dtype, str):
         return Value(f"{record}.{place}", *_plain(kind, leaf.get("value", leaf.get("format"))))
     shape = leaf.get("shape")
-    if not isinstance(shape, list) or not _SIZES.issuperset(map(type, shape)) or (shape and min(shape) < 0):
+    if (
+        not isinstance(shape, list)
+        or not _SIZES.issuperset(map(type, shape))
+        or (shape and not 0 <= min(shape) <= max(shape) < _LARGEST_INTEGER)
+    ):
         _refuse(record, f".{place}.shape", "an array of sizes")
     data_name = leaf.get("data_name") or leaf.get("datapath")
     checksum, requires_grad = leaf.get("md5"), leaf.get("requires_grad")
@@ -135,11 +133,18 @@ def _statistic(record: str, place: str, leaf: dict[str, Any], key: str) -> Numbe
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
-        return value if abs(value) < _LARGEST_INTEGER else float(value)
+        return value if abs(value) < _LARGEST_INTEGER else _as_float(record, place, key, value)
     if isinstance(value, str):
         # Statistics of meta tensors and the like are words.
         return _NON_FINITE.get(value)
     return _refuse(record, f".{place}.{key}", "a number")
+
+
+def _as_float(record: str, place: str, key: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return _refuse(record, f".{place}.{key}", "a number that a tensor can hold")
 
 
 def _refuse(record: str, place: str, wanted: str) -> NoReturn:

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from msprobe_hooks.dump.ranks import Step
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import Findings
@@ -30,7 +28,7 @@ def write_anomalies(folder: Path, step: Step, analysis: Analysis, findings: Find
 
 def _entry(step: Step, culprit: Culprit, findings: Findings) -> dict[str, Any]:
     dump = step.ranks[culprit.rank]
-    body = msgspec.json.decode(dump.records[culprit.name])
+    body = dump.body(culprit.name)
     origin = findings.origin(dump, culprit.name)
     return {
         "op_name": culprit.name,

@@ -84,6 +84,12 @@ def test_the_golden_run_comes_first_and_spares_the_device_what_the_cpu_rejects(r
     assert device.diary
 
 
+def test_a_number_that_no_dtype_holds_is_what_the_cpu_rejects(recorder: Any, check: Any) -> None:
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3, 4], "Max": 1, "Min": 0}
+    call = recorder.keep("Torch.add.9", {"input_args": [tensor, {"type": "int", "value": 10**30}]})
+    assert check(call).forward.skip is SkipReason.REJECTED_INPUTS
+
+
 @pytest.mark.parametrize(("function", "runs"), [("relu", 0), ("softmax", 1)])
 def test_the_baseline_runs_once_and_only_where_a_standard_needs_it(
     recorder: Any, default_policy: Policy, monkeypatch: pytest.MonkeyPatch, function: str, runs: int

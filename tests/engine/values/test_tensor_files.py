@@ -81,6 +81,14 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "dump", "x.pt")
 
 
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
+    for name in ("loop.pt", "a\0b.pt", "x" * 300 + ".pt"):
+        with pytest.raises((DumpError, Skip)) as caught:
+            load(tmp_path, name)
+        assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize("name", ["x.pkl", "x", "x.pt.sh", "x.npz"])
 def test_other_kinds_of_files_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")

@@ -43,7 +43,7 @@ def test_the_parent_of_a_record_is_read_in_every_form(tmp_path: Path, parent: An
     assert surroundings(tmp_path, construct={TANH: parent}).parents.entries == {TANH: INNER}
 
 
-@pytest.mark.parametrize("parent", [None, [None], [None, 3]])
+@pytest.mark.parametrize("parent", [None, [None], [None, 3], []])
 def test_a_record_outside_of_modules_has_no_parent(tmp_path: Path, parent: Any) -> None:
     parents = surroundings(tmp_path, construct={TANH: parent}).parents
     assert (parents.entries, parents.problem) == ({TANH: None}, None)
@@ -77,9 +77,9 @@ def test_a_missing_file_is_a_value_that_names_it(tmp_path: Path) -> None:
     [
         (b"", "empty", "the file is empty"),
         (b" \n", "empty", "the file is empty"),
-        (b"{", "damaged", "not valid JSON"),
+        (b"{", "damaged", "the JSON ends too early"),
         (b"\xff\xfe", "damaged", "not valid JSON"),
-        (b'{"a": ' + b"[" * 100_000, "damaged", "not valid JSON"),
+        (b'{"a": ' + b"[" * 100_000, "damaged", "nested too deeply"),
         (b"[]", "damaged", "holds no object"),
         (b"3", "damaged", "holds no object"),
         (b'{"a": 3}', "damaged", "not of a form that msprobe writes"),
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_a_value(tmp_path: Path) -> None:
 
 
 def test_what_is_right_in_a_damaged_file_is_used(tmp_path: Path) -> None:
-    found = surroundings(tmp_path, stack={"0": 3, TANH: FRAMES}, construct={"a": {}, "b": [], TANH: INNER})
+    found = surroundings(tmp_path, stack={"0": 3, TANH: FRAMES}, construct={"a": {}, "b": [[]], TANH: INNER})
     assert found.stacks.entries == {TANH: tuple(FRAMES)}
     assert found.parents.entries == {TANH: INNER}
 

@@ -126,6 +126,7 @@ def test_a_wrong_file_says_which_key(tmp_path, content, text):
     [
         ("config.yaml", "{}", r"the path of a \.json file"),
         ("config.json", "{", "valid JSON"),
+        ("config.json", '{"task": ' + "[" * 5000 + "]" * 5000 + "}", "valid JSON .nested too deeply"),
         ("config.json", "[]", "one JSON object"),
         ("config.json", None, "No such file"),
     ],

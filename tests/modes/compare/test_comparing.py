@@ -320,6 +320,29 @@ def test_a_malformed_record_fails_alone(compare: Compare, runs: Any, call: Any, 
     result.stdout.fnmatch_lines(['*data?"Torch.mm.0.forward"?.input.0.shape: expected an array of sizes'])
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"Max": 10**309, "Min": 0}, ".Max: expected a number that a tensor can hold"),
+        ({"shape": [10**24], "Min": 0}, ".shape: expected an array of sizes"),
+    ],
+)
+def test_numbers_that_no_tensor_has_fail_their_record_alone(
+    compare: Compare, runs: Any, call: Any, tensor: Any, fields: Any, said: str
+) -> None:
+    good = {"Torch.relu.0.forward": call(tensor(2)), "Torch.mm.0.forward": call(tensor(2))}
+    bad = good | {"Torch.mm.0.forward": call(tensor(2, **fields))}
+    result = compare(*runs.both(bad, good))
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines([f'*data?"Torch.mm.0.forward"?.input.0{said}'])
+
+
+def test_a_call_with_an_empty_list_of_parents_is_in_no_module(compare: Compare, three: tuple[Path, Path]) -> None:
+    name = next(iter(json.loads(three[0].read_text())["data"]))
+    (three[0].parent / "construct.json").write_text(json.dumps({name: []}))
+    compare(*three).assert_outcomes(passed=1, failed=2)
+
+
 def test_a_damaged_construct_file_is_one_error(compare: Compare, three: tuple[Path, Path]) -> None:
     (three[0].parent / "construct.json").write_text("{")
     compare(*three).stderr.fnmatch_lines(["*construct.json: damaged*"])

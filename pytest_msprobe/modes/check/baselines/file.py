@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.result import Start, as_json
@@ -81,8 +82,8 @@ class Baseline:
     def _decode(self, record: str, line: bytes) -> RecordRow:
         try:
             # Lax, because JSON has no infinity: those numbers are strings.
-            return msgspec.convert(msgspec.json.decode(line), RecordRow, strict=False)
-        except (msgspec.MsgspecError, RecursionError) as error:
+            return msgspec.convert(decode_json(line), RecordRow, strict=False)
+        except (msgspec.ValidationError, JsonError) as error:
             raise BaselineError(
                 f"the row of {record!r} is damaged ({error})", file=self.path, remedy="record it again"
             ) from None
@@ -106,8 +107,8 @@ def read_baseline(path: Path) -> Baseline:
     failed, with_tensors = set(), set()
     for number, line in enumerate(lines[1:-2], start=2):
         try:
-            key = msgspec.json.decode(line, type=_Key)
-        except (msgspec.MsgspecError, RecursionError) as error:
+            key = decode_json(line, _Key)
+        except JsonError as error:
             raise BaselineError(
                 f"line {number} is damaged ({error})", file=path, remedy="record the baseline again"
             ) from None
@@ -123,8 +124,8 @@ def read_baseline(path: Path) -> Baseline:
 
 def _header(path: Path, line: bytes) -> Header:
     try:
-        version = msgspec.json.decode(line, type=dict).get("msprobe_baseline")
-    except (msgspec.MsgspecError, RecursionError):
+        version = decode_json(line, dict).get("msprobe_baseline")
+    except JsonError:
         version = None
     if not isinstance(version, int):
         raise BaselineError(
@@ -137,15 +138,15 @@ def _header(path: Path, line: bytes) -> Header:
             f"written by {when} version (format {version}, this one reads {VERSION})", file=path, remedy=remedy
         )
     try:
-        return msgspec.json.decode(line, type=Header)
-    except msgspec.MsgspecError as error:
+        return decode_json(line, Header)
+    except JsonError as error:
         raise BaselineError(f"line 1 is no header of format {version}: {error}", file=path) from None
 
 
 def _count(line: bytes) -> int:
     try:
-        return msgspec.json.decode(line, type=_Footer).records
-    except msgspec.MsgspecError:
+        return decode_json(line, _Footer).records
+    except JsonError:
         return -1
 
 

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import torch
 
+from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_standards import Metrics, Standard, measure
 from pytest_msprobe.engine.replay.recorded import Prepare
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
@@ -63,7 +63,7 @@ class RecordedResult:
             why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
         except ImportError:
             why = "reading it needs safetensors: install it with pip install 'pytest-msprobe[cases]'"
-        except (TensorFileError, msgspec.MsgspecError, RecursionError) as error:
+        except (TensorFileError, JsonError) as error:
             why = str(error)
         self.problem = f"{self._path}: {why}"
         return {}
@@ -78,7 +78,7 @@ class RecordedResult:
         metadata = read_metadata(self._path)
         if METADATA not in metadata:
             raise TensorFileError("holds no tensors of a baseline")
-        content = msgspec.json.decode(metadata[METADATA], type=Content)
+        content = decode_json(metadata[METADATA].encode(), Content)
         if content.record != self.row.record:
             raise TensorFileError(f"is about {content.record!r}")
         return content.tensors

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.dump.names import Direction, parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
@@ -60,9 +61,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def call(self) -> Call:
         """Return the call that the records describe. Raises RecordError or ValueError where they are malformed."""
         name = parse_api_name(self.record)
-        body = msgspec.json.decode(self.backward)
+        body = decode_json(self.backward)
         backward = None if body is None else backward_record(name.backward, body)
-        forward = forward_record(name.forward, msgspec.json.decode(self.forward))
+        forward = forward_record(name.forward, decode_json(self.forward))
         return Call(parse_api_name(forward.name), forward, backward, Path())
 
 
@@ -87,9 +88,9 @@ def read_case(folder: Path) -> Case:
         ) from None
     _check_version(path, text)
     try:
-        case = msgspec.json.decode(text, type=Case, strict=False)
+        case = decode_json(text, Case, strict=False)
         case.call()
-    except msgspec.ValidationError as error:
+    except JsonFormError as error:
         raise CaseError(f"no case of format {VERSION}: {error}", file=path, remedy="copy or save it again") from None
     except (RecordError, ValueError) as error:
         raise CaseError(f"its record is malformed: {error}", file=path) from None
@@ -98,9 +99,9 @@ def read_case(folder: Path) -> Case:
 
 def _check_version(path: Path, text: bytes) -> None:
     try:
-        fields = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CaseError(f"not valid JSON: {error}", file=path, remedy="copy or save the case again") from None
+        fields = decode_json(text)
+    except JsonError as error:
+        raise CaseError(str(error), file=path, remedy="copy or save the case again") from None
     version = fields.get("msprobe_case") if isinstance(fields, dict) else None
     if type(version) is not int or version < 1:
         raise CaseError("not a saved case", file=path, remedy="give a folder that --msprobe-save-failures wrote")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import msgspec
-
 from pytest_msprobe.modes.check.cases.saved import with_saved
 from pytest_msprobe.modes.check.cases.saving import SaveFailure
 from pytest_msprobe.modes.check.explore.exploring import explore
@@ -31,7 +29,7 @@ class Explore:
         if recorded.verdict.outcome == "skip":
             return recorded
         options = self._options.within(self._timeout, time.monotonic() - judged.started)
-        body = msgspec.json.decode(judged.dump.records[judged.replay.call.forward.name])
+        body = judged.dump.body(judged.replay.call.forward.name)
         exploration = explore(judged.replay, body, recorded, options)
         found = exploration.finding
         if found is None:

@@ -68,6 +68,22 @@ def test_a_baseline_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("line", [b'{"record": "\xb0"}', b'{"record": ' + b"[" * 5000, b"7"])
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+    path = write(tmp_path / "gpu.json", row("a"), row("b"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], line + b"\n", *lines[2:]]))
+    with pytest.raises(BaselineError, match="line 2 is damaged"):
+        read_baseline(path)
+
+
+def test_a_row_that_is_not_utf_8_is_an_error_that_names_the_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "gpu.json", row("a"))
+    path.write_bytes(path.read_bytes().replace(b'"path":"', b'"path":"\xb0'))
+    with pytest.raises(BaselineError, match="the row of 'a' is damaged"):
+        read_baseline(path).row("abc", "a")
+
+
 def test_a_lost_line_in_the_middle_is_noticed(tmp_path: Path) -> None:
     path = write(tmp_path / "gpu.json", row("a"), row("b"))
     lines = path.read_bytes().splitlines(keepends=True)
@@ -89,6 +105,7 @@ def test_a_lost_line_in_the_middle_is_noticed(tmp_path: Path) -> None:
         (b'{"msprobe_baseline": 0}\n', "an older version .format 0, this one reads 1.; record it again"),
         (b'{"msprobe_baseline": 1}\n', "line 1 is no header of format 1"),
         (b'{"a":' * 100_000, "not a baseline"),
+        (b'{"msprobe_baseline": 1, "written_by": "\xb0"}\n', "not a baseline"),
     ],
 )
 def test_a_foreign_file_is_refused_with_its_name(tmp_path: Path, text: bytes, problem: str) -> None:
