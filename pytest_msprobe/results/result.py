@@ -13,6 +13,9 @@ from msprobe_standards.verdict import Verdict, worst
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skips import SkipReason
 
+#: Under this name a result that passes tells why its verdict says little.
+LITTLE_JUDGED = "little_judged"
+
 
 @dataclass(frozen=True, slots=True)
 class OutputResult:

@@ -97,3 +97,16 @@ def test_quiet_runs_still_end_with_the_section(write_dump: Write, records: Json,
     write_dump(records)
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=sim", "-q")
     assert closing_section(checked.result)[0] == "5 API records: 5 passed"
+
+
+def test_what_passed_with_little_judged_is_counted_and_told(
+    write_dump: Write, check: Any, element: Any, forward: Any
+) -> None:
+    never = forward(element(64, dtype="int64", low=0, high=10**9), {"type": "int", "value": 7})
+    output = [element(64, dtype="bool", low=False, high=True)]
+    write_dump({"Torch.eq.0.forward": never | {"output": output}, "Torch.relu.0.forward": forward(element(8))})
+    checked = check("--msprobe-dump=dump.json")
+    reason = "the results of the drawn inputs are one or two values, the recorded ones were more"
+    assert f"passed with little judged 1: {reason}" in closing_section(checked.result)
+    assert checked.cases["Torch.eq.0.forward"].properties["msprobe.little_judged"] == reason
+    assert "msprobe.little_judged" not in checked.cases["Torch.relu.0.forward"].properties

@@ -23,7 +23,7 @@ from msprobe_hooks.dump.schema import (
 )
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.constraints import constrain
-from pytest_msprobe.engine.replay.random_inputs import random_tensor, stream_seed
+from pytest_msprobe.engine.replay.random_inputs import narrowed, random_tensor, stream_seed
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_files import load_tensor
@@ -77,10 +77,13 @@ def _is_rounded(value: Any) -> bool:
     return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
 
 
-def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSource | None = None) -> Arguments:
+def build_arguments(
+    call: Call, *, seed: int, real_data: bool, narrow: bool = False, source: TensorSource | None = None
+) -> Arguments:
     """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
 
-    Tensors that a ``source`` gives are taken as they are.
+    Others are drawn, from their whole recorded range or a ``narrow`` one. Tensors that a ``source`` gives are taken as
+    they are.
 
     Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
     """
@@ -88,25 +91,28 @@ def build_arguments(call: Call, *, seed: int, real_data: bool, source: TensorSou
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
     given = source is not None
-    source = source or tensor_source(call, seed=seed, real_data=real_data)
+    source = source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
     if traits_of(call.api).class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
-    recorded = [*record.args, *record.kwargs.values()]
-    real = real_data and any(tensor.data_name for tensor in tensors_of(recorded))
-    if not (given or real):
+    if not (given or (real_data and has_tensor_files(call))):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     return Arguments(args, kwargs, _differentiable(record))
 
 
-def tensor_source(call: Call, *, seed: int, real_data: bool) -> TensorSource:
+def has_tensor_files(call: Call) -> bool:
+    """Tell whether the values of a call's tensors were recorded."""
+    return any(tensor.data_name for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()]))
+
+
+def tensor_source(call: Call, *, seed: int, real_data: bool, narrow: bool = False) -> TensorSource:
     """Return the function that makes the tensor for an element at a path of this call."""
 
     def make(element: TensorElement, path: str) -> torch.Tensor:
         if real_data and element.data_name:
             return load_tensor(element, call.tensor_folder)
-        return random_tensor(element, stream_seed(seed, call.name.key, path))
+        return random_tensor(narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path))
 
     return make
 

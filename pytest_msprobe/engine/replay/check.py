@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import warnings
@@ -15,18 +16,20 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, tensor_source
+from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.memory import require_memory
+from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.engine.replay.variety import lost_variety
 from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import CallResult, DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult, broken, decided
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
@@ -63,6 +66,7 @@ class Replay:
         self._source = source
         self._function = function
         self._recorded = recorded
+        self._lost: dict[Direction, str] = {}
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
@@ -72,7 +76,7 @@ class Replay:
         """Check the forward record, by the policy or by another judge of its trial."""
         if judge is None:
             return self._result("forward", judge_forward)
-        return self._result("forward", lambda trial, *_, **__: judge(trial))
+        return self._result("forward", lambda *_, **__: judge(self.trial))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
@@ -96,8 +100,11 @@ class Replay:
             recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all
             result = result_of(
-                record, lambda: judge(self.trial, self._select, measure_all=measure_all, recorded=recorded)
+                record,
+                lambda: judge(self._telling_trial(direction), self._select, measure_all=measure_all, recorded=recorded),
             )
+            if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
+                result = result.with_extra(LITTLE_JUDGED, little)
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result
@@ -126,16 +133,48 @@ class Replay:
     def _input_dtypes(self) -> frozenset[torch.dtype]:
         return self.trial.subject.arguments.tensor_dtypes
 
+    def _telling_trial(self, direction: Direction) -> Trial:
+        """Return the trial, with narrower inputs where the first ones drawn lose what the recorded results show.
+
+        A backward record looks at both directions, so that it gets the same inputs wherever it runs.
+        """
+        if self._source is None and not (self.setup.real_data and has_tensor_files(self.call)):
+            self._look_for_loss("forward")
+            if direction == "backward":
+                self._look_for_loss("backward")
+        return self.trial
+
+    def _look_for_loss(self, direction: Direction) -> None:
+        if direction in self._lost:
+            return
+        self._lost[direction] = lost_variety(self.trial, self.call, direction)
+        if self._lost[direction]:
+            narrow = self._made(narrow=True)
+            # An input that an operation rejects shows even less.
+            with contextlib.suppress(Skip):
+                if not lost_variety(narrow, self.call, direction):
+                    self.trial, self._lost[direction] = narrow, ""
+
+    def _little_judged(self, direction: Direction, result: DirectionResult) -> str:
+        """Say why a verdict that passes says little; empty where it does not."""
+        if isinstance(self.trial.randomness, JUDGES_LITTLE):
+            return result.verdict.reason
+        return self._lost.get(direction, "")
+
     @functools.cached_property
     def trial(self) -> Trial:
         """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        return self._made(narrow=False)
+
+    def _made(self, *, narrow: bool) -> Trial:
         call, setup = self.call, self.setup
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
         functions = setup.framework.functions(call, setup.references, setup.device, self._function)
         require_memory(call, setup.device, setup.admit)
-        arguments = build_arguments(call, seed=setup.seed, real_data=setup.real_data, source=self._source)
-        source = self._source or tensor_source(call, seed=setup.seed, real_data=setup.real_data)
+        seed, real_data = setup.seed, setup.real_data
+        arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
+        source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
         backward = call.backward
         subject = Subject(
             key=call.name.key,
@@ -146,7 +185,7 @@ class Replay:
             grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
-            seed=stream_seed(setup.seed, call.name.key, "generator"),
+            seed=stream_seed(seed, call.name.key, "generator"),
         )
         return Trial(subject, setup.device)
 

@@ -15,7 +15,6 @@ from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
-from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run
@@ -35,7 +34,7 @@ def judge_forward(
 
     Raises Skip and TargetError as the trial's runs do.
     """
-    randomness = _randomness(trial)
+    randomness = trial.randomness
     if randomness is not None:
         output = map_tensors(trial.device.get, _drawn(trial).output)
         return [_output_result("output", randomness.check_forward(output), output, None)]
@@ -63,7 +62,7 @@ def judge_backward(
     trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: Recorded | None = None
 ) -> list[OutputResult]:
     """Judge the gradients of a call's inputs, as `judge_forward` its results."""
-    randomness = _randomness(trial)
+    randomness = trial.randomness
     if randomness is not None:
         return [_judge_random_gradients(trial, randomness)]
     golden = {"grad": _golden_gradients(trial)}
@@ -150,15 +149,6 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
         if tensor.dtype != normal and str(tensor.dtype) != name:
             reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"
             yield _output_result(path, Verdict("fail", "dtype", reason, margin=math.inf), tensor, None)
-
-
-def _randomness(trial: Trial) -> RandomProperty | None:
-    arguments = trial.subject.arguments
-    try:
-        return random_property(trial.subject.api, arguments.args, arguments.kwargs)
-    except TypeError:
-        # Arguments that do not fit the API are refused by its golden run, with torch's own words.
-        return None
 
 
 def _drawn(trial: Trial) -> Run:

@@ -9,6 +9,7 @@ import hashlib
 import math
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
@@ -197,3 +198,20 @@ def _with_ends(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
     flat[0] = low
     flat[-1] = high
     return values
+
+
+def narrowed(element: TensorElement) -> TensorElement:
+    """Return a tensor of floats with its finite values within 1 of their mean; any other as it is."""
+    if "float" not in element.dtype.lower():
+        return element
+    names = [name if _is_finite(getattr(element, name)) else f"finite_{name}" for name in ("min", "max")]
+    low, high = (getattr(element, name) for name in names)
+    if not (_is_finite(low) and _is_finite(high)):
+        return element
+    center = min(max(element.mean if _is_finite(element.mean) else 0.0, low), high)
+    ends = dict(zip(names, (max(low, center - 1.0), min(high, center + 1.0)), strict=True))
+    return msgspec.structs.replace(element, mean=None, norm=None, **ends)
+
+
+def _is_finite(number: Number | None) -> bool:
+    return number is not None and math.isfinite(number)

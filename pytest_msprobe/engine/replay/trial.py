@@ -18,6 +18,8 @@ from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory, is_unsupported
@@ -91,6 +93,16 @@ class Trial:
     def differentiates(self) -> bool:
         """Whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
+
+    @functools.cached_property
+    def randomness(self) -> RandomProperty | None:
+        """What the results must be like where they are drawn; None where they are not."""
+        arguments = self.subject.arguments
+        try:
+            return random_property(self.subject.api, arguments.args, arguments.kwargs)
+        except TypeError:
+            # Arguments that do not fit the API are refused by its golden run, with torch's own words.
+            return None
 
     @functools.cached_property
     def golden(self) -> Run:

@@ -11,6 +11,7 @@ import msgspec
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.check.checker import checker_of
+from pytest_msprobe.results.result import LITTLE_JUDGED
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
@@ -32,9 +33,11 @@ class RecordItem(DumpItem):
         return checker_of(self.config).check(self.dump, self.name)
 
     def properties(self) -> list[tuple[str, str]]:
-        """Return the device, its math modes and the seed."""
+        """Return the device, its math modes and the seed, and why a verdict says little where it does."""
         start, options = self.config.stash[setups_key].start, self.config.stash[options_key]
+        little = self.result.extras.get(LITTLE_JUDGED) if self.result is not None else None
         return [
+            *([("msprobe.little_judged", str(little))] if little else []),
             ("msprobe.device", start.device),
             ("msprobe.math_modes", start.modes_in_words),
             ("msprobe.seed", str(options.seed)),

@@ -17,6 +17,7 @@ from pytest_msprobe.modes.check.baselines.tally import UnusedTensorsTally
 from pytest_msprobe.modes.check.cases.saved import SavedTally
 from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
+from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
 from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
@@ -76,7 +77,7 @@ class CheckMode:
         """Return the summary, msprobe's tables and what writes a baseline."""
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
-        tallies = ExploredTally(), UnusedTensorsTally(), SavedTally()
+        tallies = LittleJudgedTally(), ExploredTally(), UnusedTensorsTally(), SavedTally()
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)

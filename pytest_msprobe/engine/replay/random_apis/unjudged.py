@@ -95,6 +95,9 @@ class SelectionProperty:
         return tail_bound.unjudged("random regions: nothing is known of the gradient")
 
 
+#: Properties that tell a right result from few of the wrong ones.
+JUDGES_LITTLE = (BoundedProperty, SelectionProperty)
+
 _ATTENTION: Parameters = (
     ("query", REQUIRED), ("key", REQUIRED), ("value", REQUIRED), ("attn_mask", None), ("dropout_p", 0.0),
 )  # fmt: skip

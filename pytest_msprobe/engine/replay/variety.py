@@ -1,0 +1,130 @@
+"""Whether the drawn inputs of a call show anything: results that vary where the recorded ones did.
+
+Results that are one value everywhere, or two where the recorded ones lay in between (one-hot rows of a softmax), are
+the same whatever a device does to most inputs; so are gradients that all are zero. A verdict on them says little.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import torch
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+
+# So many elements, taken from all over a tensor, mostly tell that it needs no look at all of them.
+_SAMPLE = 32
+
+# Values that are either of two have all of the variance that their mean and range allow; others have less.
+_TWO_VALUED = 0.9
+
+# What numbers of float32 and of float64 leave of a variance when the square of the mean is taken off.
+_RECORDED_ROUNDING, _FOUND_ROUNDING = 1e-5, 1e-13
+
+# Gradients below this share of the recorded ones' greatest are none.
+_VANISHED = 1e-6
+
+_UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
+
+
+class _Variety(IntEnum):
+    """How many values there are in a tensor, as far as its range, mean and mean square tell."""
+
+    ONE = 1
+    TWO = 2
+    MORE = 3
+
+
+def lost_variety(trial: Trial, call: Call, direction: Direction) -> str:
+    """Say what the golden results of drawn inputs lack that the recorded ones show; empty where nothing is lost.
+
+    Raises Skip as the trial's golden runs do.
+    """
+    if trial.randomness is not None:
+        return ""
+    return _lost_results(trial, call) if direction == "forward" else _lost_gradients(trial, call)
+
+
+def _lost_results(trial: Trial, call: Call) -> str:
+    recorded = [(element, _recorded_variety(element)) for element in tensors_of(call.forward.output)]
+    if all(variety is _Variety.ONE for _, variety in recorded):
+        return ""
+    found = [tensor for _, tensor in tensors_with_paths(trial.golden.output)]
+    if len(found) != len(recorded):
+        return ""
+    outputs = [(tensor, *of) for tensor, of in zip(found, recorded, strict=True)]
+    if any(_is_as_varied(*output) for output in outputs if output[-1] is not _Variety.ONE):
+        return ""
+    return "the results of the drawn inputs are one or two values, the recorded ones were more"
+
+
+def _lost_gradients(trial: Trial, call: Call) -> str:
+    recorded = tensors_of(call.backward.grad_inputs) if call.backward is not None else []
+    bounds = [abs(float(bound)) for element in recorded for bound in (element.max, element.min) if bound is not None]
+    least = _VANISHED * max(filter(math.isfinite, bounds), default=0.0)
+    if not least:
+        return ""
+    gradients = [gradient for gradient in trial.golden_gradients.values() if gradient is not None]
+    if not gradients or any(_reaches(gradient, least) for gradient in gradients):
+        return ""
+    return "the gradients of the drawn inputs are zero, the recorded ones were not"
+
+
+def _recorded_variety(element: TensorElement) -> _Variety:
+    if element.max is None or element.max == element.min:
+        return _Variety.ONE
+    numbers = (element.max, element.min, element.mean, element.norm)
+    if any(number is None or not math.isfinite(number) for number in numbers):
+        return _Variety.TWO
+    high, low, mean, norm = (float(number or 0) for number in numbers)
+    return _variety(high, low, mean, norm * norm / math.prod(element.shape), _RECORDED_ROUNDING)
+
+
+def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Variety) -> bool:
+    """Tell whether a tensor has as many values as a recorded one; also where they cannot be counted."""
+    if tensor.layout is not torch.strided or tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
+        return True
+    flat = tensor.detach().reshape(-1)
+    if _found_variety(flat[:: 1 + flat.numel() // _SAMPLE]) >= variety:
+        return True
+    found = _found_variety(flat)
+    # Beside a great one many different values look like one: only rounded do they have to be equal.
+    return found >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
+
+
+def _is_at_its_ends(values: torch.Tensor) -> bool:
+    values = values[values.isfinite()]
+    return not values.numel() or bool(
+        ((values == values.min()) | (values == values.max())).double().mean() > _TWO_VALUED
+    )
+
+
+def _found_variety(flat: torch.Tensor) -> _Variety:
+    values = flat.double()
+    values = values[values.isfinite()]
+    if not values.numel():
+        return _Variety.ONE
+    low, high = (bound.item() for bound in values.aminmax())
+    return _variety(high, low, values.mean().item(), (values @ values).item() / values.numel(), _FOUND_ROUNDING)
+
+
+def _variety(high: float, low: float, mean: float, square: float, rounding: float) -> _Variety:
+    if high <= low:
+        return _Variety.ONE
+    greatest = (high - mean) * (mean - low)
+    is_known = greatest > rounding * square
+    return _Variety.MORE if is_known and square - mean * mean < _TWO_VALUED * greatest else _Variety.TWO
+
+
+def _reaches(gradient: torch.Tensor, least: float) -> bool:
+    if gradient.layout is not torch.strided:
+        return True
+    flat = gradient.detach().reshape(-1)
+    # A NaN is no zero.
+    return any(not bool((part.abs() < least).all()) for part in (flat[:: 1 + flat.numel() // _SAMPLE], flat))
