@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.names import direction_of, is_module_name
 from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.transfers import (
@@ -206,6 +206,11 @@ def _after(ranks: Iterable[_Rank]) -> list[Culprit]:
 
 
 def _first(suspects: list[Culprit]) -> list[Culprit]:
-    """Return the first suspect as a list; an API says more than the module around it, which ends later."""
+    """Return the first suspect as a list.
+
+    A module comes after the APIs within it, but for its backward record in dumps of msprobe 26.
+    """
+    if not suspects or direction_of(suspects[0].name) != "backward":
+        return suspects[:1]
     apis = [suspect for suspect in suspects if not is_module_name(suspect.name)]
     return (apis or suspects)[:1]

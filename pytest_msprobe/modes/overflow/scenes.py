@@ -1,19 +1,21 @@
 """What one record shows: inf or nan that came in, went out, or both, and values that grew beyond measure.
 
-Scenes and levels are those of msprobe's rule engine, the first that fits wins. Two things differ, because they are
-facts about the values: a mean that overflowed over finite extrema is no anomaly of the tensor, and an infinite number
-given as an argument (``masked_fill(mask, -inf)``) is an input like any other.
+Scenes and levels are those of msprobe's rule engine, the first that fits wins. Three things differ, because they are
+facts about the values: a mean that overflowed over finite extrema is no anomaly of the tensor, an infinite number
+given as an argument (``masked_fill(mask, -inf)``) is an input like any other, and a gradient of a call that gave inf
+or nan is not where they arise, whatever gradients arrive (a loss's first is 1).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from msprobe_hooks.dump.names import direction_of, is_module_name, is_parameters_grad, parse_api_name
+from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Elements, Leaf, TensorElement, ValueElement, record_path, walk
 from msprobe_hooks.errors import RecordError
@@ -67,11 +69,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All tensors and numbers that a record shows: what came in and what went out."""
+    """All tensors and numbers that a record shows: what came in and what went out.
+
+    ``forward_outputs`` are what a backward record's own call gave where that holds inf or nan: its gradients are then
+    taken at no finite point.
+    """
 
     name: str
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
+    forward_outputs: tuple[Place, ...] = ()
 
     @property
     def has_statistics(self) -> bool:
@@ -116,7 +123,10 @@ def read_traffic(dump: Dump, name: str) -> Traffic:
     if _is_backward(name):
         backward = dump.backward(name)
         return Traffic(
-            name, tuple(_places(backward.grad_outputs, "input")), tuple(_places(backward.grad_inputs, "output"))
+            name,
+            tuple(_places(backward.grad_outputs, "input")),
+            tuple(_places(backward.grad_inputs, "output")),
+            tuple(_anomalous_outputs(dump, forward_of(name))),
         )
     forward = dump.forward(name)
     inputs = (
@@ -125,6 +135,16 @@ def read_traffic(dump: Dump, name: str) -> Traffic:
         *_places(forward.parameters, "parameters"),
     )
     return Traffic(name, inputs, tuple(_places(forward.output, "output")))
+
+
+def _anomalous_outputs(dump: Dump, forward: str) -> Iterator[Place]:
+    raw = dump.records.get(forward)
+    if raw is None or not may_hold_non_finite(bytes(raw)):
+        return
+    # A forward record that is malformed is told as an item of its own.
+    with suppress(RecordError):
+        places = _places(dump.forward(forward).output, "forward.output")
+        yield from (place for place in places if is_anomalous(place.leaf))
 
 
 def _is_backward(name: str) -> bool:
@@ -141,7 +161,8 @@ def find_scene(traffic: Traffic) -> Finding | None:
     inputs = tuple(place for place in traffic.inputs if is_anomalous(place.leaf))
     outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
     if outputs:
-        return Finding(Scene.PASSES_ON if inputs else Scene.ARISES, inputs, outputs)
+        sources = inputs or traffic.forward_outputs
+        return Finding(Scene.PASSES_ON if sources else Scene.ARISES, sources, outputs)
     if inputs:
         return Finding(Scene.VANISHES, inputs, ())
     return _jump(traffic)

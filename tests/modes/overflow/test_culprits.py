@@ -159,6 +159,17 @@ def test_the_api_is_named_and_not_the_module_around_it(search: Search) -> None:
     assert first_culprits(search(module)) == [(0, "Module.net.Net.forward.0")]
 
 
+def test_a_module_in_which_they_arise_comes_before_the_apis_that_ran_later(search: Search) -> None:
+    module = {"Module.net.Net.forward.0": call([CLEAN], [BAD])}
+    assert first_culprits(search({**module, **FAULT})) == [(0, "Module.net.Net.forward.0")]
+
+
+def test_a_gradient_within_a_module_is_named_though_the_module_was_written_first(search: Search) -> None:
+    gradient = {"input": [CLEAN], "output": [BAD]}
+    written = {"Module.net.Net.backward.0": gradient, "Torch.exp.0.backward": gradient}
+    assert first_culprits(search(written)) == [(0, "Torch.exp.0.backward")]
+
+
 class Program:
     """A random program of ranks that compute and communicate, of which one call makes inf from finite values.
 

@@ -32,6 +32,28 @@ def test_the_scene_is_what_came_in_and_what_went_out(bad_in: bool, bad_out: bool
     assert (found and found.scene) == expected
 
 
+def test_a_gradient_of_what_was_no_number_passes_it_on_though_finite_ones_arrive() -> None:
+    forward = {"Torch.mul.0.forward": call([tensor(bad=True)], [tensor(bad=True)])}
+    backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
+    found = find_scene(read_traffic(dump({**forward, **backward}), "Torch.mul.0.backward"))
+    assert found is not None
+    assert (found.scene, [place.path for place in found.inputs]) == (Scene.PASSES_ON, ["forward.output.0"])
+
+
+def test_a_gradient_that_is_none_of_finite_results_arises_there() -> None:
+    masked = {"Torch.mul.0.forward": call([tensor(bad=True)], [tensor()])}
+    backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
+    found = find_scene(read_traffic(dump({**masked, **backward}), "Torch.mul.0.backward"))
+    assert found is not None
+    assert found.scene is Scene.ARISES
+
+
+def test_a_clean_gradient_is_clean_whatever_its_call_gave() -> None:
+    forward = {"Torch.mul.0.forward": call([tensor()], [tensor(bad=True)])}
+    backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor()]}}
+    assert find_scene(read_traffic(dump({**forward, **backward}), "Torch.mul.0.backward")) is None
+
+
 def test_the_levels_are_those_of_msprobe() -> None:
     assert [scene.level for scene in Scene] == ["critical", "high", "medium", "high"]
 
