@@ -35,6 +35,8 @@ STATISTICS_COLUMNS = (
     "NormRelativeErr",
     "Requires_grad Consistent",
 )
+# Titles by what a configuration may call them; msprobe's manual has a name of its own for one.
+_TITLES = {title.casefold(): title for title in (*TENSOR_COLUMNS, *STATISTICS_COLUMNS)} | {"norm diff": "L2norm diff"}
 
 _NAME = re.compile(r"compare_result_rank(?P<target>\d*)(-rank(?P<golden>\d*))?_\d{14}\.(xlsx|csv)")
 # Where a metric could not be taken, the values themselves tell what was compared.
@@ -76,11 +78,11 @@ def read_configuration(path: Path) -> Configuration:
         raise CommandError(f"api: {apis!r} is not a list of names such as Distributed.all_reduce", file=path)
     if not _are_words(metrics):
         raise CommandError(f"compare_index: {metrics!r} is not a list of titles", file=path)
-    known = dict.fromkeys((*TENSOR_COLUMNS, *STATISTICS_COLUMNS))
     for metric in metrics:
-        if metric not in known:
-            raise CommandError(f"compare_index: {metric!r} is none of {', '.join(known)}", file=path)
-    return Configuration(tuple(apis), tuple(metrics))
+        if metric.casefold() not in _TITLES:
+            known = ", ".join(dict.fromkeys(_TITLES.values()))
+            raise CommandError(f"compare_index: {metric!r} is none of {known}", file=path)
+    return Configuration(tuple(apis), tuple(dict.fromkeys(_TITLES[metric.casefold()] for metric in metrics)))
 
 
 def _are_words(values: Any) -> bool:

@@ -53,6 +53,15 @@ def test_each_metric_is_a_sheet_with_a_column_per_rank_in_the_order_of_numbers(t
     }
 
 
+def test_metrics_may_be_spelled_as_in_msprobes_manual(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        row = ["Distributed.all_reduce.0.forward.input.0", 1, rank, 2, 3]
+        table(tmp_path / "in", f"rank{rank}-rank{rank}_20260131120000.csv", row)
+    sheets = merged(tmp_path, "api: [Distributed.all_reduce]\ncompare_index: [Norm diff, max diff]")
+    assert sheets["L2norm diff"][1] == ["Distributed.all_reduce.0.forward.input.0", 0, 1]
+    assert list(sheets) == ["L2norm diff", "Max diff"]
+
+
 def test_a_rank_that_lacks_a_row_has_a_blank_cell(tmp_path: Path) -> None:
     table(tmp_path / "in", "rank0-rank0_20260131120000.csv", ["Distributed.all_reduce.0.forward.input.0", 1, 1, 2, 3])
     table(tmp_path / "in", "rank1-rank1_20260131120000.csv", ["Distributed.all_reduce.1.forward.input.0", 2, 1, 2, 3])

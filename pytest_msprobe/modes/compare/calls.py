@@ -90,7 +90,7 @@ def _row(a: PlacedValue | None, b: PlacedValue | None, target_dump: Dump, golden
     group, place, _ = a or b  # type: ignore[misc]
     target, golden = a and a[2], b and b[2]
     if target is None or golden is None:
-        return Row(group, place, target, golden, "pass", {}, "unmatched")
+        return Row(group, place, target, golden, "skip", {}, "unmatched")
     unmeasured = _unmeasured(target, golden)
     if unmeasured:
         return Row(group, place, target, golden, "pass", {}, unmeasured)

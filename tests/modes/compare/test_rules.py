@@ -155,3 +155,16 @@ def test_a_built_in_policy_has_the_name_that_users_type(name: str) -> None:
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'compare-default' \(known: default, msprobe-1.2, msprobe-26, or"):
         load_policy("compare-default")
+
+
+@pytest.mark.parametrize("policy", ["msprobe-1.2", "msprobe-26"])
+def test_a_value_without_partner_that_is_no_error_has_not_passed_either(
+    runs: Any, call: Any, tensor: Any, policy: str
+) -> None:
+    target, golden = call(tensor(4), tensor(4)), call(tensor(4))
+    rows = runs.pair({NAME: target}, {NAME: golden}, policy).compare(NAME).rows
+    assert [(row.place, row.outcome) for row in rows] == [
+        ("input.0", "pass"),
+        ("input.1", "skip"),
+        ("output.0", "pass"),
+    ]

@@ -19,8 +19,9 @@ Column: TypeAlias = tuple[str, Callable[[ComparedCall, Row], Cell]]
 NOTHING = "N/A"
 UNSUPPORTED = "unsupported"
 SHAPES_DIFFER = "shape unmatched"
+_NO_GOLDEN, _NO_TARGET = "No bench data matched.", "No NPU data matched."
 
-_WORDS = {"pass": "pass", "warn": "warning", "fail": "error", "skip": "pass"}
+_WORDS = {"pass": "pass", "warn": "warning", "fail": "error", "skip": NOTHING}
 
 _TENSOR_TITLES = {
     "cosine_sim": "Cosine",
@@ -208,11 +209,15 @@ def _data_name(value: Value | None) -> str:
 
 
 def _messages(_: ComparedCall, row: Row) -> str:
-    return "No bench data matched." if row.golden is None else "\n".join(row.messages)
+    return _NO_GOLDEN if row.golden is None else "\n".join(row.messages)
 
 
 def _levelled_messages(_: ComparedCall, row: Row) -> str:
-    return json.dumps([f"{_WORDS[row.outcome]}: {message}" for message in row.messages], ensure_ascii=False)
+    messages = [f"{_WORDS[row.outcome]}: {message}" for message in row.messages]
+    if row.outcome == "skip":
+        absence = _NO_GOLDEN if row.golden is None else _NO_TARGET
+        messages = [absence] if row.unmeasured == "unmatched" else [*row.messages]
+    return json.dumps(messages, ensure_ascii=False)
 
 
 def _accuracy(_: ComparedCall, row: Row) -> str:

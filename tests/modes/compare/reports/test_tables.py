@@ -100,6 +100,24 @@ def test_what_has_no_partner_shows_the_target_and_nothing_else() -> None:
     assert {cells[title] for title in ("Bench Name", "Bench Dtype", "Bench max", "Max diff")} == {"N/A"}
 
 
+@pytest.mark.parametrize("policy", ["default", "msprobe-26"])
+def test_what_has_no_partner_and_is_not_wrong_for_it_has_not_passed(policy: str) -> None:
+    (cells,) = shown(call(row("skip", golden=None, unmeasured="unmatched")), policy)
+    assert (cells["Result"], cells["Err_message"]) == ("N/A", '["No bench data matched."]')
+    (cells,) = shown(call(row("skip", target=None, unmeasured="unmatched")), policy)
+    assert (cells["Result"], cells["Err_message"]) == ("N/A", '["No NPU data matched."]')
+
+
+def test_a_value_that_a_mapping_leaves_out_has_not_passed_and_says_why() -> None:
+    (cells,) = shown(call(row("skip", golden=None, unmeasured="left out", messages=("a mapping says so",))))
+    assert (cells["Result"], cells["Err_message"]) == ("N/A", '["a mapping says so"]')
+
+
+def test_a_partner_whose_absence_is_wrong_is_an_error() -> None:
+    (cells,) = shown(call(row("fail", golden=None, unmeasured="unmatched", messages=("only the target has it",))))
+    assert (cells["Result"], cells["Err_message"]) == ("error", '["error: only the target has it"]')
+
+
 def test_a_golden_value_without_partner_is_a_row_too() -> None:
     (cells,) = shown(call(row("fail", target=None, unmeasured="unmatched")))
     assert (cells["NPU Name"], cells["Bench Name"]) == ("N/A", "Torch.mul.0.forward.output.0")
