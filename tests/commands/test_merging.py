@@ -112,7 +112,7 @@ def failing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> st
     [
         ("api: []", "is not a list of names"),
         ("compare_index: [Max diff]", "is not a list of names"),
-        ("api: [Torch.add]\ncompare_index: [Norm diff]", "'Norm diff' is none of"),
+        ("api: [Torch.add]\ncompare_index: [Sum diff]", "'Sum diff' is none of"),
         ("api: [Torch.add]\ncompare_index: 3", "is not a list of titles"),
         ("- a", "expected the key api"),
         ("api: [", "is no YAML"),
