@@ -10,6 +10,10 @@ class SkipReason(Enum):
 
     COLLECTIVE = "collective communication needs its other ranks"
     UNKNOWN_API = "this torch has no such API"
+    UNKNOWN_LIBRARY = (
+        "no loaded library has this operator: import its library in conftest.py (or -p), "
+        "or give its golden definition by pytest_msprobe_register_references"
+    )
     MISSING_API = "this MindSpore has no such API"
     NO_COUNTERPART = "torch has no counterpart that could compute the golden result"
     OTHER_FRAMEWORK = "the record is of another framework than its dump"

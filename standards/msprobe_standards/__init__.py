@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from msprobe_standards.dtypes import Bounds, msprobe_bounds
     from msprobe_standards.excuse import ExcusedByBaseline
     from msprobe_standards.judging import fitting, judge
+    from msprobe_standards.layouts import in_parts
     from msprobe_standards.metrics import METRICS, Metrics, measure
     from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
     from msprobe_standards.msprobe_ulp import MsprobeUlp
@@ -52,6 +53,7 @@ _HOMES = {
     "built_in_policies": "policy_files",
     "chunks": "chunking",
     "fitting": "judging",
+    "in_parts": "layouts",
     "judge": "judging",
     "judge_recorded": "recorded",
     "judge_tree": "structure",
@@ -84,6 +86,7 @@ __all__ = [
     "built_in_policies",
     "chunks",
     "fitting",
+    "in_parts",
     "judge",
     "judge_recorded",
     "judge_tree",

@@ -12,11 +12,13 @@ import torch
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.dtypes import family
 from msprobe_standards.excuse import ExcusedByBaseline
+from msprobe_standards.layouts import in_parts, is_plain
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.registry import standard as standard_named
-from msprobe_standards.verdict import Verdict
+from msprobe_standards.verdict import Verdict, worst
 
 if TYPE_CHECKING:
+    from msprobe_standards.layouts import Parts
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
 
@@ -45,7 +47,8 @@ def judge(
     result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
     ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
 
-    Differing shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
+    Sparse, quantized and nested tensors are judged part by part (`in_parts`), and the worst part decides. Differing
+    layouts, shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
     scalars: they come from ``.item()`` and its kin, whose float64 holds a result computed in at most the precision of
     the tensor it was read from. Any other Python value has to be equal.
 
@@ -54,6 +57,8 @@ def judge(
     if isinstance(standard, str):
         standard = standard_named(standard)
     if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
+        if not (is_plain(target) and is_plain(golden)):
+            return _judge_parts(in_parts(target), in_parts(golden), standard, baseline, dtype)
         return _judge_tensor(target, golden, standard, baseline, recorded, dtype)
     return _judge_value(target, golden, standard, baseline)
 
@@ -106,6 +111,39 @@ def _judge_tensor(
     return replace(verdict, reason=verdict.reason.replace(f"at index {at}", found, 1))
 
 
+def _judge_parts(
+    target: torch.Tensor | Parts,
+    golden: torch.Tensor | Parts,
+    standard: Standard,
+    baseline: Baseline,
+    dtype: torch.dtype | None,
+) -> Verdict:
+    if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
+        return _judge_tensor(target, golden, standard, baseline, None, dtype)
+    if isinstance(target, torch.Tensor) or isinstance(golden, torch.Tensor) or target.keys() != golden.keys():
+        return failure(standard.name, f"output is {_layout(target)}, golden is {_layout(golden)}")
+    reference = _in_parts(_obtained(baseline))
+    verdicts = []
+    for name, part in target.items():
+        other = None if reference is None or isinstance(reference, torch.Tensor) else reference.get(name)
+        own = dtype if isinstance(part, torch.Tensor) and part.is_floating_point() else None
+        verdict = judge(part, golden[name], standard=standard, baseline=other, dtype=own)
+        verdicts.append(replace(verdict, reason=verdict.reason and f"{name}: {verdict.reason}"))
+    # What was left out of one part is not made up for by the others.
+    left_out = [verdict for verdict in verdicts if verdict.outcome == "skip"]
+    decisive = worst(verdicts)
+    assert decisive is not None
+    return left_out[0] if left_out and decisive.outcome == "pass" else decisive
+
+
+def _in_parts(reference: object) -> torch.Tensor | Parts | None:
+    return in_parts(reference) if isinstance(reference, torch.Tensor) else None
+
+
+def _layout(output: torch.Tensor | Parts) -> str:
+    return "strided" if isinstance(output, torch.Tensor) else str(output["layout"])
+
+
 def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> str:
     """Say why two tensors cannot be compared element by element; empty where they can."""
     if tensor.shape != golden.shape:
@@ -124,7 +162,7 @@ def fitting(standard: Standard, dtype: torch.dtype) -> Standard:
 
 
 def _comparable(baseline: Baseline, golden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
-    reference = _obtained(baseline)
+    reference = _in_parts(_obtained(baseline))
     if not isinstance(reference, torch.Tensor) or _mismatch(reference, golden, dtype):
         return None
     return reference.detach()

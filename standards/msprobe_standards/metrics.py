@@ -20,6 +20,7 @@ import torch
 
 from msprobe_standards.accumulation import Walk
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
+from msprobe_standards.layouts import is_plain
 
 Numbers = Iterator[tuple[str, float]]
 
@@ -123,7 +124,7 @@ def measure(
     the metrics that are needed (default: all of `METRICS` that the dtype has); metrics that come for free may be
     added. ``bounds`` says where shares are counted (default: `msprobe_bounds` of the dtype).
 
-    Raises ValueError for differing shapes, families or an unknown metric name.
+    Raises ValueError for differing shapes, families, an unknown metric name, and tensors that `in_parts` takes apart.
     """
     dtype = dtype or target.dtype
     _check(target, golden, dtype, only)
@@ -160,6 +161,9 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only: Collection[str] | None) -> None:
+    for tensor in (target, golden):
+        if not is_plain(tensor):
+            raise ValueError(f"a {_layout(tensor)} tensor has no elements to walk over: measure its parts (in_parts)")
     if target.shape != golden.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
     if not family(target.dtype) == family(golden.dtype) == family(dtype):
@@ -167,6 +171,10 @@ def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only:
     if only is not None and not _ALL_METRICS.issuperset(only):
         unknown = ", ".join(sorted(set(only) - _ALL_METRICS))
         raise ValueError(f"unknown metric: {unknown} (known: {', '.join(METRICS)})")
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    return "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)
 
 
 def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:

@@ -12,7 +12,7 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import resolve
+from pytest_msprobe.engine.replay.resolve import LIBRARY, resolve
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
@@ -43,12 +43,15 @@ class TorchFramework:
     def functions(
         self, call: Call, references: ReferenceRegistry, device: Device, function: Callable[..., Any] | None
     ) -> Functions:
-        """Return the function that the record names; on an NPU, its own implementation is the target."""
+        """Return the function that the record names.
+
+        The target is the device's own implementation of what has a golden definition: on an NPU, and of a library.
+        """
         recorded = [*call.forward.args, *call.forward.kwargs.values()]
         foreign = next((element.type for element in tensors_of(recorded) if element.type == "mindspore.Tensor"), None)
         if foreign or call.name.type in _MINDSPORE_TYPES:
             raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
         golden = resolve(call.name, references, function=function)
-        if device.name != "npu":
+        if device.name != "npu" and call.name.type != LIBRARY:
             return Functions(golden, golden)
-        return Functions(resolve(call.name, references, on_npu=True, function=function), golden)
+        return Functions(resolve(call.name, references, own=True, function=function), golden)

@@ -30,12 +30,17 @@ class Call:
 
 
 #: Where ``torch.`` has operations beside its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
-NAMESPACES = ("linalg", "fft", "special")
+NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
 
 
 def operation(api: str) -> str:
-    """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor."""
+    """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor.
+
+    An operator of a library has the library's name before its own: ``torchvision.nms`` of ops.torchvision.nms.default.
+    """
     head, _, rest = api.partition(".")
+    if head == "ops":
+        return ".".join(rest.split(".")[:2])
     return rest if head in NAMESPACES or head == "nn" else head
 
 

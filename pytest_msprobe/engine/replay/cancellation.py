@@ -19,22 +19,34 @@ def cancelled(golden: Mapping[str, torch.Tensor], grad_outputs: Iterable[torch.T
     Such a gradient is, throughout, below some unit roundoffs of its own dtype times that gradient, so that nothing is
     known of it but that it is zero: no error relative to it has a meaning.
     """
-    scale = max((float(gradient.abs().max()) for gradient in grad_outputs if gradient.numel()), default=0.0)
+    scale = max(map(_greatest, grad_outputs), default=0.0)
     return {
         path: scale
         for path, gradient in golden.items()
-        if gradient.is_floating_point()
-        and gradient.numel()
-        and 0 <= float(gradient.abs().max()) <= _bound(gradient, scale)
+        if gradient.is_floating_point() and gradient.numel() and 0 <= _greatest(gradient) <= _bound(gradient, scale)
     }
 
 
 def without_rounding(gradients: Mapping[str, torch.Tensor], paths: Mapping[str, float]) -> dict[str, torch.Tensor]:
     """Return gradients with zeros at these paths where an element is no more than rounding in its own dtype."""
     return {
-        path: gradient.masked_fill(gradient.abs() <= _bound(gradient, paths[path]), 0.0) if path in paths else gradient
+        path: _without(gradient, _bound(gradient, paths[path])) if path in paths else gradient
         for path, gradient in gradients.items()
     }
+
+
+def _without(gradient: torch.Tensor, bound: float) -> torch.Tensor:
+    wide = _widened(gradient)
+    return wide.masked_fill(wide.abs() <= bound, 0.0).to(gradient.dtype)
+
+
+def _greatest(tensor: torch.Tensor) -> float:
+    return float(_widened(tensor).abs().max()) if tensor.numel() else 0.0
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with abs and max, which torch has not for float8."""
+    return tensor.float() if tensor.dtype.itemsize == 1 else tensor
 
 
 def _bound(gradient: torch.Tensor, scale: float) -> float:

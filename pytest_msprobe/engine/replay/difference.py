@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from msprobe_standards.layouts import is_plain
+
 
 def describe_difference(target: torch.Tensor, golden: torch.Tensor) -> str:
     """Return how many elements differ, and the greatest absolute and relative difference with index and values.
@@ -11,6 +13,8 @@ def describe_difference(target: torch.Tensor, golden: torch.Tensor) -> str:
     Both are CPU tensors; elements differ where they are unequal once golden is rounded to the dtype of the target.
     Returns an empty text where the shapes differ or nothing can be compared.
     """
+    if not (is_plain(target) and is_plain(golden)):
+        return ""
     if target.shape != golden.shape or target.numel() == 0:
         return ""
     wide = torch.complex128 if target.is_complex() or golden.is_complex() else torch.float64

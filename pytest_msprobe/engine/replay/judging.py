@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
+from msprobe_standards import Standard, Verdict, fitting, in_parts, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
@@ -43,7 +43,7 @@ def judge_forward(
     if trial.golden.output is None and not trial.golden.changed:
         raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
     golden = _all_of(api, trial.golden, _detached)
-    target = _all_of(api, trial.target, trial.device.get)
+    target = _all_of(api, trial.target, _get(trial))
     if trial.golden.changed or trial.target.changed:
         # With both there, an argument that only one side changed is reported by its own path.
         golden.setdefault("changed", {})
@@ -68,7 +68,7 @@ def judge_backward(
     golden = {"grad": _golden_gradients(trial)}
     noise = cancelled(golden["grad"], trial.grad_outputs.values())
     golden["grad"] = without_rounding(golden["grad"], noise)
-    gradients = without_rounding(_present(trial.target_gradients, trial.device.get), noise)
+    gradients = without_rounding(_present(trial.target_gradients, _get(trial)), noise)
     # Where torch has no gradient because nothing depends on the input, others say so with zeros.
     target = {
         "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
@@ -119,14 +119,14 @@ def produced(
         sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
 
     def tree(side: str, found: Any) -> Any:
-        get = trial.device.get if side == "target" else _detached
+        get = _get(trial) if side == "target" else _detached
         return _all_of(trial.subject.api, found, get) if direction == "forward" else {"grad": _present(found, get)}
 
     return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
 
 
-def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-    """Return all that a forward run produced, as CPU tensors: what it returned and what it changed."""
+def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
+    """Return all that a forward run produced, as plain CPU tensors: what it returned and what it changed."""
     several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
     produced: dict[str, Any] = {"output": run.output if several else [run.output]}
     specified = traits_of(api).specified_outputs
@@ -170,8 +170,12 @@ def _judge_random_gradients(trial: Trial, randomness: RandomProperty) -> OutputR
     return _output_result("grad", verdict, gradients, None)
 
 
-def _detached(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach()
+def _detached(tensor: torch.Tensor) -> Any:
+    return in_parts(tensor.detach())
+
+
+def _get(trial: Trial) -> Callable[[torch.Tensor], Any]:
+    return lambda tensor: in_parts(trial.device.get(tensor))
 
 
 def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
@@ -189,9 +193,11 @@ def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
 
 
 def _present(
-    gradients: Mapping[str, torch.Tensor | None], get: Callable[[torch.Tensor], torch.Tensor]
+    gradients: Mapping[str, torch.Tensor | None], get: Callable[[torch.Tensor], Any]
 ) -> dict[str, torch.Tensor]:
-    return {path: get(gradient) for path, gradient in gradients.items() if gradient is not None}
+    return dict(
+        tensors_with_paths({path: get(gradient) for path, gradient in gradients.items() if gradient is not None})
+    )
 
 
 def _output_result(

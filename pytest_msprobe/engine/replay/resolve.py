@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch._ops import OpOverloadPacket
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
 from msprobe_hooks.dump.names import ApiName
@@ -32,7 +33,12 @@ _MORE_FUNCTIONAL = frozenset(
     upsample_bilinear upsample_nearest""".split()
 )
 _MORE_METHODS = frozenset(
-    "_conj new new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
+    """_conj new new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride to_sparse_bsc to_sparse_bsr
+    to_sparse_coo to_sparse_csc to_sparse_csr unflatten""".split()
+)
+_MORE_OF_NAMESPACES = frozenset(
+    """nested.to_padded_tensor sparse.addmm sparse.log_softmax sparse.mm sparse.sampled_addmm sparse.softmax
+    sparse.sum""".split()
 )
 _PROPERTIES = frozenset("H T imag mH mT real shape".split())
 
@@ -47,6 +53,9 @@ _UNSAFE = frozenset(
     """_cufft_clear_plan_cache _cufft_set_plan_cache_max_size _from_blob _print from_file frombuffer manual_seed save
     seed set_grad_enabled warn""".split()
 )
+
+#: The type of records of operators that libraries add: ``torch.ops.torchvision.nms``.
+LIBRARY = "torch"
 
 _COLLECTIVE_TYPES = frozenset({"Distributed", "NPUDistributed", "MintDistributed"})
 
@@ -64,20 +73,20 @@ def resolve(
     name: ApiName,
     references: ReferenceRegistry,
     *,
-    on_npu: bool = False,
+    own: bool = False,
     function: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Return the function to run for a record.
 
-    ``on_npu`` asks for the device's own implementation of an NPU API instead of its reference. ``function`` is what
+    ``own`` asks for the device's own implementation of an API in place of its reference. ``function`` is what
     the name stands for where the caller knows it already. Raises Skip, with the reason, where there is nothing to run.
     """
     if name.type in _COLLECTIVE_TYPES:
         raise Skip(SkipReason.COLLECTIVE, name.qualified_api)
-    if name.type == "NPU" and on_npu:
+    if name.type == "NPU" and own:
         return function or _npu_function(name)
     reference = references.get(name.qualified_api)
-    if reference is not None:
+    if reference is not None and not own:
         return reference
     if name.type == "NPU":
         raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
@@ -85,9 +94,10 @@ def resolve(
         return function
     if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:
         raise Skip(SkipReason.NOT_AN_OPERATION, name.qualified_api)
-    found = _FINDERS.get(name.type, _nothing)(name)
+    found = _FINDERS.get(name.type, _nothing)(name) or reference
     if found is None:
-        raise Skip(SkipReason.UNKNOWN_API, name.qualified_api)
+        reason = SkipReason.UNKNOWN_API if name.type in _OF_TORCH else SkipReason.UNKNOWN_LIBRARY
+        raise Skip(reason, name.qualified_api)
     return found
 
 
@@ -98,9 +108,15 @@ def _nothing(name: ApiName) -> None:
 def _torch_function(name: ApiName) -> Callable[..., Any] | None:
     for home in HOMES["Torch"]:
         function = _attribute(torch, f"{home}{name.api}")
-        if function is not None and (_is_operation(function) or name.api.rsplit(".", 1)[-1] in _FACTORIES):
+        if function is not None and (_is_operation(function) or function in _factories()):
             return function
     return None
+
+
+@cache
+def _factories() -> frozenset[Any]:
+    # The functions themselves: other packages that torch imports have some of the same name.
+    return frozenset(getattr(home, name) for home in (torch, torch.fft) for name in _FACTORIES if hasattr(home, name))
 
 
 def _functional(name: ApiName) -> Callable[..., Any] | None:
@@ -131,13 +147,38 @@ def _vf(name: ApiName) -> Callable[..., Any] | None:
     return function if function is not None and _is_operation(function) else None
 
 
+def _library_operator(name: ApiName) -> Callable[..., Any] | None:
+    match name.api.split("."):
+        case ["ops", "aten", *rest]:
+            return _aten(replace(name, type="Aten", api=".".join(rest)))
+        case ["ops", library, operation, *overload]:
+            packet = getattr(getattr(torch.ops, library), operation, None)
+        case _:
+            return None
+    if not isinstance(packet, OpOverloadPacket):
+        return None
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    if not all(_computes_on_tensors(getattr(packet, each)) for each in overloads):
+        raise Skip(SkipReason.NOT_AN_OPERATION, name.qualified_api)
+    return getattr(packet, ".".join(overload), None) if overload else packet
+
+
+def _computes_on_tensors(overload: OpOverload) -> bool:
+    """Tell whether an operator of a library takes tensors, and no text: that may name a file."""
+    types = [str(argument.type) for argument in overload._schema.arguments]
+    return any("Tensor" in each for each in types) and not any("str" in each for each in types)
+
+
 _FINDERS: dict[str, Callable[[ApiName], Callable[..., Any] | None]] = {
     "Torch": _torch_function,
     "Functional": _functional,
     "Tensor": _tensor_method,
     "Aten": _aten,
     "VF": _vf,
+    LIBRARY: _library_operator,
 }
+# Types of records whose functions torch itself and other frameworks have; MindSpore's have reasons of their own.
+_OF_TORCH = (_FINDERS.keys() - {LIBRARY}) | {"Mint", "MintFunctional", "Primitive", "Jit"}
 
 
 def _npu_function(name: ApiName) -> Callable[..., Any]:
@@ -172,4 +213,5 @@ def _operations() -> frozenset[Any]:
         if name not in _UNSAFE and not name.startswith("__")
     )
     overridable = (function for group in get_overridable_functions().values() for function in group)
-    return frozenset(from_variable_functions) | frozenset(overridable)
+    more = (operator.attrgetter(name)(torch) for name in _MORE_OF_NAMESPACES)
+    return frozenset(from_variable_functions) | frozenset(overridable) | frozenset(more)

@@ -13,10 +13,11 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from msprobe_standards import in_parts
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 
 # So many elements, taken from all over a tensor, mostly tell that it needs no look at all of them.
 _SAMPLE = 32
@@ -55,7 +56,7 @@ def _lost_results(trial: Trial, call: Call) -> str:
     recorded = [(element, _recorded_variety(element)) for element in tensors_of(call.forward.output)]
     if all(variety is _Variety.ONE for _, variety in recorded):
         return ""
-    found = [tensor for _, tensor in tensors_with_paths(trial.golden.output)]
+    found = [tensor for _, tensor in tensors_with_paths(map_tensors(in_parts, trial.golden.output))]
     if len(found) != len(recorded):
         return ""
     outputs = [(tensor, *of) for tensor, of in zip(found, recorded, strict=True)]
@@ -70,7 +71,8 @@ def _lost_gradients(trial: Trial, call: Call) -> str:
     least = _VANISHED * max(filter(math.isfinite, bounds), default=0.0)
     if not least:
         return ""
-    gradients = [gradient for gradient in trial.golden_gradients.values() if gradient is not None]
+    present = [in_parts(gradient) for gradient in trial.golden_gradients.values() if gradient is not None]
+    gradients = [gradient for _, gradient in tensors_with_paths(present)]
     if not gradients or any(_reaches(gradient, least) for gradient in gradients):
         return ""
     return "the gradients of the drawn inputs are zero, the recorded ones were not"
@@ -88,7 +90,7 @@ def _recorded_variety(element: TensorElement) -> _Variety:
 
 def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Variety) -> bool:
     """Tell whether a tensor has as many values as a recorded one; also where they cannot be counted."""
-    if tensor.layout is not torch.strided or tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
+    if tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
         return True
     flat = tensor.detach().reshape(-1)
     if _found_variety(flat[:: 1 + flat.numel() // _SAMPLE]) >= variety:
@@ -123,8 +125,6 @@ def _variety(high: float, low: float, mean: float, square: float, rounding: floa
 
 
 def _reaches(gradient: torch.Tensor, least: float) -> bool:
-    if gradient.layout is not torch.strided:
-        return True
     flat = gradient.detach().reshape(-1)
     # A NaN is no zero.
     return any(not bool((part.abs() < least).all()) for part in (flat[:: 1 + flat.numel() // _SAMPLE], flat))

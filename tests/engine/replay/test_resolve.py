@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from pytest_msprobe.engine.replay.resolve import resolve
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 
-def resolved(api: str, *, on_npu: bool = False) -> Any:
-    return resolve(parse_api_name(f"{api}.0.forward"), ReferenceRegistry(), on_npu=on_npu)
+def resolved(api: str, *, own: bool = False) -> Any:
+    return resolve(parse_api_name(f"{api}.0.forward"), ReferenceRegistry(), own=own)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,10 @@ def resolved(api: str, *, on_npu: bool = False) -> Any:
         ("Aten.native_layer_norm.default", torch.ops.aten.native_layer_norm.default),
         ("Aten.__and__.Tensor", torch.ops.aten.__and__.Tensor),
         ("VF.lstm", torch._VF.lstm),
+        ("Torch.sparse.mm", torch.sparse.mm),
+        ("Tensor.to_sparse_csr", torch.Tensor.to_sparse_csr),
+        ("torch.ops.quantized.add", torch.ops.quantized.add),
+        ("torch.ops.aten.add.Tensor", torch.ops.aten.add.Tensor),
     ],
 )
 def test_an_operation_is_found(api: str, function: Any) -> None:
@@ -85,6 +90,8 @@ def test_an_npu_api_is_its_reference_on_the_cpu() -> None:
         ("Torch.no_such_function", SkipReason.UNKNOWN_API),
         ("Aten.add.NoSuchOverload", SkipReason.UNKNOWN_API),
         ("Mint.add", SkipReason.UNKNOWN_API),
+        ("torch.ops.nobodys.nms", SkipReason.UNKNOWN_LIBRARY),
+        ("torchvision.nms", SkipReason.UNKNOWN_LIBRARY),
         ("Tensor.numpy", SkipReason.NOT_AN_OPERATION),
         ("Tensor.backward", SkipReason.NOT_AN_OPERATION),
     ],
@@ -97,7 +104,7 @@ def test_what_cannot_be_run_is_a_skip_with_its_reason(api: str, reason: SkipReas
 
 def test_a_missing_function_of_the_npu_is_named() -> None:
     with pytest.raises(Skip, match=r"torch\.ops\.npu\.npu_no_such"):
-        resolved("NPU.npu_no_such", on_npu=True)
+        resolved("NPU.npu_no_such", own=True)
 
 
 HOSTILE = """
@@ -117,6 +124,9 @@ HOSTILE = """
     Aten.from_file Aten.from_file.default Aten.from_file.out Aten.save Aten._print Aten.warn Aten.name Aten._dir
     Aten.__class__ Aten.__getattr__ Aten.__name__ Aten.add.__class__ Aten.add.op Aten.add._dir Aten.add.overloads
     Aten.manual_seed Aten.seed Aten.set_grad_enabled Aten._cufft_set_plan_cache_max_size
+    Torch.numpy.full Torch.cmath.polar Torch.math.polar Torch.cuda.nvtx.range Torch.profiler.itt.range
+    torch.ops.aten.from_file torch.ops.load_library.x torch.ops.profiler._record_function_enter
+    torch.ops._c10d_functional.all_reduce torch.load torch.ops.aten torch.ops.__class__.__init__
     VF.from_file VF._from_blob VF.__class__ VF.__init__ VF.frombuffer VF.load Builtins.eval Python.exec
 """.split()
 
@@ -151,7 +161,42 @@ def test_a_given_function_stands_for_the_name() -> None:
 def test_a_given_function_is_an_npu_apis_own_implementation_and_no_golden_definition() -> None:
     registry = ReferenceRegistry()
     name = parse_api_name("NPU.npu_rms_norm.0.forward")
-    assert resolve(name, registry, on_npu=True, function=torch.abs) is torch.abs
+    assert resolve(name, registry, own=True, function=torch.abs) is torch.abs
     assert resolve(name, registry, function=torch.abs) is registry.get("NPU.npu_rms_norm")
     with pytest.raises(Skip, match="no golden definition"):
         resolve(parse_api_name("NPU.mine.0.forward"), registry, function=torch.abs)
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    """A library of operators: one on tensors, one that reads a file."""
+    library = torch.library.Library("msprobe_tests", "FRAGMENT")
+    library.define("double(Tensor x) -> Tensor")
+    library.define("read(str name, Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CompositeImplicitAutograd")
+    library.impl("read", lambda name, x: x, "CompositeImplicitAutograd")
+    yield library
+    library._destroy()
+
+
+def test_operators_of_a_loaded_library_are_found(library: torch.library.Library) -> None:
+    for name in ("torch.ops.msprobe_tests.double", "torch.ops.msprobe_tests.double.default"):
+        assert resolved(name)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_operators_that_take_text_are_not(library: torch.library.Library) -> None:
+    with pytest.raises(Skip) as caught:
+        resolved("torch.ops.msprobe_tests.read")
+    assert caught.value.reason is SkipReason.NOT_AN_OPERATION
+
+
+def test_a_golden_definition_does_not_take_the_place_of_a_librarys_own_operator(library: torch.library.Library) -> None:
+    registry, name = ReferenceRegistry(), parse_api_name("torch.ops.msprobe_tests.double.0.forward")
+    registry.add("torch.ops.msprobe_tests.double", torch.add)
+    assert resolve(name, registry) is torch.add
+    assert resolve(name, registry, own=True) is torch.ops.msprobe_tests.double
+
+
+def test_a_skip_says_how_to_make_an_operator_known() -> None:
+    with pytest.raises(Skip, match=r"conftest\.py.*pytest_msprobe_register_references.*torch\.ops\.nobodys\.nms"):
+        resolved("torch.ops.nobodys.nms")
