@@ -13,9 +13,9 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-T = TypeVar("T")
+from msprobe_hooks.errors import clipped
 
-_LONGEST_MESSAGE = 300
+T = TypeVar("T")
 
 
 class JsonError(ValueError):
@@ -49,7 +49,8 @@ def decode_json(text: bytes | msgspec.Raw, kind: Any = Any, *, strict: bool = Tr
             # Few texts need it, and looking takes longer than decoding.
             return decode(_standard(bytes(text)))
     except msgspec.ValidationError as error:
-        raise JsonFormError(_clipped(str(error))) from None
+        # msgspec quotes a value that it does not expect, however long that is.
+        raise JsonFormError(clipped(str(error))) from None
     except msgspec.DecodeError as error:
         raise JsonError(_syntax_problem(str(error), bytes(text))) from None
     except UnicodeDecodeError:
@@ -69,11 +70,6 @@ def _syntax_problem(problem: str, text: bytes) -> str:
     place = re.search(r"\(byte (\d+)\)", problem)
     line = text.count(b"\n", 0, int(place[1])) + 1 if place else 1
     return f"not valid JSON at line {line}: {problem}"
-
-
-def _clipped(message: str) -> str:
-    # msgspec quotes a value that it does not expect, however long that is.
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
 
 
 # The closing quote is optional, so that the search never comes back from the end of the text to try the next quote.

@@ -8,6 +8,8 @@ ConfigError          a setting of a recording is wrong
 
 from __future__ import annotations
 
+_LONGEST = 300
+
 
 class DumpError(Exception):
     """A dump file cannot be used; the text names the file, what is wrong and what to do."""
@@ -17,7 +19,7 @@ class RecordError(DumpError):
     """One record is malformed; ``path`` is its place in the file, such as ``$.data["Torch.mm.0.forward"].output``."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
+        super().__init__(f"{clipped(path)}: {problem}")
         self.path = path
         self.problem = problem
 
@@ -30,7 +32,20 @@ class ConfigError(ValueError):
     """A setting of a recording is wrong; the text names the key, the value and what is allowed."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"{key} is {value!r}; allowed: {allowed}")
+        super().__init__(f"{key} is {shown(value)}; allowed: {allowed}")
         self.key = key
         self.value = value
         self.allowed = allowed
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it, which is not at full length where it is long."""
+    try:
+        return clipped(repr(value))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def clipped(text: str) -> str:
+    """Return a text as a part of a message, not at full length where it is long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

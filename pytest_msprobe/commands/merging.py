@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msprobe_standards.decoding import YamlError, decode_yaml
+from msprobe_standards.given import shown
 from pytest_msprobe.errors import CommandError
 
 TENSOR_COLUMNS = (
@@ -63,25 +65,23 @@ class Table:
 
 def read_configuration(path: Path) -> Configuration:
     """Read a configuration. Raises CommandError that names the key and what is allowed."""
-    import yaml
-
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = decode_yaml(path.read_bytes())
     except OSError as error:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CommandError(f"is no YAML: {' '.join(str(error).split())}", file=path) from None
+    except YamlError as error:
+        raise CommandError(str(error), file=path) from None
     if not isinstance(content, dict):
         raise CommandError("expected the key api, and may have compare_index", file=path)
     apis, metrics = content.get("api"), content.get("compare_index") or []
     if not _are_words(apis) or not apis:
-        raise CommandError(f"api: {apis!r} is not a list of names such as Distributed.all_reduce", file=path)
+        raise CommandError(f"api: {shown(apis)} is not a list of names such as Distributed.all_reduce", file=path)
     if not _are_words(metrics):
-        raise CommandError(f"compare_index: {metrics!r} is not a list of titles", file=path)
+        raise CommandError(f"compare_index: {shown(metrics)} is not a list of titles", file=path)
     for metric in metrics:
         if metric.casefold() not in _TITLES:
             known = ", ".join(dict.fromkeys(_TITLES.values()))
-            raise CommandError(f"compare_index: {metric!r} is none of {known}", file=path)
+            raise CommandError(f"compare_index: {shown(metric)} is none of {known}", file=path)
     return Configuration(tuple(apis), tuple(dict.fromkeys(_TITLES[metric.casefold()] for metric in metrics)))
 
 

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import yaml
 
+from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.dtypes import family
 from msprobe_standards.excuse import ExcusedByBaseline
+from msprobe_standards.given import shown
 from msprobe_standards.policy_files import built_in_policies, policy_file
 from msprobe_standards.registry import STANDARDS, StandardRegistry
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
-# The C loader is as safe and ten times as fast, but not in every build of PyYAML.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules")
@@ -84,9 +83,13 @@ class Policy:
                 )
             path = policy_file(str(source))
         try:
-            table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path}: not valid YAML: {error}") from error
+            table = decode_yaml(path.read_bytes())
+        except YamlError as error:
+            raise ValueError(f"{path}: {error}") from None
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
         return _parse(table, path, level, standards)
 
     def select(
@@ -173,7 +176,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     if not isinstance(table, dict):
         raise ValueError(f"{path}: a policy is a mapping with the keys {', '.join(_POLICY_KEYS)}")
     _check_keys(table, _POLICY_KEYS, str(path))
-    levels = table.get("levels", [])
+    levels = _names(table.get("levels", []), f"{path}: levels")
     if level is not None and level not in levels:
         allowed = ", ".join(levels) or "none, this policy has no levels"
         raise ValueError(f"{path}: unknown level {level!r} (allowed: {allowed})")
@@ -182,7 +185,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
-            f"{path}: rules: {rows!r} is not a list of rules; each is a mapping with 'standard' and conditions"
+            f"{path}: rules: {shown(rows)} is not a list of rules; each is a mapping with 'standard' and conditions"
         )
 
     def make(name: str, limits: Mapping[str, Any]) -> Standard:
@@ -190,18 +193,21 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
         return ExcusedByBaseline(standard) if excused else standard
 
     rules = [_rule(row, f"{path}: rules[{i}]", levels, make) for i, row in enumerate(rows)]
-    return Policy(str(table.get("name", path.stem)), rules, levels, level, names == "loose")
+    name = table.get("name", path.stem)
+    if not isinstance(name, str):
+        raise ValueError(f"{path}: name: {shown(name)} is not a text")
+    return Policy(name, rules, levels, level, names == "loose")
 
 
 def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:
-    if not isinstance(row, dict) or "standard" not in row:
-        raise ValueError(f"{where}: {row!r} is not a mapping with a 'standard'")
+    if not isinstance(row, dict) or not isinstance(row.get("standard"), str):
+        raise ValueError(f"{where}: {shown(row)} is not a mapping with a 'standard'")
     _check_keys(row, _RULE_KEYS, where)
     limits = row.get("limits") or {}
-    if not isinstance(limits, dict):
-        raise ValueError(f"{where}: limits: {limits!r} is not a mapping of limit to number")
+    if not isinstance(limits, dict) or not all(isinstance(key, str) for key in limits):
+        raise ValueError(f"{where}: limits: {shown(limits)} is not a mapping of limit to number")
     try:
-        judge = make(str(row["standard"]), limits)
+        judge = make(row["standard"], limits)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     kinds = partial(_strings, row, where, allowed=(*_FAMILIES, *_DTYPES))
@@ -223,12 +229,14 @@ def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, M
 def _check_keys(table: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
     for key, value in table.items():
         if key not in known:
-            raise ValueError(f"{where}: unknown key {key!r} with value {value!r} (allowed: {', '.join(known)})")
+            raise ValueError(
+                f"{where}: unknown key {shown(key)} with value {shown(value)} (allowed: {', '.join(known)})"
+            )
 
 
 def _one_of(value: Any, allowed: Sequence[object], where: str) -> Any:
     if value not in allowed:
-        raise ValueError(f"{where}: {value!r} (allowed: {', '.join(map(str, allowed)) or 'none'})")
+        raise ValueError(f"{where}: {shown(value)} (allowed: {', '.join(map(str, allowed)) or 'none'})")
     return value
 
 
@@ -241,10 +249,14 @@ def _strings(
 ) -> frozenset[str] | None:
     if key not in row:
         return None
-    values = row[key]
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{where}: {key}: {values!r} is not a list of names")
+    values = _names(row[key], f"{where}: {key}")
     for value in values:
         if allowed is not None and value not in allowed:
-            raise ValueError(f"{where}: {key}: {value!r} (allowed: {', '.join(allowed)})")
+            raise ValueError(f"{where}: {key}: {shown(value)} (allowed: {', '.join(allowed)})")
     return frozenset(values)
+
+
+def _names(values: object, where: str) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{where}: {shown(values)} is not a list of names")
+    return values

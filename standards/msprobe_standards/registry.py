@@ -11,6 +11,7 @@ from msprobe_standards.accumulative_error import AccumulativeError
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.cascade import Cascade
+from msprobe_standards.given import is_limit, shown
 from msprobe_standards.mindspore_check import MindsporeCheck
 from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
 from msprobe_standards.msprobe_ulp import MsprobeUlp
@@ -50,11 +51,11 @@ class StandardRegistry:
         """
         factory = self._factories.get(name)
         if factory is None:
-            raise ValueError(f"unknown standard {name!r} (known: {', '.join(self.names())})")
+            raise ValueError(f"unknown standard {shown(name)} (known: {', '.join(self.names())})")
         known = inspect.signature(factory).parameters
         for key, value in limits.items():
             if key not in known:
-                raise ValueError(f"standard {name!r} has no limit {key!r} (it has: {', '.join(known) or 'none'})")
+                raise ValueError(f"standard {name!r} has no limit {shown(key)} (it has: {', '.join(known) or 'none'})")
             _check_limit(name, key, value, known[key].default)
         return factory(**limits)
 
@@ -66,11 +67,9 @@ class StandardRegistry:
 def _check_limit(name: str, key: str, value: object, default: object) -> None:
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be true or false")
-    elif isinstance(default, (int, float)):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not value >= 0:  # type: ignore[operator]
-            raise ValueError(f"limit {key!r} of standard {name!r} is {value!r}; it must be a number, 0 or above")
+            raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; it must be true or false")
+    elif isinstance(default, (int, float)) and not is_limit(value):
+        raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; it must be a number, 0 or above")
 
 
 #: The standards of this process; a session of pytest has a copy with those of its plugins.

@@ -115,7 +115,9 @@ def failing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> st
         ("api: [Torch.add]\ncompare_index: [Sum diff]", "'Sum diff' is none of"),
         ("api: [Torch.add]\ncompare_index: 3", "is not a list of titles"),
         ("- a", "expected the key api"),
-        ("api: [", "is no YAML"),
+        ("api: [", "not valid YAML"),
+        ("api: !!int x", "not valid YAML at line 1: not a value of int"),
+        (f"api: {'[' * 5000}{']' * 5000}", "nested too deeply"),
     ],
 )
 def test_a_wrong_configuration_is_named(

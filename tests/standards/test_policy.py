@@ -150,6 +150,15 @@ def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
         ("rules: [{standard: ulp, framework: jax}]", r"rules\[0\]: framework: 'jax' \(allowed: pytorch, mindspore\)"),
         ("rules: [{standard: ulp, level: L1}]", r"rules\[0\]: level: 'L1' \(allowed: none\)"),
         ("{names: fuzzy, rules: [{standard: ulp}]}", r"names: 'fuzzy' \(allowed: exact, loose\)"),
+        ("{levels: 5, rules: [{standard: ulp, level: L1}]}", r"levels: 5 is not a list of names"),
+        ("{name: [a], rules: [{standard: ulp}]}", r"name: \['a'\] is not a text"),
+        ("rules: [{standard: [ulp]}]", r"rules\[0\]: .* is not a mapping with a 'standard'"),
+        ("rules: [{standard: ulp, limits: {1: 2}}]", r"rules\[0\]: limits: \{1: 2\} is not a mapping"),
+        (f"rules: [{{standard: ulp, limits: {{max_ulp: 1{'0' * 400}}}}}]", r"rules\[0\]: limit 'max_ulp' .* number"),
+        ("rules: [{standard: ulp, limits: {max_ulp: .nan}}]", r"rules\[0\]: limit 'max_ulp' .* is nan; it must be"),
+        ("rules: [{standard: !!int x}]", "not valid YAML at line 1: not a value of int"),
+        (f"rules: {'[' * 60}{']' * 60}", "nested deeper than 50 levels"),
+        ("rules: [{standard: ulp, apis: 0x1" + "0" * 5000 + "}]", "rules.0.: apis: a number of thousands of digits"),
     ],
 )
 def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
@@ -176,6 +185,12 @@ def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
 def test_a_missing_policy_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Policy.load(tmp_path / "none.yaml")
+
+
+def test_a_folder_in_place_of_a_policy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").mkdir()
+    with pytest.raises(ValueError, match=r"mine.yaml: cannot be read: Is a directory"):
+        Policy.load(tmp_path / "mine.yaml")
 
 
 def test_the_names_of_the_policies_cost_neither_torch_nor_numpy() -> None:

@@ -21,7 +21,7 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
-from msprobe_hooks.errors import DumpError, RecordError
+from msprobe_hooks.errors import DumpError, RecordError, shown
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
@@ -140,6 +140,6 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        found = "missing" if value is None else repr(value)
+        found = "missing" if value is None else shown(value)
         raise DumpError(f'{path}: "{key}" is {found}; known are {", ".join(allowed)}')
     return value

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import yaml
-
+from msprobe_standards.decoding import YamlError, decode_yaml
+from msprobe_standards.given import is_limit, shown
 from pytest_msprobe.modes.compare.rules import RULES, RowRule
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {
     file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
@@ -43,22 +42,24 @@ def load_policy(source: str) -> ComparePolicy:
     if path is None:
         raise ValueError(f"unknown policy {source!r} {known}")
     try:
-        table = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        table = decode_yaml(path.read_bytes())
     except FileNotFoundError:
         raise ValueError(f"unknown policy {source!r} {known}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: cannot be read as YAML: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    except YamlError as error:
+        raise ValueError(f"{path}: {error}") from None
     if not isinstance(table, dict) or "rule" not in table:
         raise ValueError(f"{path}: a policy for compared runs is a mapping with 'rule' and the keys {', '.join(_KEYS)}")
     for key in table:
         if key not in _KEYS:
-            raise ValueError(f"{path}: unknown key {key!r} (allowed: {', '.join(_KEYS)})")
+            raise ValueError(f"{path}: unknown key {shown(key)} (allowed: {', '.join(_KEYS)})")
     unmatched = table.get("unmatched", "skip")
     if unmatched not in ("skip", "warn", "fail"):
-        raise ValueError(f"{path}: unmatched: {unmatched!r} (allowed: skip, warn, fail)")
+        raise ValueError(f"{path}: unmatched: {shown(unmatched)} (allowed: skip, warn, fail)")
     inherited = table.get("inherited", 10)
-    if not isinstance(inherited, (int, float)) or inherited < 1:
-        raise ValueError(f"{path}: inherited: {inherited!r} (allowed: a number of at least 1)")
+    if not is_limit(inherited) or inherited < 1:
+        raise ValueError(f"{path}: inherited: {shown(inherited)} (allowed: a number of at least 1)")
     rule = _rule(table, path)
     name = source if source in _BUILT_IN else path.stem
     return ComparePolicy(name, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
@@ -66,9 +67,22 @@ def load_policy(source: str) -> ComparePolicy:
 
 def _rule(table: Mapping[str, Any], path: Path) -> RowRule:
     name = table["rule"]
-    if name not in RULES:
-        raise ValueError(f"{path}: rule: {name!r} (allowed: {', '.join(RULES)})")
+    if not isinstance(name, str) or name not in RULES:
+        raise ValueError(f"{path}: rule: {shown(name)} (allowed: {', '.join(RULES)})")
+    limits = table.get("limits")
+    if not isinstance(limits, dict) or not all(map(_are_limits, limits.values())):
+        raise ValueError(
+            f"{path}: limits: {shown(limits)} (allowed: a mapping to numbers, 0 or above, or lists of them)"
+        )
+    for key in ("exempt_apis", "exempt_from_growth"):
+        apis = table.get(key, [])
+        if not isinstance(apis, list) or not all(isinstance(api, str) for api in apis):
+            raise ValueError(f"{path}: {key}: {shown(apis)} (allowed: a list of APIs)")
     try:
         return RULES[name](table)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: limits: {table.get('limits')!r} do not fit rule {name!r}: {error!r}") from None
+        raise ValueError(f"{path}: limits: {shown(limits)} do not fit rule {name!r}: {error!r}") from None
+
+
+def _are_limits(value: object) -> bool:
+    return all(map(is_limit, value)) if isinstance(value, list) else is_limit(value)

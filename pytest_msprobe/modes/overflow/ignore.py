@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msprobe_standards.given import shown
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.overflow.scenes import Finding, Place, api_of
 
 _OWN_FILE = Path(__file__).parent / "ignore.yaml"
 _KEY = "ignore_nan_inf"
+_MOST_ARGUMENTS = 10**6
 _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
 
 
@@ -47,16 +49,14 @@ def load_rules(path: Path | None = None) -> IgnoreRules:
 
 
 def _read(path: Path) -> dict[str, IgnoreRule]:
-    import yaml
+    from msprobe_standards.decoding import YamlError, decode_yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = decode_yaml(path.read_bytes())
     except OSError as error:
         raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
-    except UnicodeDecodeError:
-        raise RulesError("not UTF-8 text, so not a file of rules", file=path) from None
-    except yaml.YAMLError as error:
-        raise RulesError(f"not valid YAML: {' '.join(str(error).split())}", file=path) from None
+    except YamlError as error:
+        raise RulesError(str(error), file=path) from None
     entries = content.get(_KEY) if isinstance(content, dict) else None
     if not isinstance(entries, list) or (isinstance(content, dict) and set(content) != {_KEY}):
         raise RulesError(f"expected one key, {_KEY}, with a list of rules", file=path)
@@ -68,10 +68,10 @@ def _rule(entry: Any, where: str) -> tuple[str, IgnoreRule]:
         raise RulesError(f"expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
         if key not in _RULE_KEYS:
-            raise RulesError(f"unknown key {key!r}", file=where, remedy=f"known are {', '.join(_RULE_KEYS)}")
+            raise RulesError(f"unknown key {shown(key)}", file=where, remedy=f"known are {', '.join(_RULE_KEYS)}")
     name = entry.get("api_name")
     if not isinstance(name, str) or "." not in name:
-        raise RulesError(f"api_name is {name!r}", file=where, remedy="expected type and name, such as torch.empty")
+        raise RulesError(f"api_name is {shown(name)}", file=where, remedy="expected type and name, such as torch.empty")
     inputs = _positions(entry, "input_ignore", where, ("index", "name"))
     return name.lower(), IgnoreRule(inputs, _positions(entry, "output_ignore", where, ("index",)))
 
@@ -82,15 +82,15 @@ def _positions(entry: Mapping[str, Any], key: str, where: str, allowed: tuple[st
         return frozenset()
     wanted = " or ".join(f"{{{name}: ...}}" for name in allowed)
     if not isinstance(items, list):
-        raise RulesError(f"{key} is {items!r}", file=where, remedy=f"expected a list of {wanted}")
+        raise RulesError(f"{key} is {shown(items)}", file=where, remedy=f"expected a list of {wanted}")
     return frozenset(_position(item, f"{where}: {key}", wanted, allowed) for item in items)
 
 
 def _position(item: Any, where: str, wanted: str, allowed: tuple[str, ...]) -> str:
     if isinstance(item, dict) and len(item) == 1:
         ((kind, value),) = item.items()
-        if kind == "index" and type(value) is int and value >= 0:
+        if kind == "index" and type(value) is int and 0 <= value < _MOST_ARGUMENTS:
             return str(value)
         if kind == "name" and kind in allowed and isinstance(value, str):
             return value
-    raise RulesError(f"{item!r}", file=where, remedy=f"expected {wanted}, an index counting from 0")
+    raise RulesError(shown(item), file=where, remedy=f"expected {wanted}, an index counting from 0")

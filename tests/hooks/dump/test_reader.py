@@ -105,8 +105,9 @@ def test_nesting_without_end_costs_its_record_alone(tmp_path: Path, levels: int,
     path = write(tmp_path, {"Torch.f.0.forward": {"input_args": ["DEEP"]}, "Torch.g.0.forward": {}})
     path.write_text(path.read_text().replace('"DEEP"', opening * levels + '"x"' + closing * levels))
     dump = read_dump(path)
-    with pytest.raises(RecordError, match="nested deeper than 100 levels"):
+    with pytest.raises(RecordError, match="nested deeper than 100 levels") as caught:
         dump.forward("Torch.f.0.forward")
+    assert len(str(caught.value)) < 400
     assert dump.forward("Torch.g.0.forward").args == []
 
 
@@ -164,6 +165,17 @@ def test_an_unusable_file_is_named_with_its_problem(tmp_path: Path, text: bytes,
         read_dump(path)
     assert str(caught.value).startswith(str(path))
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"data": {}, "task": "tensor", "level": "LONG"}', '{"data": {}, "task": {"LONG": 1}}']
+)
+def test_what_a_message_quotes_is_cut_short(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(content.replace("LONG", "L" * 1_000_000))
+    with pytest.raises(DumpError) as caught:
+        read_dump(path)
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -138,6 +138,13 @@ def test_a_call_that_adds_to_its_inputs_error_is_a_culprit_of_its_own(runs: Any,
         ("rule: msprobe-26\nunmatched: maybe", "skip, warn, fail"),
         ("[1]", "is a mapping"),
         ("{", "YAML"),
+        ("rule: [a]", r"rule: \['a'\] \(allowed: scaled"),
+        ("rule: {a: b}", r"rule: \{'a': 'b'\} \(allowed: scaled"),
+        ("rule: scaled\nlimits: word", "limits: 'word' .allowed: a mapping to numbers"),
+        (f"rule: msprobe-1.2\nlimits: {{statistics: 1{'0' * 400}}}", "limits: .* .allowed: a mapping to numbers"),
+        ("rule: msprobe-1.2\nlimits: {cosine_sim: [.nan, .nan]}", "limits: .*nan.* .allowed: a mapping to numbers"),
+        ("rule: scaled\ninherited: .nan", "inherited: nan .allowed: a number of at least 1"),
+        ("rule: msprobe-26\nlimits: {}\nexempt_apis: 5", "exempt_apis: 5 .allowed: a list of APIs"),
     ],
 )
 def test_a_wrong_policy_says_what_is_allowed(tmp_path: Any, text: str, problem: str) -> None:

@@ -11,14 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from msprobe_hooks.dump.names import split_called
+from msprobe_standards.decoding import decode_yaml
 from pytest_msprobe.modes.compare.across.documents import Part, read_document
 from pytest_msprobe.modes.compare.rows import Group
 
 _TABLE = Path(__file__).with_name("api_mapping.yaml")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}"
 # The words of a file, and the group of values that each is about.
 _GROUPS: dict[str, Group] = {
@@ -75,7 +73,7 @@ def table() -> Mapping[str, str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.load(_TABLE.read_text(encoding="utf-8"), Loader=_LOADER)
+    content: dict[str, Any] = decode_yaml(_TABLE.read_bytes())
     return content
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from msprobe_standards.decoding import YamlError, compose_yaml
 from pytest_msprobe.errors import OptionError
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +79,11 @@ def read_document(path: Path, example: str) -> Part:
     Raises OptionError that names file, line and problem.
     """
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"cannot be read: {error}", file=path) from None
-    except yaml.MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        problem = f"{path}{line}: cannot be read as YAML: {error.problem}; a line of it looks like  {example}"
-        raise OptionError(problem) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise OptionError(f"cannot be read as YAML: {error}", file=path) from None
+        node = compose_yaml(path.read_bytes())
+    except OSError as error:
+        raise OptionError(f"cannot be read: {error.strerror}", file=path) from None
+    except YamlError as error:
+        raise OptionError(str(error), file=path, remedy=f"a line of it looks like  {example}") from None
     if node is None:
         raise OptionError("the file is empty", file=path, remedy=f"a line of it looks like  {example}")
     return Part(path, node)

@@ -23,7 +23,7 @@ PAIR = "ms_api: Mint.sub, pt_api: Torch.rsub"
     ("read", "text", "problem"),
     [
         (read_apis, "", r"the file is empty; a line of it looks like  - \{ms_api"),
-        (read_apis, "a: [", r"line \d: cannot be read as YAML"),
+        (read_apis, "a: [", r"not valid YAML at line \d: .*; a line of it looks like"),
         (read_apis, "[1, 2]", "line 1: no API mapping"),
         (read_apis, "ms_api: Mint.sub", "line 1: pt_api is missing"),
         (read_apis, "- {ms_api: sub, pt_api: Torch.rsub}", "line 1: ms_api: 'sub' is no API"),
