@@ -39,6 +39,16 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
     return {path: read_dump(path) for path in dumps}
 
 
+def require_calls(dumps: Iterable[Dump]) -> None:
+    """Raise DumpError for a recording of level debug: what a user saved by name is no call."""
+    for dump in dumps:
+        if dump.level == "debug":
+            raise DumpError(
+                f"{dump.path}: level debug holds saved variables and no calls; two of them can be compared, by "
+                "--msprobe-compare and --msprobe-golden"
+            )
+
+
 def first_framework(config: pytest.Config, options: Options) -> str:
     """Return the framework of the first dump that is named, before any is collected; PyTorch where none can be read."""
     texts = [*options.dumps, *(argument for argument in config.args if ".json" in argument)]

@@ -56,9 +56,10 @@ def rank_of(folder: Path) -> int | None:
 def find_dumps(folder: Path) -> list[Path]:
     """Return every ``dump.json`` below a folder, steps and ranks in the order of their numbers.
 
-    Raises DumpError where there is none.
+    A recording of saved variables alone has ``debug.json`` in its place. Raises DumpError where there is neither.
     """
-    found = sorted(folder.rglob(DUMP_FILE), key=_numbers_by_value)
+    paths = [*folder.rglob(DUMP_FILE)] or [*folder.rglob(DEBUG_FILE)]
+    found = sorted(paths, key=_numbers_by_value)
     if not found:
         raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
     return found

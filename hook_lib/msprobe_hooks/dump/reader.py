@@ -33,6 +33,8 @@ TASKS = (
     "free_benchmark",
     "run_ut",
     "acc_check",
+    "diff_check",
+    "nan_check",
     "grad_probe",
     "exception_dump",
 )

@@ -21,7 +21,7 @@ from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
 from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
@@ -53,6 +53,7 @@ class CheckMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """See that the dumps can be replayed, and that the baseline is about them."""
+        require_calls(dumps.values())
         for dump in dumps.values():
             missing = missing_piece(dump.framework)
             if missing is not None:

@@ -14,6 +14,8 @@ def advice(call: ComparedCall, row: Row) -> str:
         return (
             "This error was inherited from what the call was given, or arose inside: see the summary's first culprit."
         )
+    if row.group == "saved":
+        return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
     forward = is_forward(call.record)
     if row.group in ("input", "parameters"):
         text = (

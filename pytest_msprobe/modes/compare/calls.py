@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.policy import ComparePolicy
 
-_ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3}
+_ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
 _PLACES = frozenset({"torch.device", "torch.ProcessGroup", "torch.Generator", "torch.distributed.ProcessGroup"})
 _SAME = {SCALED_ERROR: 0.0}
@@ -158,6 +158,9 @@ def cause_of(rows: Iterable[Row], policy: ComparePolicy) -> Cause:
     """Tell whether a wrong call's outputs are worse than what its inputs explain."""
     given = made = 0.0
     for row in rows:
+        if row.group == "saved":
+            # Nothing recorded tells what went into it.
+            return "culprit"
         if row.group == "parameters_grad":
             # What went into these sums is in no record of its own.
             return "inherited"

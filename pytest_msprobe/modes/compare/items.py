@@ -57,9 +57,9 @@ class ComparedItem(DumpItem):
     def attach(self, report: Any) -> None:
         """Put the rows into the report beside the verdict."""
         super().attach(report)
+        report.msprobe_place = (self.pair.index, self.pair.orders[self.name])
         if self.call is not None and self.result is not None:
             report.msprobe_cause = self.call.cause
-            report.msprobe_place = (self.call.pair, self.call.order)
             report.msprobe_rows = encode(self.call)
             # Thousands of calls with their rows would otherwise live until the run ends.
             self.call = None

@@ -290,7 +290,9 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
             "record both with the same task"
         )
     if target.task not in ("tensor", "statistics"):
-        raise DumpError(f"{target.path}: task {target.task} records no values; compare runs of tensor or statistics")
+        raise DumpError(
+            f"{target.path}: task {target.task} is not compared; record runs with task tensor or statistics"
+        )
     if target.level != golden.level:
         raise DumpError(
             f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "

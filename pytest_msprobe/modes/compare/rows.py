@@ -15,7 +15,8 @@ import pytest
 
 #: What the two dumps allow: files with values, statistics of the values, or checksums of them.
 DataMode = Literal["tensor", "statistics", "md5"]
-Group = Literal["input", "parameters", "output", "parameters_grad"]
+#: ``saved``: a variable that the user recorded by name, at level debug.
+Group = Literal["input", "parameters", "output", "parameters_grad", "saved"]
 Outcome = Literal["pass", "warn", "fail", "skip"]
 #: How two calls found each other: by name, by name but for the call's number, by a user's mapping, by what surrounds
 #: them (a renamed layer), or by what they were given (a reordered call).

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
+_NO_PAIR = -1
+
+# What a difference begins in, and what is said of the others of its kind.
+_FORWARD, _BACKWARD, _SAVED = "forward culprit", "backward culprit", "saved value that differs"
+_KINDS = {
+    _FORWARD: "forward calls after it that add to the error",
+    _BACKWARD: "backward calls after it that add to the error",
+    _SAVED: "saved values after it that differ",
+}
 
 
 class CompareSummary:
@@ -34,13 +43,14 @@ class CompareSummary:
         """Count one call."""
         plain: dict[str, Any] | None = getattr(report, "msprobe", None)
         place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
-        if plain is None or place is None:
+        # A call that took its worker with it tells no pair; the quick question is no call.
+        if plain is None or (place is None and plain["breakdown"] is None):
             return
         outcome = plain["verdict"]["outcome"]
-        self._outcomes[place[0]][outcome] += 1
+        self._outcomes[place[0] if place else _NO_PAIR][outcome] += 1
         if outcome == "skip":
             self._reasons[plain["verdict"]["reason"]] += 1
-        elif outcome != "pass":
+        elif place and plain["breakdown"] is None and outcome != "pass":
             if report.msprobe_cause == "culprit":
                 self._suspects[place[0]][place[1]] = outcome
             else:
@@ -54,8 +64,8 @@ class CompareSummary:
         """Return the section's lines, the first culprits first; ``finished_before`` counts what a journal had."""
         lines = [line for pair in self._pairs for line in self._culprits(pair)]
         total = sum(self._outcomes.values(), Counter[str]())
-        if not lines and total:
-            lines = ["no compared call differs"]
+        if not (lines or self._inherited) and total:
+            lines = ["no compared call differs" if total["pass"] else "nothing was compared"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
         lines.append(f"{sum(total.values())} calls: {counts}")
         if finished_before:
@@ -72,11 +82,11 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
-        for direction in ("forward", "backward"):
-            own = [call for call in calls if is_forward(call.record) is (direction == "forward")]
+        for kind, words in _KINDS.items():
+            own = [call for call in calls if _kind(pair, call) == kind]
             if own:
                 first = own[0]
-                yield f"{where}first {direction} culprit: {_finding(first)}"
+                yield f"{where}first {kind}: {_finding(first)}"
                 yield from (f"    {line}" for line in _place(first))
                 if first.outcome == "warn":
                     failing = next((call for call in own if call.outcome == "fail"), None)
@@ -85,7 +95,7 @@ class CompareSummary:
                 if len(own) > 1:
                     names = ", ".join(call.record for call in own[1 : 1 + _SHOWN])
                     more = f" and {len(own) - 1 - _SHOWN} more" if len(own) > 1 + _SHOWN else ""
-                    yield f"  {direction} calls after it that add to the error: {names}{more}"
+                    yield f"  {words}: {names}{more}"
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
@@ -117,6 +127,12 @@ class CompareSummary:
         if not counts:
             return "not run"
         return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned" if counts["warn"] else "ok"
+
+
+def _kind(pair: Pair, call: ComparedCall) -> str:
+    if pair.target.level == "debug":
+        return _SAVED
+    return _FORWARD if is_forward(call.record) else _BACKWARD
 
 
 def place_words(pair: Pair) -> str:

@@ -38,6 +38,8 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     file, where the record is malformed.
     """
     body = dump.body(record)
+    if dump.level == "debug":
+        return _saved(record, body)
     if not isinstance(body, dict):
         _refuse(record, "", "an object")
     if is_parameters_grad(record):
@@ -49,6 +51,14 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
             if not isinstance(tree, (list, dict)):
                 _refuse(record, f".{key}", "an array or an object")
             _add_leaves(values, record, group, tree, prefix)
+    return values
+
+
+def _saved(record: str, body: Any) -> list[PlacedValue]:
+    """Return the values of a variable that was saved by name; the last word of its record begins their place."""
+    values: list[PlacedValue] = []
+    name, _, word = record.rpartition(".")
+    _add_leaves(values, name, "saved", body, word)
     return values
 
 

@@ -12,7 +12,7 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
 
@@ -47,6 +47,7 @@ class OverflowMode:
         """Order the dumps by steps and ranks."""
         from pytest_msprobe.modes.overflow.findings import Findings, findings_key
 
+        require_calls(dumps.values())
         options = config.stash[overflow_key]
         for path, dump in dumps.items():
             if options.replay and dump.framework != PYTORCH:

@@ -119,6 +119,11 @@ def test_what_is_nested_as_deeply_as_records_may_be_is_read(tmp_path: Path) -> N
     assert len(tensors_of(dump.forward("Torch.f.0.forward").args)) == 1
 
 
+@pytest.mark.parametrize("task", ["diff_check", "nan_check"])
+def test_the_tasks_of_msprobe_26_are_known(tmp_path: Path, task: str) -> None:
+    assert read_dump(write(tmp_path, {"Torch.f.0.forward": {}}, task=task)).task == task
+
+
 def test_half_of_a_surrogate_pair_is_its_escape_as_text(tmp_path: Path) -> None:
     value = {"type": "str", "value": "i\ud800,i-> \U0001f600 \\ud800"}
     names = ["Torch.f.0.forward", "Torch.\udc00.0.forward"]

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.dumps import write_dump
+
 Compare = Callable[..., pytest.RunResult]
 
 
@@ -131,6 +133,43 @@ def test_calls_without_partner_are_visible_on_both_sides(compare: Compare, runs:
         ],
         consecutive=False,
     )
+
+
+SAVED = {"task": "statistics", "level": "debug"}
+
+
+@pytest.fixture
+def saved(tmp_path: Path, tensor: Any) -> tuple[Path, Path]:
+    """Write two recordings of saved variables, as msprobe 26 does, and return their folders; one tensor differs."""
+    for side, greatest in (("target", 2.0), ("golden", 1.0)):
+        variables = {"loss.0.debug": tensor(4), "state.0.debug": {"h": [tensor(4), tensor(4, Max=greatest)]}}
+        path = write_dump(tmp_path / side / "step0" / "rank0", variables, **SAVED)
+        path.rename(path.with_name("debug.json"))
+    return tmp_path / "target", tmp_path / "golden"
+
+
+def test_variables_that_were_saved_by_name_are_compared(
+    compare: Compare, saved: tuple[Path, Path], tmp_path: Path
+) -> None:
+    result = compare(*saved, f"--msprobe-csv={tmp_path}")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["first saved value that differs: state.0.debug (debug.h.1: *"])
+    (table,) = tmp_path.glob("*.csv")
+    names = [line.split(",")[0] for line in table.read_text().splitlines()[1:]]
+    assert names == ["loss.0.debug", "state.0.debug.h.0", "state.0.debug.h.1"]
+
+
+@pytest.mark.parametrize("mode", ["dump", "overflow"])
+def test_saved_variables_are_no_calls_to_check(pytester: pytest.Pytester, saved: tuple[Path, Path], mode: str) -> None:
+    result = pytester.runpytest_inprocess(f"--msprobe-{mode}={saved[0]}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *debug.json: level debug holds saved variables and no calls; *"])
+
+
+def test_runs_of_which_nothing_was_compared_are_not_called_equal(compare: Compare, runs: Any) -> None:
+    records = {"Torch.relu.0.forward": {"input_args": [], "output": []}, "Torch.abs.0.forward": []}
+    result = compare(*runs.both(records, records | {"Torch.abs.0.forward": [0]}))
+    result.stdout.fnmatch_lines(["nothing was compared", "2 calls: 1 wrong, 1 not compared"], consecutive=True)
 
 
 def test_renamed_layers_are_named(compare: Compare, real_runs: Path) -> None:
@@ -304,7 +343,7 @@ def test_checksums_on_one_side_alone_are_refused(
 
 def test_structure_alone_cannot_be_compared(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     records = {"Torch.mm.0.forward": call(tensor(2))}
-    compare(*runs.both(records, records, task="structure")).stderr.fnmatch_lines(["*records no values*"])
+    compare(*runs.both(records, records, task="structure")).stderr.fnmatch_lines(["*task structure is not compared*"])
 
 
 def test_another_model_is_one_error(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
