@@ -32,7 +32,7 @@ from pytest_msprobe.modes.compare.renaming import (
     shape_of_module,
     shortest_renaming,
 )
-from pytest_msprobe.modes.compare.reordering import swap_reordered
+from pytest_msprobe.modes.compare.reordering import swap_by_shape, swap_reordered
 from pytest_msprobe.modes.compare.rows import Partner
 from pytest_msprobe.modes.compare.structure import intact, signature
 
@@ -110,6 +110,9 @@ class _Matcher:
             self._join_numbers()
             if self._rules.across and not self._knows_modules():
                 self._join_leaves()
+        if not self._rules.across:
+            for record, other in swap_by_shape(self._target, self._golden, self._numbered(), self._surrounding).items():
+                self._partners[record] = (other, "shapes")
         for record, other in swap_reordered(self._target, self._golden, self._unplaced()).items():
             self._partners[record] = (other, "values")
         self._follow_forward()
@@ -224,6 +227,19 @@ class _Matcher:
         golden_key = [(self._api_of_golden(name), signature(self._golden, name)) for name in golden]
         for i, j in align(target_key, golden_key):
             self._pair(target[i], golden[j], "fuzzy")
+
+    def _numbered(self) -> dict[str, str]:
+        """Return the forward pairs of API calls that rest on their order, in the run or in a module."""
+        return {
+            target: golden
+            for target, (golden, partner) in self._partners.items()
+            if partner == "name" and is_forward_api(target)
+        }
+
+    def _surrounding(self, name: str) -> Hashable:
+        """Return the API of a call of the target, and the module that it was made in on either side."""
+        golden, _ = self._partners[name]
+        return self._api_of_target(name), self._our_parents.get(name), self._their_parents.get(golden)
 
     def _unplaced(self) -> dict[str, str]:
         """Return the forward pairs that rest on nothing but the order of the calls."""

@@ -1,14 +1,15 @@
 """Calls of one API that were made in another order: the same number names another call on each side.
 
-Nothing but the values can tell. Weights and data come from the same files on both sides, so a maximum and a minimum (or
-a checksum) that occurs once on each side marks its call, on whatever device it was computed.
+Where they differ in shape, the shapes tell; else nothing but the values can. Weights and data come from the same files
+on both sides, so a maximum and a minimum (or a checksum) that occurs once on each side marks its call, on whatever
+device it was computed.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import split_called
@@ -17,7 +18,44 @@ from pytest_msprobe.modes.compare.structure import signature
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
+_SHAPE = re.compile(rb'"shape": ?\[([^\]]*)\]')
 _MARK = re.compile(rb'"(?:Max|Min|md5)": ?([^,\n}]+)')
+
+
+def swap_by_shape(
+    target: Dump, golden: Dump, pairs: Mapping[str, str], group_of: Callable[[str], Hashable]
+) -> dict[str, str]:
+    """Return better partners for pairs of forward calls whose inputs have other shapes.
+
+    Only calls of one group are exchanged, and only where both sides of it have the same shapes as often: shapes that
+    merely differ, as after another batch size, leave the pairs as they are.
+    """
+    groups: dict[Hashable, list[tuple[str, str]]] = defaultdict(list)
+    for name, other in pairs.items():
+        groups[group_of(name)].append((name, other))
+    swapped: dict[str, str] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            swapped |= _by_shape(target, golden, group)
+    return swapped
+
+
+def _by_shape(target: Dump, golden: Dump, group: list[tuple[str, str]]) -> dict[str, str]:
+    shapes = [_shapes(target, name) for name, _ in group]
+    others = [_shapes(golden, other) for _, other in group]
+    if shapes == others or Counter(shapes) != Counter(others):
+        return {}
+    waiting: dict[bytes, deque[str]] = defaultdict(deque)
+    for shape, (_, other) in zip(others, group, strict=True):
+        waiting[shape].append(other)
+    moved = {name: waiting[shape].popleft() for shape, (name, _) in zip(shapes, group, strict=True)}
+    return {name: moved[name] for name, other in group if moved[name] != other}
+
+
+def _shapes(dump: Dump, name: str) -> bytes:
+    """Return the shapes of a call's inputs as they were written, less the blanks between sizes."""
+    raw = bytes(dump.records[name])
+    return b";".join(_SHAPE.findall(raw, 0, max(raw.rfind(b'"output"'), 0))).translate(None, b" \n")
 
 
 def swap_reordered(target: Dump, golden: Dump, pairs: Mapping[str, str]) -> dict[str, str]:

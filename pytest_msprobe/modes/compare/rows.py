@@ -19,8 +19,8 @@ DataMode = Literal["tensor", "statistics", "md5"]
 Group = Literal["input", "parameters", "output", "parameters_grad", "saved"]
 Outcome = Literal["pass", "warn", "fail", "skip"]
 #: How two calls found each other: by name, by name but for the call's number, by a user's mapping, by what surrounds
-#: them (a renamed layer), or by what they were given (a reordered call).
-Partner = Literal["", "name", "fuzzy", "mapping", "structure", "values"]
+#: them (a renamed layer), or by the shapes or values of what they were given (a reordered call).
+Partner = Literal["", "name", "fuzzy", "mapping", "structure", "shapes", "values"]
 #: ``culprit``: the difference begins here. ``inherited``: what the call was given differs by as much already.
 Cause = Literal["", "culprit", "inherited"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor

@@ -46,6 +46,43 @@ def test_calls_of_either_side_alone_are_kept_in_their_place(runs: Any, call: Any
     ]
 
 
+def linears(call: Any, tensor: Any, *sizes: int) -> Any:
+    """Return calls of one API, forward and backward, on vectors of these sizes."""
+    records = {f"Functional.linear.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
+    return records | {
+        f"Functional.linear.{i}.backward": {"input": [tensor(size)], "output": [tensor(size)]}
+        for i, size in enumerate(sizes)
+    }
+
+
+def numbers(matches: dict[str | None, str | None]) -> dict[str, list[int]]:
+    """Return by direction, for each call of one API in order, the number of its partner."""
+    return {
+        direction: [int((other or "").split(".")[2]) for name, other in matches.items() if name and direction in name]
+        for direction in ("forward", "backward")
+    }
+
+
+def test_calls_of_other_shapes_that_swap_places_are_paired_by_shape(runs: Any, call: Any, tensor: Any) -> None:
+    dumps = runs.dumps(linears(call, tensor, 3, 5, 3, 8), linears(call, tensor, 5, 3, 8, 3))
+    assert numbers(partners(*dumps)) == {"forward": [1, 0, 3, 2], "backward": [1, 0, 3, 2]}
+
+
+def test_in_a_module_as_well_and_in_each_for_itself(runs: Any, call: Any, tensor: Any) -> None:
+    modules = [f"Module.{name}.Block.forward.0" for name in "aabb"]
+    for side in ("target", "golden"):
+        dump = runs.write(side, linears(call, tensor, *((3, 5, 5, 3) if side == "target" else (5, 3, 5, 3))))
+        assert dump.exists()
+        runs.construct(side, {f"Functional.linear.{i}.forward": module for i, module in enumerate(modules)})
+    dumps = [read_dump(runs.folder / side / "dump.json") for side in ("target", "golden")]
+    assert numbers(partners(*dumps))["forward"] == [1, 0, 2, 3]
+
+
+def test_calls_whose_shapes_are_others_keep_their_numbers(runs: Any, call: Any, tensor: Any) -> None:
+    dumps = runs.dumps(linears(call, tensor, 4, 6), linears(call, tensor, 2, 4))
+    assert numbers(partners(*dumps))["forward"] == [0, 1]
+
+
 def test_fuzzy_matching_passes_over_an_added_call(runs: Any, call: Any, tensor: Any) -> None:
     sizes = [3, 5, 7, 5, 9]
     golden = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
