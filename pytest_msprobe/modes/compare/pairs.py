@@ -56,7 +56,7 @@ class Pair:
         self.step, self.rank = place
         self.mode = data_mode(target, golden)
         self.policy = policy
-        self._fuzzy = fuzzy
+        self.fuzzy = fuzzy
         self._histograms = histograms
         self._mapping = mapping or {}
         self.translation = translation or Translation()
@@ -79,7 +79,7 @@ class Pair:
                 forced.setdefault(target, golden)
         names = self.translation
         rules = MatchingRules(
-            fuzzy=self._fuzzy,
+            fuzzy=self.fuzzy,
             forced=forced | {target: golden for target, golden in names.forced.items() if target not in forced},
             translate=names.target,
             translate_golden=names.golden,
@@ -87,6 +87,11 @@ class Pair:
             forced_only=names.layered,
         )
         return match_records(self.target, self.golden, rules)
+
+    @cached_property
+    def unmatched(self) -> int:
+        """How many calls of either run have no partner."""
+        return sum(match.target is None or match.golden is None for match in self.matching.matches)
 
     @cached_property
     def orders(self) -> dict[str, int]:

@@ -82,6 +82,12 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
+        reshaped = next((call for call in calls if _given_shape(call)), None)
+        if reshaped is not None and not pair.unmatched:
+            shapes = _given_shape(reshaped)
+            yield f"{where}the runs had other input shapes: {shapes}; what differs after it may follow from that"
+            yield from (f"    {line}" for line in _where(reshaped))
+            calls = [call for call in calls if not any(row.unmeasured == "shape" for row in call.rows)]
         for kind, words in _KINDS.items():
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
@@ -96,6 +102,11 @@ class CompareSummary:
                     names = ", ".join(call.record for call in own[1 : 1 + _SHOWN])
                     more = f" and {len(own) - 1 - _SHOWN} more" if len(own) > 1 + _SHOWN else ""
                     yield f"  {words}: {names}{more}"
+        if reshaped is not None and pair.unmatched and not pair.fuzzy:
+            yield (
+                f"{where}calls of other shapes were compared, as {reshaped.record}, and {pair.unmatched} calls have no "
+                "partner: --msprobe-fuzzy pairs calls by their order and shapes, whatever their numbers"
+            )
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
@@ -135,6 +146,14 @@ def _kind(pair: Pair, call: ComparedCall) -> str:
     return _FORWARD if is_forward(call.record) else _BACKWARD
 
 
+def _given_shape(call: ComparedCall) -> str:
+    """Return how the shape of what a forward call was given differs, in words; empty where it does not."""
+    for row in call.rows if is_forward(call.record) else ():
+        if row.group == "input" and row.unmeasured == "shape" and row.target and row.golden:
+            return f"{call.record} {row.place} is {list(row.target.shape)} in place of {list(row.golden.shape)}"
+    return ""
+
+
 def place_words(pair: Pair) -> str:
     """Return a pair's step and rank in words."""
     words = [f"step {pair.step}"] if pair.step is not None else []
@@ -154,6 +173,10 @@ def _place(call: ComparedCall) -> Iterator[str]:
     entering = [row.place for row in call.rows if row.group == "input" and row.outcome in ("warn", "fail")]
     if entering:
         yield f"what it was given differs too: {', '.join(entering)}"
+    yield from _where(call)
+
+
+def _where(call: ComparedCall) -> Iterator[str]:
     if call.module:
         yield f"in {call.module}"
     frames = [frame for frame in call.stack if "site-packages" not in frame] or list(call.stack)

@@ -135,6 +135,46 @@ def test_calls_without_partner_are_visible_on_both_sides(compare: Compare, runs:
     )
 
 
+def step(call: Any, tensor: Any, batch: int, weight: float = 1.0, loss: float = 1.0) -> Any:
+    """Return two layers and their loss; the first weight and the loss differ with what is given."""
+    x, w = tensor(batch, 4, Max=float(batch)), tensor(4, 4)
+    return {
+        "Functional.linear.0.forward": call(x, w, out=x),
+        "Functional.linear.1.forward": call(x, tensor(4, 4, Max=weight), out=x),
+        "Functional.mse_loss.0.forward": call(x, x, out=tensor(Max=loss)),
+        "Functional.mse_loss.0.backward": {"input": [tensor()], "output": [x]},
+    }
+
+
+def test_another_batch_size_is_one_sentence(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    result = compare(*runs.both(step(call, tensor, 3, loss=2.0), step(call, tensor, 2)))
+    result.stdout.fnmatch_lines(
+        [
+            "the runs had other input shapes: Functional.linear.0.forward input.0 is [[]3, 4[]] in place of *",
+            "4 calls: 4 wrong",
+        ],
+        consecutive=True,
+    )
+
+
+def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    extra = {"Torch.exp.0.forward": call(tensor(4), out=tensor(4, Max=3.0))}
+    result = compare(
+        *runs.both(step(call, tensor, 3) | extra, step(call, tensor, 2) | {"Torch.exp.0.forward": call(tensor(4))})
+    )
+    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+
+
+def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    sizes = [3, 5, 7]
+    golden = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
+    target = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate([4, *sizes])}
+    paths = runs.both(target, golden)
+    hint = "calls of other shapes were compared, as Torch.mm.0.forward, and 1 calls have no partner: --msprobe-fuzzy *"
+    compare(*paths).stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *", hint])
+    compare(*paths, "--msprobe-fuzzy").stdout.no_fnmatch_line("*--msprobe-fuzzy pairs*")
+
+
 SAVED = {"task": "statistics", "level": "debug"}
 
 
