@@ -12,12 +12,19 @@ from pytest_msprobe.engine.replay.side import Side
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import golden_float, raised
 
+_CONTROLS = ("grad_scale", "found_inf")
 _CPU = torch.device("cpu")
 
 
 def plain_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
     """Call a function on the CPU."""
     return func(*args, **kwargs)
+
+
+def _call_optimizer(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+    """Call a fused optimizer, whose scale of gradients and flag for infinities are float32 whatever the rest is."""
+    controls = {key: value.float() for key, value in kwargs.items() if key in _CONTROLS and value is not None}
+    return func(*args, **{**kwargs, **controls})
 
 
 def golden_side(operation: str, arguments: Arguments) -> Side:
@@ -32,7 +39,8 @@ def golden_side(operation: str, arguments: Arguments) -> Side:
     def place(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(raise_dtype(tensor.dtype), copy=True)
 
-    return Side(place, raise_dtype, _CPU, plain_call, default_dtype=precision, full_precision=True)
+    invoke = _call_optimizer if operation.startswith("_fused_") else plain_call
+    return Side(place, raise_dtype, _CPU, invoke, default_dtype=precision, full_precision=True)
 
 
 def baseline_side(autocast: torch.dtype | None) -> Side:

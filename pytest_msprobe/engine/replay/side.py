@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from torch._ops import OpOverloadPacket
 
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
@@ -53,6 +55,11 @@ class Run:
     changed: dict[str, torch.Tensor]
     leaves: dict[str, torch.Tensor]
 
+    @property
+    def results(self) -> Any:
+        """What gradients arrive for: the output, of a call that returns nothing what it changed."""
+        return self.changed if self.output is None else self.output
+
 
 @dataclass(slots=True)
 class _Inputs:
@@ -76,24 +83,36 @@ def run_forward(
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
     returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
-    unmarked = _running_statistics(operation, arguments)
+    uncounted = (*_running_statistics(operation, arguments), *_written_lists(operation))
     changed = {
         path: tensor
         for path, tensor in inputs.tensors.items()
-        if (tensor._version != versions[path] or path in unmarked) and id(tensor) not in returned
+        if (tensor._version != versions[path] or f"{path}.".startswith(uncounted)) and id(tensor) not in returned
     }
     return Run(output, changed, inputs.leaves)
 
 
 def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
-    """Return where running statistics are: torch does not count them as changed, so their version stays."""
+    """Return where running statistics are: torch does not count them as changed, so that their version stays."""
     first = traits_of(operation).running_statistics
     if first is None:
         return ()
     # Functional.batch_norm has them before weight and bias, torch.batch_norm, which has nine arguments, behind.
     if first == 1 and len(arguments.args) + len(arguments.kwargs) >= 9:
         first = 3
-    return (f"args.{first}", f"args.{first + 1}", "kwargs.running_mean", "kwargs.running_var")
+    return (f"args.{first}.", f"args.{first + 1}.", "kwargs.running_mean.", "kwargs.running_var.")
+
+
+@functools.cache
+def _written_lists(operation: str) -> tuple[str, ...]:
+    """Return where the lists are that an operation on many tensors writes to, mostly without torch's counting it."""
+    packet = getattr(torch.ops.aten, operation, None) if operation.startswith(("_foreach_", "_fused_")) else None
+    if not isinstance(packet, OpOverloadPacket):
+        return ()
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    arguments = getattr(packet, overloads[0])._schema.arguments
+    written = [(i, each.name) for i, each in enumerate(arguments) if each.alias_info and each.alias_info.is_write]
+    return tuple(path for i, name in written for path in (f"args.{i}.", f"kwargs.{name}."))
 
 
 def run_backward(
@@ -103,7 +122,7 @@ def run_backward(
 
     A leaf that no output depends on has None. The run's graph is used up.
     """
-    outputs = dict(tensors_with_paths(run.output))
+    outputs = dict(tensors_with_paths(run.results))
     gradients = [side.put(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
     scalar = _GradOutputs.apply(gradients, *(outputs[path] for path in grad_outputs))  # type: ignore[no-untyped-call]
     with _numeric_context(side):

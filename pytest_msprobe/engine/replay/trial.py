@@ -54,7 +54,7 @@ class Setup:
 class Subject:
     """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
-    ``grad_outputs`` makes the gradients of an output tree, by path, as CPU tensors; None where there is
+    ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
     the API itself draws.
     """
@@ -137,11 +137,11 @@ class Trial:
         if self.subject.grad_outputs is None or not self.differentiates:
             raise Skip(SkipReason.NO_GRADIENT, "no recorded input requires a gradient")
         try:
-            output = self.target.output
+            results = self.target.results
         except TargetError as error:
             # The forward record fails for it; one fault is one failure.
             raise Skip(SkipReason.FORWARD_FAILED, str(error)) from error
-        return self.subject.grad_outputs(output)
+        return self.subject.grad_outputs(results)
 
     @functools.cached_property
     def golden_gradients(self) -> Gradients:
