@@ -17,7 +17,7 @@ from typing import Literal
 
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.schema import Elements, Leaf, TensorElement, ValueElement, record_path, walk
+from msprobe_hooks.dump.schema import Elements, ForwardRecord, Leaf, TensorElement, ValueElement, record_path, walk
 from msprobe_hooks.errors import RecordError
 
 Level = Literal["critical", "high", "medium"]
@@ -71,14 +71,14 @@ class Place:
 class Traffic:
     """All tensors and numbers that a record shows: what came in and what went out.
 
-    ``forward_outputs`` are what a backward record's own call gave where that holds inf or nan: its gradients are then
-    taken at no finite point.
+    ``forward`` is what a backward record's own call gave, or else was given, that holds inf or nan: its gradients are then
+    taken at no finite point. Masks are written as -inf, so an input of no other kind is none of these.
     """
 
     name: str
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
-    forward_outputs: tuple[Place, ...] = ()
+    forward: tuple[Place, ...] = ()
 
     @property
     def has_statistics(self) -> bool:
@@ -126,25 +126,27 @@ def read_traffic(dump: Dump, name: str) -> Traffic:
             name,
             tuple(_places(backward.grad_outputs, "input")),
             tuple(_places(backward.grad_inputs, "output")),
-            tuple(_anomalous_outputs(dump, forward_of(name))),
+            tuple(_anomalous_around(dump, forward_of(name))),
         )
     forward = dump.forward(name)
-    inputs = (
-        *_places(forward.args, "input"),
-        *_places(forward.kwargs, "kwargs"),
-        *_places(forward.parameters, "parameters"),
-    )
-    return Traffic(name, inputs, tuple(_places(forward.output, "output")))
+    return Traffic(name, tuple(_inputs(forward)), tuple(_places(forward.output, "output")))
 
 
-def _anomalous_outputs(dump: Dump, forward: str) -> Iterator[Place]:
+def _inputs(forward: ForwardRecord, prefix: str = "") -> Iterator[Place]:
+    yield from _places(forward.args, f"{prefix}input")
+    yield from _places(forward.kwargs, f"{prefix}kwargs")
+    yield from _places(forward.parameters, f"{prefix}parameters")
+
+
+def _anomalous_around(dump: Dump, forward: str) -> Iterator[Place]:
     raw = dump.records.get(forward)
     if raw is None or not may_hold_non_finite(bytes(raw)):
         return
     # A forward record that is malformed is told as an item of its own.
     with suppress(RecordError):
-        places = _places(dump.forward(forward).output, "forward.output")
-        yield from (place for place in places if is_anomalous(place.leaf))
+        record = dump.forward(forward)
+        gave = [place for place in _places(record.output, "forward.output") if is_anomalous(place.leaf)]
+        yield from gave or (place for place in _inputs(record, "forward.") if is_anomalous(place.leaf, but=-math.inf))
 
 
 def _is_backward(name: str) -> bool:
@@ -161,21 +163,21 @@ def find_scene(traffic: Traffic) -> Finding | None:
     inputs = tuple(place for place in traffic.inputs if is_anomalous(place.leaf))
     outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
     if outputs:
-        sources = inputs or traffic.forward_outputs
+        sources = inputs or traffic.forward
         return Finding(Scene.PASSES_ON if sources else Scene.ARISES, sources, outputs)
     if inputs:
         return Finding(Scene.VANISHES, inputs, ())
     return _jump(traffic)
 
 
-def is_anomalous(leaf: Leaf) -> bool:
-    """Tell whether a value is or holds inf or nan."""
+def is_anomalous(leaf: Leaf, but: float | None = None) -> bool:
+    """Tell whether a value is or holds inf or nan, other than ``but``."""
     if isinstance(leaf, ValueElement):
-        return isinstance(leaf.value, float) and not math.isfinite(leaf.value)
+        return isinstance(leaf.value, float) and not math.isfinite(leaf.value) and leaf.value != but
     extrema = [number for number in (leaf.max, leaf.min) if number is not None]
     if not extrema and leaf.mean is not None:
         extrema = [leaf.mean]
-    return not all(math.isfinite(number) for number in extrema)
+    return not all(math.isfinite(number) or number == but for number in extrema)
 
 
 def is_numeric(leaf: Leaf) -> bool:

@@ -40,8 +40,18 @@ def test_a_gradient_of_what_was_no_number_passes_it_on_though_finite_ones_arrive
     assert (found.scene, [place.path for place in found.inputs]) == (Scene.PASSES_ON, ["forward.output.0"])
 
 
-def test_a_gradient_that_is_none_of_finite_results_arises_there() -> None:
-    masked = {"Torch.mul.0.forward": call([tensor(bad=True)], [tensor()])}
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_gradient_of_a_call_that_was_given_nan_or_inf_passes_it_on(number: str) -> None:
+    given = {**tensor(), "Max": number, "Min": number if number == "nan" else -1.0}
+    forward = {"Functional.cross_entropy.0.forward": call([given], [tensor()])}
+    backward = {"Functional.cross_entropy.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
+    found = find_scene(read_traffic(dump({**forward, **backward}), "Functional.cross_entropy.0.backward"))
+    assert found is not None
+    assert (found.scene, [place.path for place in found.inputs]) == (Scene.PASSES_ON, ["forward.input.0"])
+
+
+def test_a_gradient_that_is_none_of_a_call_that_was_given_a_mask_arises_there() -> None:
+    masked = {"Torch.mul.0.forward": call([{**tensor(), "Min": "-inf"}], [tensor()])}
     backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
     found = find_scene(read_traffic(dump({**masked, **backward}), "Torch.mul.0.backward"))
     assert found is not None
