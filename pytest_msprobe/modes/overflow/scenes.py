@@ -71,8 +71,8 @@ class Place:
 class Traffic:
     """All tensors and numbers that a record shows: what came in and what went out.
 
-    ``forward`` is what a backward record's own call gave, or else was given, that holds inf or nan: its gradients are then
-    taken at no finite point. Masks are written as -inf, so an input of no other kind is none of these.
+    ``forward`` is what a backward record's own call gave, or else was given, that holds inf or nan: its gradients are
+    then taken at no finite point. Masks are written as -inf, so an input that holds nothing else is none of these.
     """
 
     name: str
