@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_msprobe.devices.cpu import CpuDevice
@@ -80,6 +81,19 @@ def parse_device(text: str) -> DeviceChoice:
     except ValueError:
         raise DeviceError(f"device {text!r}: indices are numbers and ranges such as {name}:0,2,4-7") from None
     return DeviceChoice(name, tuple(dict.fromkeys(indices)))
+
+
+def on_card(words: Sequence[str], card: str) -> list[str]:
+    """Return a command's words with the card that an item ran on in place of those that the run had to choose from.
+
+    The first card of all need not be named: alone, an item runs on it.
+    """
+    named = list(words)
+    if card and "--msprobe-device" in named:
+        place = named.index("--msprobe-device") + 1
+        if ":" in named[place] or not card.endswith(":0"):
+            named[place] = card
+    return named
 
 
 def _span(text: str) -> range:

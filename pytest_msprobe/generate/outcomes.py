@@ -91,9 +91,7 @@ def _reason(excinfo: pytest.ExceptionInfo[BaseException] | None) -> str:
     if excinfo is None:
         return ""
     if isinstance(excinfo.value, PrecisionError):
-        result = excinfo.value.result
-        place = next((output.path for output in result.outputs if output.verdict == result.verdict), None)
-        return f"{place}: {result.verdict.reason}" if place else result.verdict.reason
+        return excinfo.value.result.reason
     if isinstance(excinfo.value, pytest.skip.Exception):
         return str(excinfo.value)
     return excinfo.exconly(tryshort=True)

@@ -16,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.results.result import DirectionResult, Start, as_json
 
@@ -60,7 +61,8 @@ class Journal(msgspec.Struct, frozen=True):
     def rerun_command(self, entry: Entry) -> str:
         """Return the command that runs an entry's item again."""
         chosen = f"{self.dump_of(entry)}::{entry.result.record}"
-        return shlex.join(word.replace("<dump>::<record>", chosen) for word in self.header.rerun)
+        words = on_card(self.header.rerun, entry.device)
+        return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
 
 
 class _Finished(msgspec.Struct, tag_field="line", tag="item"):

@@ -5,18 +5,21 @@ from __future__ import annotations
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 
-def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str:
-    """Return the failure as text.
+def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> str:
+    """Return the failure as text; its first line is the reason, which is all that many reports show.
 
-    At verbosity 0 the deciding output is shown, at 1 every output, at 2 with every number that was measured.
+    ``place`` is that of `place_in_words`. At verbosity 0 the deciding output is shown, at 1 every output, at 2 with
+    every number that was measured.
     """
-    lines = [f"{result.record} is wrong" if result.outputs else f"{result.record} failed{_how(result)}"]
-    shown = result.outputs if verbosity > 0 else _deciding(result)
+    what = "is wrong" if result.outputs else f"failed{_how(result)}"
+    lines = [result.reason, "", " ".join(filter(None, [result.record, what, place]))]
+    deciding = result.deciding
+    shown = result.outputs if verbosity > 0 else (deciding,) if deciding else ()
     for output in shown:
-        lines += ["", *_output_lines(output, numbers=verbosity > 1)]
+        lines += ["", *_output_lines(output, numbers=verbosity > 1, is_first_told=output is deciding)]
     if not result.outputs:
-        lines += ["", result.verdict.reason]
-    hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - len(_deciding(result))
+        lines += result.verdict.reason.splitlines()[1:]
+    hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - (deciding is not None)
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
     for note in result.notes:
@@ -24,20 +27,21 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0) -> str
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
 
 
+def place_in_words(card: str, dump: str) -> str:
+    """Return where a record was judged and of which dump it is, as ``on npu:3, in rank0``; either may be empty."""
+    return ", ".join(filter(None, [card and f"on {card}", dump and f"in {dump}"]))
+
+
 def _how(result: DirectionResult) -> str:
     kind = result.breakdown
     return f" ({kind.value})" if kind is not None and kind.did_not_end else ""
 
 
-def _deciding(result: DirectionResult) -> list[OutputResult]:
-    return [output for output in result.outputs if output.verdict == result.verdict][:1]
-
-
-def _output_lines(output: OutputResult, *, numbers: bool) -> list[str]:
+def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -> list[str]:
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
     lines = [f"{output.path}{tensor}: {verdict.outcome} by {verdict.standard}"]
-    lines += _indented(output.difference) + _indented(verdict.reason)
+    lines += _indented(output.difference) + _indented(verdict.reason)[is_first_told:]
     if numbers:
         for name, value in verdict.metrics.items():
             allowed = f" (up to {verdict.limits[name]:.6g} allowed)" if name in verdict.limits else ""

@@ -39,7 +39,7 @@ def _case(journal: Journal, entry: Entry) -> TestCase:
     for name, value in entry_properties(journal, entry):
         case.add_property(name, printable(value))
     if verdict.outcome == "fail":
-        failure = Failure(printable(verdict.reason), printable(entry.outcome))
+        failure = Failure(printable(result.reason), printable(entry.outcome))
         failure.text = printable(failure_text(result, journal.rerun_command(entry)))
         case.append(failure)
     elif verdict.outcome == "skip":

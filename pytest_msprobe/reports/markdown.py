@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pytest_msprobe.journal.file import Entry, Journal
-from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.failure import failure_text, place_in_words
+from pytest_msprobe.reports.labels import label
 from pytest_msprobe.reports.text import clipped, code_block, code_span
 
 # GitHub refuses an issue of more than 65 536 characters; these keep the page under half of that, whatever is in it.
@@ -58,12 +59,13 @@ def _failures(journal: Journal, failures: list[Entry]) -> str:
     worst = heapq.nlargest(_FAILURES_SHOWN, failures, key=lambda entry: entry.result.verdict.margin)
     hidden = len(failures) - len(worst)
     title = f"### Failures, the worst {len(worst)} of {len(failures)}" if hidden else "### Failures, the worst first"
-    return "\n\n".join([title, *(_failure(journal, entry) for entry in worst)])
+    labels = label({journal.dump_of(entry) for entry in journal.entries.values()})
+    return "\n\n".join([title, *(_failure(journal, entry, labels[journal.dump_of(entry)]) for entry in worst)])
 
 
-def _failure(journal: Journal, entry: Entry) -> str:
+def _failure(journal: Journal, entry: Entry, dump: str) -> str:
     rerun = journal.rerun_command(entry)
-    text = failure_text(entry.result, rerun)
+    text = failure_text(entry.result, rerun, place=place_in_words(entry.device, dump))
     # What a long text loses is its middle: the command stays.
     return code_block(text if len(text) <= _FAILURE_LENGTH else _shortened(text, rerun))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -50,26 +50,32 @@ class Summary:
 
     def __init__(self, module_records: int, kind: str = "API records", tallies: Sequence[Tally] = ()) -> None:
         self._tallies = tallies
-        self._starts: dict[str, None] = {}
+        self._starts: dict[str, str] = {}
+        self._by_card: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._kind = kind
         self._module_records = module_records
         self._outcomes: Counter[str] = Counter()
         self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
-        self._worst: list[tuple[float, str, str]] = []
+        self._worst: list[tuple[float, str, str, str, str]] = []
+        self._dumps: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
         started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
         if started is not None:
-            self._starts[str(msgspec.convert(started, Start))] = None
+            start = msgspec.convert(started, Start)
+            self._starts[start.device] = str(start)
         if plain is not None:
-            self.add(plain)
+            path, _, name = report.location
+            self._dumps.add(path)
+            self.add(plain, name, str(dict(report.user_properties).get("msprobe.device", "")))
 
-    def add(self, plain: dict[str, Any]) -> None:
-        """Count a result that `to_plain` took apart."""
+    def add(self, plain: dict[str, Any], name: str = "", card: str = "") -> None:
+        """Count a result that `to_plain` took apart; ``name`` tells it from other dumps', ``card`` judged it."""
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
+        self._by_card[card][verdict["outcome"]] += 1
         for tally in self._tallies:
             tally.add(plain["extras"])
         breakdown = plain["breakdown"]
@@ -78,7 +84,7 @@ class Summary:
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
         elif verdict["margin"] > 0:
-            entry = (verdict["margin"], plain["record"], breakdown or verdict["standard"])
+            entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -93,7 +99,7 @@ class Summary:
             lines.append(f"failed without a verdict: {breakdowns}")
         if finished_before:
             lines += self._whole(finished_before)
-        lines += [f"on {start}" for start in sorted(self._starts)]
+        lines += self._cards()
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
         lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
@@ -101,8 +107,17 @@ class Summary:
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
-        lines += [f"  {margin:9.3g}  {record}  ({standard})" for margin, record, standard in worst]
+        for margin, record, name, card, standard in worst:
+            told = name if len(self._dumps) > 1 else record
+            where = f" on {card}" if card and len(self._by_card) > 1 else ""
+            lines.append(f"  {margin:9.3g}  {told}{where}  ({standard})")
         return lines
+
+    def _cards(self) -> list[str]:
+        """Return what records ran on; of several cards, what came of each."""
+        if len(self._starts) < 2:
+            return [f"on {start}" for start in self._starts.values()]
+        return [f"on {card}: {in_words(self._by_card[card])} ({start})" for card, start in sorted(self._starts.items())]
 
     def _whole(self, finished_before: Counter[str]) -> list[str]:
         """Return what a resumed journal had finished, and what that makes with this run."""

@@ -63,6 +63,20 @@ class DirectionResult:
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
     @property
+    def deciding(self) -> OutputResult | None:
+        """The output whose verdict is the record's; None where nothing was judged."""
+        return next((output for output in self.outputs if output.verdict == self.verdict), None)
+
+    @property
+    def reason(self) -> str:
+        """Why it ended so, as one line: of a judged record with the output that decided, else with how it ended."""
+        verdict = self.verdict
+        line = verdict.reason.partition("\n")[0] or f"{verdict.outcome} by {verdict.standard}"
+        kind = self.breakdown
+        place = self.deciding.path if self.deciding else kind.value if kind and kind.did_not_end else ""
+        return f"{place}: {line}" if place else line
+
+    @property
     def decided_by(self) -> str:
         """The name of the standard that decided, or of what kept the record from one; empty for a skip."""
         return self.verdict.standard if self.breakdown is None else self.breakdown.value

@@ -16,6 +16,7 @@ from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.reports.labels import label, labels_key
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 
@@ -36,6 +37,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
         config.args = [*(config.args if named else ()), *wanted]
     paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
     dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
+    config.stash[labels_key] = label(dumps)
     return {path: read_dump(path) for path in dumps}
 
 

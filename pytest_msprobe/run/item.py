@@ -15,11 +15,13 @@ from msprobe_hooks.dump.names import backward_of, forward_of
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
-from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.failure import failure_text, place_in_words
+from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.options import rerun_command
+from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -37,8 +39,8 @@ class PrecisionWarning(UserWarning):
 class PrecisionError(AssertionError):
     """A result is wrong; its text is the whole story, ``result`` what came of the check."""
 
-    def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0) -> None:
-        super().__init__(failure_text(result, rerun, verbosity))
+    def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> None:
+        super().__init__(failure_text(result, rerun, verbosity, place))
         self.result = result
 
 
@@ -68,6 +70,10 @@ class DumpItem(pytest.Item, ABC):
         """Return what JUnit shows of this item beside its verdict."""
         return []
 
+    def card(self) -> str:
+        """Return the card that the item ran on, such as ``npu:3``; empty where it runs on none."""
+        return self.config.stash[setups_key].card if self.runs_on_device else ""
+
     def signature(self) -> Hashable | None:
         """Return what items share of which ``--msprobe-unique`` checks one; None where the item is like no other."""
         return None
@@ -95,7 +101,10 @@ class DumpItem(pytest.Item, ABC):
         if verdict.outcome == "skip":
             pytest.skip(verdict.reason)
         if verdict.outcome == "fail":
-            raise PrecisionError(result, self._rerun(), self.config.get_verbosity())
+            card = self.card()
+            rerun = rerun_command(self.config, self.path, self.name, card)
+            place = place_in_words(card, self.config.stash[labels_key][self.path])
+            raise PrecisionError(result, rerun, self.config.get_verbosity(), place)
         if verdict.outcome == "warn" and self.announces_warnings:
             warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
 
@@ -116,22 +125,20 @@ class DumpItem(pytest.Item, ABC):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, None, str]:
-        """Return the dump and the record's name."""
-        return self.path, None, self.name
+        """Return the dump, and the record's name with the dump's label."""
+        # Where an id ends as this does, pytest -v would print that part with "::" for ".", an id that selects nothing.
+        return self.path, None, labelled(self.name, self.path, self.config.stash[labels_key])
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """The dump's path below pytest's root, no line, and the record's name."""
+        """The dump's path below pytest's root, no line, and the name under which the item is told."""
         paths = self.config.stash.setdefault(_relative_paths_key, {})
         if self.path not in paths:
             paths[self.path] = super().location[0]
-        return paths[self.path], None, self.name
+        return paths[self.path], None, self.reportinfo()[2]
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
         """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
         if not self.own_markers and (name is None or name in marks.known()):
             self.own_markers = [getattr(pytest.mark, mark).mark for mark in marks.of_record(self.dump, self.name)]
         return super().iter_markers_with_node(name)
-
-    def _rerun(self) -> str:
-        return rerun_command(self.config, self.path, self.name)

@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
-from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, parse_device
+from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
 from pytest_msprobe.run.mode import Mode, modes_of
@@ -180,19 +180,20 @@ def record_argument(options: Options, dump: Path | str, record: str) -> str:
     return f"{options.mode.flag}={dump}::{record}"
 
 
-def rerun_command(config: pytest.Config, dump: Path | str, record: str) -> str:
-    """Return the command that runs one record again, under the same options."""
+def rerun_command(config: pytest.Config, dump: Path | str, record: str, card: str = "") -> str:
+    """Return the command that runs one record again, under the same options and on the card that it ran on."""
     options = config.stash[options_key]
-    return shlex.join(["pytest", record_argument(options, dump, record), *options.mode.rerun_words(config)])
+    words = on_card(options.mode.rerun_words(config), card)
+    return shlex.join(["pytest", record_argument(options, dump, record), *words])
 
 
-def rerun_test_command(item: pytest.Item) -> str:
+def rerun_test_command(item: pytest.Item, card: str) -> str:
     """Return the command that runs one of the user's own tests again, from whichever folder.
 
     Without a mode's flag, that is a run of the default mode, whatever this one is.
     """
     test = f"{item.path}::{item.nodeid.partition('::')[2]}"
-    return shlex.join(["pytest", test, *modes_of(item.config).default.rerun_words(item.config)])
+    return shlex.join(["pytest", test, *on_card(modes_of(item.config).default.rerun_words(item.config), card)])
 
 
 def _text(config: pytest.Config, name: str, default: str) -> str:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.failure import failure_text, place_in_words
+from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import DumpItem
@@ -33,11 +34,15 @@ def header(config: pytest.Config) -> list[str]:
 
 
 class StartLine:
-    """Says, above the first item, what items run on: known when the device has started, or a worker's first report."""
+    """Says, above the first item, what items run on: known when the device has started, or a worker's first report.
+
+    ``cards`` tells which worker has which card, by the id of its gateway.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
         self._is_wanted = config.get_verbosity() >= 0
+        self.cards: dict[str, str] = {}
 
     def write(self, start: Start) -> None:
         """Write the line, for the first process that starts."""
@@ -49,7 +54,10 @@ class StartLine:
         """Write the line when the first worker's first report tells of its device."""
         started = getattr(report, "msprobe_start", None)
         if started is not None:
-            self.write(msgspec.convert(started, Start))
+            start = msgspec.convert(started, Start)
+            self.write(start)
+            if hasattr(report, "node"):
+                self.cards[report.node.gateway.id] = start.device
 
 
 def attach_start(item: pytest.Item, report: Any) -> None:
@@ -76,4 +84,10 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         cause = config.stash[progress_key].exit_cause(report.node, nodeid)
         result = broken(record, cause.breakdown, cause.reason)
         report.msprobe = to_plain(result)
-        report.longrepr = failure_text(result, rerun_command(config, dump, record))
+        line = config.pluginmanager.get_plugin("msprobe-start-line")
+        card = line.cards.get(report.node.gateway.id, "") if isinstance(line, StartLine) else ""
+        report.user_properties += [("msprobe.device", card)] if card else []
+        labels = config.stash[labels_key]
+        report.location = (path, None, labelled(record, dump, labels))
+        place = place_in_words(card, labels[dump])
+        report.longrepr = failure_text(result, rerun_command(config, dump, record, card), place=place)

@@ -64,9 +64,14 @@ class Setups:
         modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
         return Start(f"{setups[0].device.name}:{self._index}", described, modes)
 
+    @property
+    def card(self) -> str:
+        """The card that items run on, such as ``npu:3``; empty before one has started."""
+        return self.start.device if self.has_started or "start" in vars(self) else ""
+
     def introduce(self) -> Start | None:
         """Return ``start`` once, when the device has been activated; None before and after."""
-        if self._is_introduced or not (self.has_started or "start" in vars(self)):
+        if self._is_introduced or not self.card:
             return None
         self._is_introduced = True
         return self.start

@@ -72,12 +72,11 @@ def within(
     margin = max(used.values(), default=0.0)
     if margin <= 1:
         return Verdict("pass", standard, "", measured, limits, margin)
-    broken = [name for name in limits if used[name] > 1]
-    reason = ", ".join(f"{name} is {measured[name]:.4g}" for name in broken)
+    broken = sorted((name for name in limits if used[name] > 1), key=lambda name: -used[name])
+    reason = "; ".join(f"{name} is {measured[name]:.4g}, allowed {limits[name]:.4g}" for name in broken)
     if wrong_share is not None:
         reason += f"; {_counted(wrong_share * metrics.numel, metrics)} are wrong"
-    reason += f"{at_worst(metrics)}; allowed: " + ", ".join(f"{name} {limits[name]:.4g}" for name in broken)
-    return Verdict("fail", standard, reason, measured, limits, margin)
+    return Verdict("fail", standard, reason + at_worst(metrics), measured, limits, margin)
 
 
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:

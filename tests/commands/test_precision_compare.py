@@ -128,7 +128,7 @@ def test_the_failing_records_come_first_and_the_runs_are_described(
     assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"FAILED {other}"
-    assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse is 1000; allowed: rmse 2" in lines[1]
+    assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse is 1000, allowed 2" in lines[1]
     assert f"baseline: {gpu}: 2 records, seed 0, real_data auto, a card, torch 2.13.0; TF32 matmul on" in lines
     assert "2 API records: 1 passed, 1 failed" in lines
 

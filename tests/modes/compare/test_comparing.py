@@ -53,11 +53,11 @@ def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compar
     result = compare(*three)
     result.stdout.fnmatch_lines(
         [
+            "output.0: differs by 0.333 of its scale; 0.00024 is allowed",
             "Torch.mm.0.forward is wrong",
             "output.0 torch.float32 (4, 4): fail by default",
             "*target: max 1.5, min -1, mean 0.25, norm 2",
             "*golden: max 1, min -1, mean 0.25, norm 2",
-            "*differs by 0.333 of its scale; 0.00024 is allowed",
             "*The error begins here: check the forward computation of this call.",
             "*called in Module.head.Linear.forward.0",
             "*File model.py, line 7, in forward, x @ w",
