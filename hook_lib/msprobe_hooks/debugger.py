@@ -36,6 +36,7 @@ class PrecisionDebugger:
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session
     _settings: Settings
+    _told: set[str]
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
         cls,
@@ -45,30 +46,47 @@ class PrecisionDebugger:
         level: str | None = None,
         model: Model | None = None,
         step: list[int | str] | None = None,
+        *,
+        exclude: list[str] | None = None,
     ) -> PrecisionDebugger:
         """Return the process's debugger, made on the first call."""
         if cls._instance is None:
             instance = super().__new__(cls)
-            given: dict[str, Any] = {"task": task, "level": level, "step": step}
+            given: dict[str, Any] = {"task": task, "level": level, "step": step, "exclude": exclude}
             if config_path is None:
                 named = {key: value for key, value in given.items() if value is not None}
                 instance._settings = settings(Settings().dump_path if dump_path is None else dump_path, **named)
             else:
                 instance._settings = read_config(config_path, dump_path=dump_path, **given)
+            instance._told = set()
             instance._session = open_session(instance._settings, model, cls._framework)
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
 
     @classmethod
-    def start(cls, model: Model | None = None) -> None:
-        """Record from here on, where this step and rank are wanted.
+    def start(
+        cls,
+        model: Model | None = None,
+        token_range: list[int] | None = None,
+        rank_id: int | None = None,
+        scheduled_tokens: dict[str, int] | None = None,
+    ) -> None:
+        """Record from here on, where this step and rank are wanted; ``rank_id`` names the rank.
+
+        All that runs is recorded, whatever ``token_range`` and ``scheduled_tokens`` say, of which a warning tells.
 
         Raises ConfigError where the level needs a model and there is none, RecordingError where a former run left a
         dump; both the first time, before anything has run. A dump that cannot be written later ends the recording and
         not the training.
         """
-        cls._of_process().start(model)
+        instance = cls._made()
+        if rank_id is not None:
+            _check_number("rank_id", rank_id)
+        for key, value in (("token_range", token_range), ("scheduled_tokens", scheduled_tokens)):
+            if value is not None:
+                instance._tell_once(f"{key} is not followed: all that runs between start() and stop() is recorded")
+        instance._session.start(model, rank_id)
 
     @classmethod
     def stop(cls) -> None:
@@ -94,19 +112,24 @@ class PrecisionDebugger:
     @classmethod
     def set_init_step(cls, step: int) -> None:
         """Say which number the step that runs now has. Raises ConfigError for a number below 0."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise ConfigError("step", step, "an integer from 0")
+        _check_number("step", step)
         cls._of_process().recorder.step = step
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name, and its gradients when they arrive. Only at level debug."""
+        """Record a variable by name, and its gradients when they arrive. Does nothing but at level debug."""
         instance, session = cls._made(), cls._of_process()
         if instance._settings.level != "debug":
-            raise ConfigError("level", instance._settings.level, "debug, for save() to do anything")
+            instance._tell_once(f"save() records nothing at level {instance._settings.level}, only at level debug")
+            return
         # At this level there is nothing else to switch on, so saving does not wait for start().
         session.start()
         session.save(variable, name, save_backward)
+
+    @classmethod
+    def monitor(cls, model: Any) -> None:
+        """Do nothing but say so: gradients are not monitored."""
+        cls._made()._tell_once("monitor() does nothing: gradients are not monitored, record them at level L0 or mix")
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -128,6 +151,11 @@ class PrecisionDebugger:
             raise RecordingError("PrecisionDebugger instance is not created: call PrecisionDebugger(...) first")
         return cls._instance
 
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            _log.warning("%s", text)
+
     def _finish(self) -> None:
         atexit.unregister(self._finish)
         summary = self._session.close()
@@ -135,6 +163,11 @@ class PrecisionDebugger:
             return
         sys.stderr.write(f"msprobe_hooks: {summary}\n")
         type(self)._instance = None
+
+
+def _check_number(key: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(key, value, "an integer from 0")
 
 
 def module_dump(module: nn.Module, dump_name: str) -> None:

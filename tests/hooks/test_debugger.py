@@ -146,10 +146,45 @@ def test_saved_variables_and_their_gradients_are_recorded(tmp_path, records, deb
     assert torch.equal(torch.load(stored, weights_only=True), y.detach())
 
 
-def test_saving_at_another_level_is_refused(tmp_path, debugger):
-    debugger(dump_path=tmp_path / "d")
-    with pytest.raises(ConfigError, match="level is 'L1'; allowed: debug"):
-        PrecisionDebugger.save(torch.ones(1), "x")
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda debug: debug.save(torch.ones(1), "x"), "save() records nothing at level L1, only at level debug"),
+        (lambda debug: debug.monitor(nn.Linear(1, 1)), "monitor() does nothing"),
+        (lambda debug: debug.start(token_range=[0, 3]), "token_range is not followed"),
+        (lambda debug: debug.start(scheduled_tokens={"a": 3}), "scheduled_tokens is not followed"),
+    ],
+    ids=["save", "monitor", "token_range", "scheduled_tokens"],
+)
+def test_what_msprobe_takes_and_nothing_follows_is_told_once(tmp_path, debugger, caplog, call, text):
+    debug = debugger(dump_path=tmp_path / "d")
+    call(debug)
+    call(debug)
+    (message,) = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
+    assert text in message
+
+
+def test_a_rank_that_is_given_names_the_folder(tmp_path, records, debugger):
+    debug = debugger(dump_path=tmp_path / "d")
+    for _ in range(2):
+        debug.start(rank_id=3)
+        torch.tanh(torch.ones(1))
+        debug.stop()
+        debug.step()
+    assert all(records(tmp_path / "d", step, "rank3") for step in range(2))
+
+
+def test_a_wrong_rank_is_refused(tmp_path, debugger):
+    with pytest.raises(ConfigError, match="rank_id is -1; allowed: an integer from 0"):
+        debugger(dump_path=tmp_path / "d").start(rank_id=-1)
+
+
+def test_apis_can_be_left_out_by_name(tmp_path, records, debugger):
+    debug = debugger(dump_path=tmp_path / "d", exclude=["t"])
+    debug.start()
+    torch.tanh(torch.ones(2, 2).t())
+    debug.stop()
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
 
 
 def test_the_end_of_the_process_says_what_was_recorded(tmp_path):

@@ -47,7 +47,7 @@ class MindSporeSession(Session):
         """Return what records calls of ``module.api``."""
         return Calls(self.recorder, lambda: [(module, api, qualified)])
 
-    def start(self, model: Model | None = None) -> None:
+    def start(self, model: Model | None = None, rank: int | None = None) -> None:
         """Record from here on, where step and rank are wanted.
 
         Raises ConfigError where cells are to be recorded and there is no model, or MindSpore is not in PyNative mode;
@@ -55,7 +55,7 @@ class MindSporeSession(Session):
         """
         if not self._is_on and mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
             raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
-        super().start(model)
+        super().start(model, rank)
 
     def _hook_model(self) -> None:
         super()._hook_model()

@@ -13,6 +13,7 @@ from typing import Any
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording import msprobe_keys
 from msprobe_hooks.recording.filters import DataMode
 
 LEVELS = ("L0", "L1", "mix", "debug", "aten")
@@ -44,6 +45,8 @@ class Settings:
     async_dump: bool = False
     extra_info: bool = True
     risk_level: str = "ALL"
+    exclude: tuple[str, ...] = ()
+    custom_op_namespaces: tuple[str, ...] = ("_C_ascend",)
 
     @property
     def records_apis(self) -> bool:
@@ -80,8 +83,9 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
     common = _read_json(path)
     for key in common:
-        if key not in _COMMON_KEYS and key not in _SECTIONS:
+        if key not in _COMMON_KEYS and key not in msprobe_keys.COMMON_KEYS and key not in msprobe_keys.SECTIONS:
             raise ConfigError(key, common[key], f"the keys {', '.join(sorted(_COMMON_KEYS))} and one section per task")
+    msprobe_keys.refuse_common(common)
     given = {key: value for key, value in common.items() if key in _CHECKS} | {
         key: value for key, value in overrides.items() if value is not None
     }
@@ -90,8 +94,9 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     if not isinstance(section, dict):
         raise ConfigError(task, section, "an object with the keys " + ", ".join(_SECTION_KEYS))
     for key, value in section.items():
-        if key not in _SECTION_KEYS and key not in _PEER_SECTION_KEYS:
+        if key not in _SECTION_KEYS and key not in msprobe_keys.SECTION_KEYS:
             raise ConfigError(f"{task}.{key}", value, "the keys " + ", ".join(_SECTION_KEYS))
+    msprobe_keys.refuse_section(task, section)
     given |= {key: value for key, value in section.items() if key in _SECTION_KEYS}
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
@@ -209,21 +214,11 @@ _CHECKS: Mapping[str, Any] = {
     "async_dump": _flag,
     "extra_info": _flag,
     "risk_level": _one_of(RISK_LEVELS),
+    "exclude": _names,
+    "custom_op_namespaces": _names,
 }
 
-_SECTION_KEYS = ("scope", "list", "data_mode", "summary_mode", "tensor_list")
-
-# Keys of msprobe that mean nothing here, or that only its other tasks use, are read past, so that a
-# config.json moves over as it is.
-_PEER_SECTION_KEYS = frozenset(
-    {"file_format", "online_run_ut", "nfs_path", "tls_path", "host", "port", "online_run_ut_recompute", "device"}
-    | {"precision", "slice", "request_id", "bench_path", "diff_nums"}
-)
+_SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")
 _COMMON_KEYS = frozenset(
-    {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level"}
-    | {"enable_dataloader", "precision", "dump_enable", "custom_op_namespaces", "seed", "is_deterministic"}
-)
-_SECTIONS = frozenset(
-    {"statistics", "tensor", "structure", "overflow_check", "free_benchmark", "run_ut", "acc_check", "grad_probe"}
-    | {"exception_dump", "diff_check", "nan_check"}
+    {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
 )

@@ -1,9 +1,12 @@
-"""Which records are wanted: ``scope``, ``list`` and ``data_mode``, and what each of them removed."""
+"""Which records are wanted: ``scope``, ``list``, ``exclude`` and ``data_mode``, and what each of them removed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from msprobe_hooks.dump.names import split_called
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +32,19 @@ class NameFilter:
     """Follows the order of records: ``scope`` is open from its first name to its second, both included.
 
     ``list`` keeps names that contain one of its entries. A module whose name does opens a window: everything called
-    inside it is kept until it ends. ``removed`` counts by filter what was not kept.
+    inside it is kept until it ends. ``exclude`` leaves out the records of what is called so: ``Tensor.t``, or ``t``
+    whatever its type, with ``*`` for anything. ``removed`` counts by filter what was not kept.
     """
 
-    def __init__(self, scope: tuple[str, ...], entries: tuple[str, ...]) -> None:
+    def __init__(self, scope: tuple[str, ...], entries: tuple[str, ...], exclude: tuple[str, ...] = ()) -> None:
         self._scope = scope
         self._entries = entries
+        self._exclude = exclude
+        self._excluded: dict[str, bool] = {}
         self._is_open = not scope
         self._windows = 0
         self.removed: Counter[str] = Counter()
-        self.is_trivial = not scope and not entries
+        self.is_trivial = not (scope or entries or exclude)
 
     def admits(self, name: str) -> bool:
         """Tell whether a record is wanted, and move the scope on."""
@@ -78,9 +84,22 @@ class NameFilter:
     def _matches(self, name: str) -> bool:
         return any(entry in name for entry in self._entries)
 
+    def _is_excluded(self, name: str) -> bool:
+        called = split_called(name)[0]
+        known = self._excluded.get(called)
+        if known is None:
+            spellings = (called, called.partition(".")[2])
+            known = self._excluded[called] = any(
+                fnmatchcase(spelling, entry) for spelling in spellings for entry in self._exclude
+            )
+        return known
+
     def _count(self, inside: bool, name: str) -> bool:
         if not inside:
             self.removed["scope"] += 1
+            return False
+        if self._exclude and self._is_excluded(name):
+            self.removed["exclude"] += 1
             return False
         if self._entries and not self._windows and not self._matches(name):
             self.removed["list"] += 1

@@ -46,7 +46,7 @@ class Recorder(ABC):
         self.step = 0
         self.summary = Summary()
         self.failure: RecordingError | None = None
-        self.filter = NameFilter(settings.scope, settings.list)
+        self.filter = NameFilter(settings.scope, settings.list, settings.exclude)
         self.lock = threading.RLock()
         self._places = _Places()
         self._files: StepFiles | None = None

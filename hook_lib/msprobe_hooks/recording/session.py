@@ -43,6 +43,7 @@ class Session(ABC):
         self._is_on = False
         self._is_wanted = False
         self._has_ended = False
+        self._given_rank: int | None = None
 
     # what a framework says
 
@@ -80,8 +81,8 @@ class Session(ABC):
         """What was recorded so far."""
         return self.recorder.summary
 
-    def start(self, model: Model | None = None) -> None:
-        """Record from here on, where step and rank are wanted.
+    def start(self, model: Model | None = None, rank: int | None = None) -> None:
+        """Record from here on, where step and rank are wanted; ``rank`` is by default that of the process.
 
         Raises ConfigError where modules are to be recorded and there is no model, RecordingError where there is a dump
         of a former run or this recording has ended.
@@ -92,7 +93,9 @@ class Session(ABC):
             raise RecordingError("this recording has ended and its files are complete: begin another one")
         self._take_model(model)
         self._is_wanted = True
-        if not self.recorder.start(self.rank()):
+        if rank is not None:
+            self._given_rank = rank
+        if not self.recorder.start(self.rank() if self._given_rank is None else self._given_rank):
             return
         self._hook_model()
         self._is_on = True

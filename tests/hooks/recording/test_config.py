@@ -99,6 +99,42 @@ def test_arguments_win_over_the_file(tmp_path):
     assert (found.level, found.dump_path, found.step) == ("L1", tmp_path, {3})
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ({"enable_dataloader": True}, r"enable_dataloader is True; allowed: false: call start\(\)"),
+        ({"dump_enable": False}, "dump_enable is False; allowed: no such key"),
+        ({"seed": 1234}, r"seed is 1234; allowed: .*: call seed_all\(seed\)"),
+        ({"is_deterministic": True}, "is_deterministic is True; allowed: false"),
+        ({"task": "tensor", "tensor": {"online_run_ut": True}}, r"tensor\.online_run_ut is True; allowed: false"),
+        ({"statistics": {"slice": [{"dim": 0, "size": 4}]}}, r"statistics\.slice is .* whole tensors"),
+        ({"statistics": {"request_id": "a"}}, r"statistics\.request_id is 'a'"),
+        ({"statistics": {"bench_path": "x"}}, r"statistics\.bench_path is 'x'; .* --msprobe-compare"),
+    ],
+)
+def test_a_key_of_msprobe_that_changes_what_is_written_is_refused_by_name(tmp_path, content, text):
+    with pytest.raises(ConfigError, match=text):
+        read_config(write(tmp_path, **content))
+
+
+def test_keys_of_msprobe_that_change_nothing_are_taken(tmp_path):
+    path = write(
+        tmp_path,
+        task="tensor",
+        enable_dataloader=False,
+        is_deterministic=False,
+        precision="high",
+        custom_op_namespaces=["mine"],
+        tensor={"file_format": "npy", "online_run_ut": False, "nfs_path": "", "host": "", "port": -1, "diff_nums": 1},
+        run_ut={"white_list": []},
+    )
+    assert read_config(path).custom_op_namespaces == ("mine",)
+
+
+def test_what_is_excluded_is_read_from_the_section_of_the_task(tmp_path):
+    assert read_config(write(tmp_path, statistics={"exclude": ["Tensor.t"]})).exclude == ("Tensor.t",)
+
+
 def test_a_file_without_a_task_means_statistics(tmp_path):
     assert read_config(write(tmp_path, dump_path="d")).task == "statistics"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from msprobe_hooks import record
@@ -74,3 +75,22 @@ def test_a_window_of_a_module_closes_with_it():
     names.leave_module("Module.block.Block.forward.0")
     assert not names.admits("Torch.add.2.forward")
     assert names.removed["list"] == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "left_out"),
+    [
+        ("Tensor.t", ["Tensor.t.0.forward", "Tensor.t.0.backward"]),
+        ("t", ["Tensor.t.0.forward", "Torch.t.0.forward", "Tensor.t.0.backward"]),
+        ("linalg.*", ["Torch.linalg.norm.0.forward"]),
+        ("*.Dropout", ["Module.a.0.Dropout.forward.0", "Module.a.0.Dropout.parameters_grad.0"]),
+        ("Module.a.*", ["Module.a.0.Dropout.forward.0", "Module.a.0.Dropout.parameters_grad.0"]),
+        ("nothing", []),
+    ],
+)
+def test_what_is_excluded_is_left_out_in_both_directions_and_counted(entry, left_out):
+    names = ["Tensor.t.0.forward", "Tensor.to.0.forward", "Torch.t.0.forward", "Torch.linalg.norm.0.forward"]
+    names += ["Module.a.0.Dropout.forward.0", "Tensor.t.0.backward", "Module.a.0.Dropout.parameters_grad.0"]
+    wanted = NameFilter((), (), (entry,))
+    assert [name for name in names if not wanted.admits(name)] == left_out
+    assert wanted.removed["exclude"] == len(left_out)
