@@ -24,7 +24,7 @@ from msprobe_hooks import record
 
 DUMPS = Path(__file__).parents[1] / "data" / "dumps"
 
-ONLY_OURS = ("VF.lstm", "Torch.ones_like", "Torch.flatten", "Tensor.flatten", "Tensor.__getitem__")
+ONLY_OURS = ("VF.lstm", "Torch.ones_like", "Torch.zeros_like", "Torch.flatten", "Tensor.flatten", "Tensor.__getitem__")
 COMPOSITE = ("Functional.linear", "Functional.cross_entropy")
 
 

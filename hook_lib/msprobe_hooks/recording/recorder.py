@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
@@ -191,10 +191,15 @@ class Recorder(ABC):
         self.watch(outputs, inputs, emit)
 
     def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
-        """Let a record say what its call raised, and count it."""
+        """Let a record say what its call raised, and count it, where that is a failure."""
         record["output"] = []
-        record["exception"] = described(error)
-        self.summary.raised += 1
+        if self.is_failure(error):
+            record["exception"] = described(error)
+            self.summary.raised += 1
+
+    def is_failure(self, error: BaseException) -> bool:
+        """Tell whether a call that raised this has gone wrong."""
+        return True
 
     # life
 
@@ -299,7 +304,8 @@ class Recorder(ABC):
             self.failure = self.failure or error
             files, self._files = self._files, None
             if files is not None:
-                self._or_fail(files.close)
+                with suppress(RecordingError):
+                    files.close()
 
     def _emit_backward(
         self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count

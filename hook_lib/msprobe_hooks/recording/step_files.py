@@ -120,6 +120,8 @@ class StepFiles:
                 self.tensors.close()
             finally:
                 self._summary.bytes += self.tensors.bytes
+                for name, error in self.tensors.refused:
+                    self._summary.note_error(name, error)
 
     def abandon(self) -> None:
         """Let go without writing."""

@@ -10,13 +10,15 @@ from typing import Literal, TypeAlias
 #: What a record is counted as.
 Count: TypeAlias = Literal["calls", "backwards", "modules", "saves"]
 
+_NAMED = 10
+
 
 @dataclass(slots=True)
 class Summary:
     """Counts of one recording, of what is in the files.
 
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
-    that had ended.
+    that had ended, ``unrecorded`` calls that computed and are in no list.
     """
 
     calls: int = 0
@@ -31,6 +33,7 @@ class Summary:
     started: bool = False
     folders: list[Path] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
+    unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -64,9 +67,19 @@ class Summary:
             lines.append(f"{self.repeated} further backward passes through the same calls were not recorded again")
         if self.late:
             lines.append(f"{self.late} backward records came after step() had ended their step, and are missing")
+        if self.unrecorded:
+            lines.append(self._unrecorded())
         lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
         lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
         return "; ".join(lines)
+
+    def _unrecorded(self) -> str:
+        calls, functions = sum(self.unrecorded.values()), len(self.unrecorded)
+        names = ", ".join(name for name, _ in self.unrecorded.most_common(_NAMED))
+        return (
+            f"{calls} calls of {functions} functions outside of the list ran unrecorded: "
+            f"{names}{', ...' if functions > _NAMED else ''}"
+        )
 
     def why_empty(self) -> str:
         """Return which filter removed what, or what did not happen."""
@@ -76,6 +89,8 @@ class Summary:
             return "recording was never started in a step and rank that the configuration names" + _listed(self.removed)
         if self.removed:
             return "everything was removed" + _listed(self.removed)
+        if self.unrecorded:
+            return self._unrecorded()
         return "no supported call ran while recording was on"
 
 

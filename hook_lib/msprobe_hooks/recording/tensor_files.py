@@ -16,7 +16,8 @@ _WAITING_BYTES = 256 * 2**20
 class TensorFiles(ABC):
     """Saves tensors as files of one folder. A save returns at once unless too much waits to be written.
 
-    A framework says how a tensor is copied, measured and written. ``bytes`` counts what was written.
+    A framework says how a tensor is copied, measured and written. ``bytes`` counts what was written, ``refused`` are
+    the names of tensors that no file can hold, with the reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -24,7 +25,8 @@ class TensorFiles(ABC):
         self._queue: queue.Queue[tuple[Any, int, str] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
-        self._failure: Exception | None = None
+        self._failure: OSError | RuntimeError | None = None
+        self.refused: list[tuple[str, Exception]] = []
         self.bytes = 0
         self._thread = threading.Thread(target=self._write_all, name="msprobe tensor files", daemon=True)
         self._thread.start()
@@ -70,8 +72,13 @@ class TensorFiles(ABC):
                 if self._failure is None:
                     self.write(copy, self._folder / name)
                     self.bytes += size
-            except Exception as error:  # whatever it is, somebody waits for this thread
-                self._failure = error
+            except Exception as error:
+                # torch reports a full disk as a plain RuntimeError; anything else is the tensor's own matter.
+                if isinstance(error, (OSError, RuntimeError)) and not isinstance(error, NotImplementedError):
+                    self._failure = error
+                else:
+                    self.refused.append((name, error))
+                    (self._folder / name).unlink(missing_ok=True)
             with self._room:
                 self._waiting -= size
                 self._room.notify_all()

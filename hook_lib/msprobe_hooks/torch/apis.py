@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._ops import OpOverload, OpOverloadPacket
 
 from msprobe_hooks.torch import api_lists
 
+# The plain operator comes first. A method that changes nothing is called by ``+=`` where a number stands on the left.
 _OPERATORS = {
-    "add": {"+": "__add__"},
+    "add": {"+": "__add__", "+=": "__radd__"},
     "sub": {"-": "__sub__"},
-    "mul": {"*": "__mul__"},
+    "mul": {"*": "__mul__", "*=": "__rmul__"},
     "div": {"/": "__truediv__"},
     "remainder": {"%": "__mod__"},
     "pow": {"**": "__pow__"},
@@ -115,13 +117,19 @@ def _enter(table: ApiTable, type_: str, name: str, namespace: Any) -> None:
         isinstance(function, FunctionType),
         {symbol: f"{type_}.{dunder}" for symbol, dunder in operators.items()},
         writes=is_of_optimizers or type_ == "NPU" or qualified in _WRITING,
-        written=_written(name) if is_of_optimizers else (),
+        written=_written(getattr(torch.ops.aten, name)) if is_of_optimizers else (),
     )
 
 
-def _written(name: str) -> tuple[int, ...]:
-    packet = getattr(torch.ops.aten, name)
-    schema = getattr(packet, packet.overloads()[0])._schema
+def operator_api(function: OpOverloadPacket | OpOverload) -> Api:
+    """Return what is recorded of an operator of a library: ``torch.ops.torchvision.nms``."""
+    written = _written(function)
+    return Api(f"torch.ops.{function}", writes=bool(written), written=written)
+
+
+def _written(function: OpOverloadPacket | OpOverload) -> tuple[int, ...]:
+    overload = function if isinstance(function, OpOverload) else getattr(function, function.overloads()[0])  # type: ignore[no-untyped-call]
+    schema = overload._schema
     return tuple(
         place for place, argument in enumerate(schema.arguments) if argument.alias_info and argument.alias_info.is_write
     )

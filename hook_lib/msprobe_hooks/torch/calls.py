@@ -8,14 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from msprobe_hooks.recording import calls
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.calls import ApiCall
-from msprobe_hooks.torch.apis import Api, ApiTable
+from msprobe_hooks.torch import api_lists
+from msprobe_hooks.torch.apis import Api, ApiTable, operator_api
+from msprobe_hooks.torch.gradients import is_in_backward
 from msprobe_hooks.torch.naming.call_sites import as_written, call_site
 from msprobe_hooks.torch.naming.operands import is_reflected
+from msprobe_hooks.torch.recompute import PostponedStop
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.transparent import body_of
 
@@ -53,6 +57,7 @@ class CallMode(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
         self._apis = apis
+        self._namespaces = frozenset(recorder.settings.custom_op_namespaces)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Record a call, or let it pass."""
@@ -66,7 +71,12 @@ class CallMode(TorchFunctionMode):
         call = _begin(recorder, api, func, args, kwargs, sys._getframe(1))
         if call is None:
             return func(*args, **kwargs)
-        result = call.run(_discarding(func, recorder) if api.writes else func, args, kwargs)
+        if api.writes:
+            func = _discarding(func, recorder)
+        if is_in_backward():
+            with PostponedStop():
+                return call.run(func, args, kwargs)
+        result = call.run(func, args, kwargs)
         if api.qualified == "Tensor.numpy":
             recorder.measured.expose(args[0])
         return result
@@ -77,7 +87,12 @@ class CallMode(TorchFunctionMode):
         # A subclass's override of its own must not be passed over.
         body = body_of(func) if all(kind in _PLAIN for kind in types) else None
         if body is None:
-            return func(*args, **kwargs)
+            if type(func) in _LIBRARY_OPERATORS and self._enters(func):
+                return self.__torch_function__(func, types, args, kwargs)
+            result = func(*args, **kwargs)
+            if isinstance(result, Tensor) or type(result) in _SEQUENCES:
+                self._note_unlisted(func, result)
+            return result
         with self:
             result = body(*args, **kwargs)
         if func in _BACKWARD:
@@ -85,7 +100,25 @@ class CallMode(TorchFunctionMode):
             self._recorder.measured.forget()
         return result
 
+    def _enters(self, func: OpOverloadPacket | OpOverload) -> bool:
+        """Enter an operator into the table where it is of a library that is wanted."""
+        is_wanted = str(func).partition(".")[0] in self._namespaces
+        if is_wanted:
+            self._apis[func] = operator_api(func)
+        return is_wanted
 
+    def _note_unlisted(self, func: Any, result: Any) -> None:
+        """Count a call that is in no table and has computed a tensor."""
+        if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
+            return
+        recorder = self._recorder
+        name = str(func) if type(func) in _LIBRARY_OPERATORS else getattr(func, "__name__", "")
+        if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
+            recorder.summary.unrecorded[name] += 1
+
+
+_LIBRARY_OPERATORS = frozenset({OpOverloadPacket, OpOverload})
+_SEQUENCES = frozenset({tuple, list})
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 # What ``number + tensor`` is recorded as; other reflected operators are functions of their own.
@@ -106,6 +139,21 @@ def _discarding(func: Any, recorder: TorchRecorder) -> Any:
     return run
 
 
+def _spelling(api: Api, frame: FrameType, args: Any) -> str:
+    """Return the name of a method, or of the operator that the caller wrote for it."""
+    operator = call_site(frame).operator
+    if operator:
+        qualified = api.operators.get(operator, api.qualified)
+        is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor) and is_reflected(frame)
+    elif api.qualified.rpartition(".")[2] in frame.f_code.co_names:
+        return api.qualified
+    else:
+        # Nobody names the method: a function of Python's own, such as sum(), has used the operator.
+        qualified = next(iter(api.operators.values()))
+        is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor)
+    return _REFLECTED[qualified] if is_reflection else qualified
+
+
 def _begin(
     recorder: TorchRecorder, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
 ) -> ApiCall | None:
@@ -115,9 +163,7 @@ def _begin(
         qualified = api.qualified
         if frame is not None:
             if api.operators:
-                qualified = api.operators.get(call_site(frame).operator, qualified)
-                if qualified in _REFLECTED and not isinstance(args[1], Tensor) and is_reflected(frame):
-                    qualified = _REFLECTED[qualified]
+                qualified = _spelling(api, frame, args)
             elif api.is_python and frame.f_code is _HANDLER_CODE:
                 args, kwargs = as_written(func, frame, args, kwargs)
                 frame = frame.f_back.f_back if frame.f_back is not None else None

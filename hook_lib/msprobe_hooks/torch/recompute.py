@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import _StopRecomputationError
 
 from msprobe_hooks.torch.gradients import is_in_backward
 
@@ -17,3 +21,46 @@ def is_recomputed(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_stop(error: BaseException) -> bool:
+    """Tell whether an exception is how checkpointing ends a recomputation that has brought what it was made for."""
+    return isinstance(error, _StopRecomputationError)
+
+
+class PostponedStop:
+    """Context in which a recomputation is not stopped in the middle of a call, but when the context ends.
+
+    Checkpointing raises out of the call that saves the last tensor it waits for, which then would have no result.
+    """
+
+    __slots__ = ("_is_on", "_stop")
+
+    def __enter__(self) -> None:
+        self._stop: BaseException | None = None
+        hooks = _top_hooks()
+        self._is_on = hooks is not None
+        if hooks is None:
+            return
+        pack, unpack = hooks
+
+        def pack_unless_stopped(tensor: torch.Tensor) -> Any:
+            if self._stop is None:
+                try:
+                    return pack(tensor)
+                except _StopRecomputationError as stop:
+                    self._stop = stop
+            return tensor
+
+        torch._C._autograd._push_saved_tensors_default_hooks(pack_unless_stopped, unpack)
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_on:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        if self._stop is not None:
+            raise self._stop
+
+
+def _top_hooks() -> Any:
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return None if top is None else top(False)

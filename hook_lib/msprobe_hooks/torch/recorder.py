@@ -18,7 +18,7 @@ from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recompute import is_recomputed
+from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 
@@ -49,6 +49,10 @@ class TorchRecorder(Recorder):
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
+
+    def is_failure(self, error: BaseException) -> bool:
+        """Tell any other exception from the one that ends a recomputation."""
+        return not is_stop(error)
 
     def elements(self, name: str) -> TorchElements:
         """Return a builder for the elements of a record."""

@@ -416,3 +416,38 @@ def test_a_custom_call_whose_arguments_cannot_be_looked_at_is_not_recorded(tmp_p
     assert result.tolist() == [2.0, 2.0]
     assert dict(session.summary.errors) == {"Mine.double: RuntimeError: go away": 1}
     assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
+
+
+def test_a_number_that_takes_a_tensor_in_place_is_on_its_left(tmp_path, records):
+    with record(tmp_path / "d"):
+        total = 0
+        total += X
+        factor = 2
+        factor *= X
+    assert list(records(tmp_path / "d")) == ["Tensor.__radd__.0.forward", "Tensor.__rmul__.0.forward"]
+
+
+def test_functions_of_python_use_operators(tmp_path, records):
+    with record(tmp_path / "d"):
+        sum([X, X])
+    assert list(records(tmp_path / "d")) == ["Tensor.__radd__.0.forward", "Tensor.__add__.0.forward"]
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_checkpointing_that_stops_early_is_no_error_and_leaves_the_call_its_result(tmp_path, records, level):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def gradients():
+        model.zero_grad()
+        checkpoint(model, X.clone().requires_grad_(), use_reentrant=False).sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    want = gradients()
+    with record(tmp_path / "d", level, model=model) as session:
+        got = gradients()
+    assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True))
+    assert session.summary.raised == 0
+    again = [call for call in records(tmp_path / "d").values() if call.get("is_recompute") and "parameters" not in call]
+    assert len(again) == 3
+    assert all(call["output"] and "exception" not in call for call in again)
