@@ -2,8 +2,8 @@
 
 Scenes and levels are those of msprobe's rule engine, the first that fits wins. Three things differ, because they are
 facts about the values: a mean that overflowed over finite extrema is no anomaly of the tensor, an infinite number
-given as an argument (``masked_fill(mask, -inf)``) is an input like any other, and a gradient of a call that gave inf
-or nan is not where they arise, whatever gradients arrive (a loss's first is 1).
+given as an argument (``masked_fill(mask, -inf)``) is an input like any other, and a gradient of a call that gave or
+was given inf or nan is not where they arise, whatever gradients arrive (a loss's first is 1).
 """
 
 from __future__ import annotations
