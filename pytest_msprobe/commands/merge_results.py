@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_msprobe.commands.merging import find_tables, merge, read_configuration, write_merged
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.storage.whole import whole_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.output_dir / f"multi_ranks_compare_merge_{datetime.now():%Y%m%d%H%M%S}.xlsx"
     try:
         arguments.output_dir.mkdir(parents=True, exist_ok=True)
-        write_merged(path, merged)
+        with whole_file(path) as part:
+            write_merged(part, merged)
     except ImportError:
         raise CommandError("writing workbooks requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
     except OSError as error:
-        raise CommandError(f"cannot be written: {error}", file=path) from None
+        raise CommandError(f"cannot be written: {error.strerror or error}", file=path) from None
     for api in merged.unused:
         print(f"no table holds {api}")
     values = max((len(rows) for rows in merged.sheets.values()), default=0)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import FolderError
+from pytest_msprobe.storage.whole import whole_file
 
 MANIFEST = "generated.json"
 
@@ -98,22 +97,10 @@ def _digest(content: Content) -> str:
 def _write(path: Path, content: Content) -> str:
     """Write one file, whole or not at all, and return its digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, str):
-        _replace(path, lambda file: file.write(content.encode()))
-        return _digest(content)
-    with content.open("rb") as source:
-        _replace(path, lambda file: shutil.copyfileobj(source, file))
-    return _digest(path)
-
-
-def _replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".generate-")
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor is no path
-            fill(file)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(content.encode()) if isinstance(content, str) else shutil.copyfile(content, part)
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
         error.filename = str(path)
         raise
+    return _digest(path)

@@ -6,11 +6,12 @@ Columns, order, names and spellings are those of ``accuracy_checking_result_*.cs
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +19,9 @@ import pytest
 
 from msprobe_hooks.dump.layout import DUMP_FILE
 from msprobe_hooks.dump.names import split_direction
+from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
+from pytest_msprobe.storage.whole import whole_file
 
 _RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 
@@ -71,9 +74,17 @@ class Tables:
         if self._open is None:
             return False
         self._open.close()
-        with _create(self.result, _RESULT_HEADER) as file:
+        with whole_file(self.result) as part, _create(part, _RESULT_HEADER) as file:
             csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
         return True
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(OSError):
+            if self._open is not None:
+                self.details.unlink()
+                # What is still buffered for a full disk is lost on purpose.
+                self._open.close()
 
 
 class TablesByDump:
@@ -90,6 +101,11 @@ class TablesByDump:
         """Write what is written at the end and return the tables that there are."""
         return [tables for tables in self._tables.values() if tables.close()]
 
+    def discard(self) -> None:
+        """Remove what was written."""
+        for tables in self._tables.values():
+            tables.discard()
+
 
 def _places(dumps: Collection[Path]) -> dict[Path, Path]:
     """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``."""
@@ -99,27 +115,44 @@ def _places(dumps: Collection[Path]) -> dict[Path, Path]:
 
 
 class CsvReport:
-    """Writes the tables of a run."""
+    """Writes the tables of a run. Where the disk does not take them they are given up, and the run goes on."""
 
     def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
         self._folder = folder
         self._root = root
         self._tables = TablesByDump(folder, dumps)
         self._written: list[Tables] = []
+        self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what is known of one record."""
         plain = getattr(report, "msprobe", None)
-        if plain is not None:
-            self._tables.add(self._root / report.nodeid.partition("::")[0], from_plain(plain))
+        if plain is not None and not self._problem:
+            with self._given_up_where_refused():
+                self._tables.add(self._root / report.nodeid.partition("::")[0], from_plain(plain))
 
-    def pytest_sessionfinish(self) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the result tables and close the files."""
-        self._written = self._tables.close()
+        if not self._problem:
+            with self._given_up_where_refused():
+                self._written = self._tables.close()
+        if self._problem:
+            end_as_incomplete(session)
+
+    @contextlib.contextmanager
+    def _given_up_where_refused(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._problem = f"msprobe tables: {cannot_be_written(self._folder, error)}"
+            self._tables.discard()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are."""
-        if self._written:
+        """Say where the files are, or why there are none."""
+        if self._problem:
+            terminalreporter.line(f"ERROR: {self._problem}", red=True)
+        elif self._written:
             first = f"{self._written[0].result} and {self._written[0].details.name}"
             count = len(self._written)
             others = f" (of {count} dumps, each in its folder below {self._folder})" if count > 1 else ""

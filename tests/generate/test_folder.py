@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import resource
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +117,12 @@ def test_a_disk_that_takes_no_more_leaves_whole_files_and_a_later_run_goes_on(tm
     assert [path.name for path in tmp_path.iterdir()] == ["test_a.py"]
     write_files(tmp_path, {"test_a.py": "a" * 900, "test_b.py": "b" * 2000})
     assert (tmp_path / "test_b.py").stat().st_size == 2000
+
+
+def test_the_umask_says_who_may_read_what_is_generated(tmp_path: Path) -> None:
+    former = os.umask(0o077)
+    try:
+        write_files(tmp_path, {"test_a.py": "a"})
+    finally:
+        os.umask(former)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from msprobe_standards import Verdict
 from pytest_msprobe.modes.check.baselines.details_table import read_details
+from pytest_msprobe.reports.csv import Tables
+from pytest_msprobe.results.result import DirectionResult
+from tests.support.disks import files_of_at_most
 
 Write = Callable[..., Path]
 Json = dict[str, Any]
@@ -206,3 +210,23 @@ def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> No
     pytester.makepyfile("def test_it(): pass")
     assert pytester.runpytest_inprocess("--msprobe-csv=out").ret == 0
     assert not (pytester.path / "out").exists()
+
+
+def test_tables_that_cannot_be_written_are_told_and_the_run_goes_on(dump: None, check: Any, pytester: Any) -> None:
+    with (pytester.path / "conftest.py").open("a") as file:
+        file.write("\nimport pathlib\ndef pytest_collection_finish():\n    pathlib.Path('out').touch()\n")
+    checked = run(check, "-k", "softmax")
+    assert checked.outcomes == {f"Functional.softmax.0.{way}": "passed" for way in ("forward", "backward")}
+    assert checked.exit_code == pytest.ExitCode.INTERNAL_ERROR
+    assert f"ERROR: msprobe tables: {pytester.path / 'out'}: cannot be written: File exists" in checked.output
+    assert "INTERNALERROR" not in checked.output
+
+
+def test_a_disk_that_takes_no_more_leaves_no_half_table(tmp_path: Path) -> None:
+    tables = Tables(tmp_path / "out")
+    result = DirectionResult("Torch.abs.0.forward", Verdict("skip", "", "x" * 200))
+    tables.add(result)
+    with pytest.raises(OSError, match="File too large"), files_of_at_most(500):
+        tables.add(result)
+    tables.discard()
+    assert list((tmp_path / "out").iterdir()) == []

@@ -15,6 +15,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.file import VERSION, Header
 from pytest_msprobe.results.skips import SkipReason
 from tests.support import journals
+from tests.support.disks import files_of_at_most
 
 Write = Callable[..., Path]
 
@@ -209,6 +210,19 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(
     told = error(capsys, journal, option, tmp_path / "file" / "below")
     assert "file" in told
     assert "cannot be written: Not a directory" in told
+
+
+@pytest.mark.parametrize("option", ["--junit", "--markdown", "--csv"])
+def test_a_disk_that_takes_no_more_leaves_no_half_report(
+    journal: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    place = out if option == "--csv" else out / "report"
+    with files_of_at_most(300):
+        told = error(capsys, journal, option, place)
+    assert f"{place}: cannot be written: File too large" in told
+    assert list(out.iterdir()) == []
 
 
 def test_a_report_is_made_without_loading_torch(journal: Path, tmp_path: Path) -> None:

@@ -116,7 +116,10 @@ class JsonStream:
 def make_folder(path: Path) -> None:
     """Create a folder and its parents. Raises RecordingError where that is not possible."""
     try:
-        path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        # One by one: mkdir(parents=True) gives the mode to the last alone.
+        for folder in (*reversed(path.parents), path):
+            if not folder.exists():
+                folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
 

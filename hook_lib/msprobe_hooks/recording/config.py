@@ -156,7 +156,7 @@ def _flag(key: str, value: object) -> bool:
 
 
 def _path(key: str, value: object) -> Path:
-    if not isinstance(value, (str, Path)) or not str(value).strip():
+    if not isinstance(value, (str, Path)) or not str(value).strip() or "\0" in str(value):
         raise ConfigError(key, value, "the path of a folder")
     return Path(value)
 

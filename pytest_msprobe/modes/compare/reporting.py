@@ -17,6 +17,8 @@ from pytest_msprobe.modes.compare.reports.layout import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
+from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.storage.whole import whole_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
@@ -35,9 +37,10 @@ class CompareReports:
         self._pairs = pairs
         self._calls = calls
         self._lines: list[str] = []
+        self._problems: list[str] = []
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the reports; what cannot be written is said in the summary, and the others are written."""
         if not len(self._calls):
             return
@@ -50,6 +53,8 @@ class CompareReports:
             self._mappings(folder)
         if self._options.html is not None:
             self._write(self._options.html, self._page)
+        if self._problems:
+            end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the reports are."""
@@ -57,6 +62,8 @@ class CompareReports:
         note = f" (without the {before.total()} calls that had finished before this run)" if before else ""
         for line in self._lines:
             terminalreporter.line(f"{line}{note}")
+        for problem in self._problems:
+            terminalreporter.line(f"ERROR: {problem}", red=True)
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():
@@ -106,9 +113,10 @@ class CompareReports:
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write(path)
+            with whole_file(path) as part:
+                write(part)
         except OSError as error:
-            self._lines.append(f"msprobe report: {path}: cannot be written: {error}")
+            self._problems.append(f"msprobe report: {cannot_be_written(path, error)}")
         else:
             self._lines.append(f"msprobe report: {path}")
 

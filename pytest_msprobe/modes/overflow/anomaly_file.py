@@ -10,19 +10,21 @@ from typing import Any
 from msprobe_hooks.dump.ranks import Step
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import Findings
+from pytest_msprobe.storage.whole import whole_file
 
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")
 
 
 def write_anomalies(folder: Path, step: Step, analysis: Analysis, findings: Findings) -> Path:
-    """Write the culprits of one step by rank to a folder and return the file."""
+    """Write the culprits of one step by rank to a folder and return the file. Raises OSError."""
     ranks: dict[str, list[dict[str, Any]]] = {}
     for culprit in analysis.culprits:
         ranks.setdefault(f"rank_{culprit.rank}", []).append(_entry(step, culprit, findings))
     path = folder / f"anomaly_analyze_{time.time_ns()}.json"
     # Python's own JSON, because msprobe's readers expect bare NaN and Infinity.
-    path.write_text(json.dumps(ranks, indent=2), encoding="utf-8")
+    with whole_file(path) as part:
+        part.write_text(json.dumps(ranks, indent=2), encoding="utf-8")
     return path
 
 

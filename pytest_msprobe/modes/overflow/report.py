@@ -15,6 +15,7 @@ from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
+from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _MALFORMED_SHOWN = 5
 _OTHERS_SHOWN = 7
@@ -43,23 +44,29 @@ class OverflowReport:
         self._options = config.stash[overflow_key]
         self._levels: Counter[str] = Counter()
         self._written: list[Path] = []
+        self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
         if report.when == "call":
             self._levels.update(str(value) for name, value in report.user_properties if name == LEVEL_PROPERTY)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write msprobe's file, if it is wanted."""
         folder = self._options.json
         if folder is not None and not session.config.option.collectonly:
             from pytest_msprobe.modes.overflow.anomaly_file import write_anomalies
 
-            self._written = [
-                write_anomalies(folder, step, analysis, self._findings)
-                for step, analysis in self._findings.by_step
-                if analysis.culprits
-            ]
+            try:
+                self._written = [
+                    write_anomalies(folder, step, analysis, self._findings)
+                    for step, analysis in self._findings.by_step
+                    if analysis.culprits
+                ]
+            except OSError as error:
+                self._problem = f"--msprobe-overflow-json: {cannot_be_written(folder, error)}"
+                end_as_incomplete(session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -69,6 +76,8 @@ class OverflowReport:
         terminalreporter.section("msprobe overflow")
         for line in self.lines():
             terminalreporter.line(line)
+        if self._problem:
+            terminalreporter.line(f"ERROR: {self._problem}", red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""

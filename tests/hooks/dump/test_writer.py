@@ -14,7 +14,7 @@ import torch
 
 from msprobe_hooks import RecordingError, record
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.writer import JsonStream
+from msprobe_hooks.dump.writer import JsonStream, make_folder
 
 
 def test_the_file_is_complete_after_every_append(tmp_path):
@@ -149,3 +149,14 @@ def test_memory_does_not_grow_with_the_number_of_records(tmp_path):
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert int(out.stdout) < 4096  # KiB; 50 000 records are 25 MB of text
+
+
+def test_all_folders_that_are_made_are_as_open_as_msprobes(tmp_path):
+    former = os.umask(0o022)
+    try:
+        make_folder(tmp_path / "step0" / "rank0" / "dump_tensor_data")
+    finally:
+        os.umask(former)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o750}
+    assert len(made) == 3

@@ -182,3 +182,8 @@ def test_structure_means_modules(tmp_path):
 def test_checksums_and_async_exclude_each_other(tmp_path):
     with pytest.raises(ConfigError, match="while async_dump is true"):
         settings(tmp_path, async_dump=True, summary_mode="md5")
+
+
+def test_a_path_that_no_folder_can_have_is_named():
+    with pytest.raises(ConfigError, match=r"dump_path is 'a\\x00'; allowed: the path of a folder"):
+        settings("a\0")

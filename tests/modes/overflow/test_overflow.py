@@ -272,3 +272,15 @@ def test_a_journal_is_resumed_only_at_the_same_level(write_dump: Check, overflow
     assert "0 records: nothing left" in again.output
     other = check("--msprobe-overflow=dump.json", "--msprobe-resume=run.jsonl", "--msprobe-overflow-level=high")
     assert "was made with overflow_level critical, this run has high" in other.errors
+
+
+def test_a_file_of_culprits_that_cannot_be_written_is_told(pytester: pytest.Pytester, check: Any) -> None:
+    pytester.makeconftest(
+        "from pathlib import Path\n\ndef pytest_collection_finish():\n    Path('out').rmdir()\n    Path('out').touch()"
+    )
+    checked = check(
+        f"--msprobe-overflow={EXAMPLE}", "--msprobe-overflow-json=out", "-k", "not forward and not backward"
+    )
+    assert "ERROR: --msprobe-overflow-json: " in checked.output
+    assert "out: cannot be written: Not a directory" in checked.output
+    assert checked.exit_code == pytest.ExitCode.INTERNAL_ERROR

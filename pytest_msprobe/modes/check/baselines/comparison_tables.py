@@ -18,6 +18,7 @@ from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.modes.check.baselines.numbers import torch_dtype
 from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
+from pytest_msprobe.storage.whole import whole_file
 
 Cells = dict[str, str]
 
@@ -74,10 +75,11 @@ def write_tables(folder: Path, records: Iterable[ComparedRecord]) -> tuple[Path,
     records = list(records)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(names[0], RESULT_HEADER, _result_rows(records))
-        _write(names[1], DETAILS_HEADER, (row for record in records for row in _details_rows(record)))
+        with whole_file(names[0]) as result, whole_file(names[1]) as details:
+            _write(result, RESULT_HEADER, _result_rows(records))
+            _write(details, DETAILS_HEADER, (row for record in records for row in _details_rows(record)))
     except OSError as error:
-        raise BaselineError(f"cannot be written: {error.strerror}", file=error.filename or folder) from None
+        raise BaselineError(f"cannot be written: {error.strerror}", file=folder) from None
     return names[0], names[1]
 
 

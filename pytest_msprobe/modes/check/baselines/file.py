@@ -20,6 +20,7 @@ from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.result import Start, as_json
+from pytest_msprobe.storage.whole import whole_file
 
 VERSION = 1
 
@@ -181,19 +182,15 @@ class BaselineWriter:
 
     def finish(self, header: Header) -> None:
         """Put the file in place."""
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         try:
-            with part.open("wb") as file:
+            with whole_file(self.path) as part, part.open("wb") as file:
                 file.write(msgspec.json.encode(as_json(msgspec.to_builtins(header))) + b"\n")
                 self._rows.seek(0)
                 shutil.copyfileobj(self._rows, file)
                 file.write(msgspec.json.encode(_Footer(self.count)) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(self.path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
             raise self._error(error) from None
         finally:
             self.close()

@@ -16,6 +16,7 @@ from pytest_msprobe.modes.check.baselines.folder import KeptFolder, tensors_fold
 from pytest_msprobe.modes.check.baselines.kept import kept_of
 from pytest_msprobe.modes.check.baselines.rows import record_row
 from pytest_msprobe.modes.check.options import check_key
+from pytest_msprobe.reports.unwritten import end_as_incomplete
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key
@@ -142,8 +143,8 @@ class BaselineReport:
             except BaselineError as error:
                 self._problem = str(error)
         self._writer.close()
-        if self._problem and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        if self._problem:
+            end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the baseline is, or why there is none."""

@@ -30,9 +30,10 @@ def write_html(path: Path, calls: Iterable[ComparedCall], *, title: str, about: 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
     data = msgspec.json.encode(_data(calls, title, about, pairs)).decode()
-    # Inside of a script element only its end tag and the opening of a comment mean anything.
-    text = _part("page.html").replace("/*DATA*/", data.replace("<", "\\u003c"))
-    text = text.replace("/*STYLE*/", _part("page.css")).replace("/*SCRIPT*/", _part("page.js"))
+    text = _part("page.html").replace("/*STYLE*/", _part("page.css")).replace("/*SCRIPT*/", _part("page.js"))
+    # Last, because a record may be called as a placeholder is. Inside of a script element only its end tag and the
+    # opening of a comment mean anything.
+    text = text.replace("/*DATA*/", data.replace("<", "\\u003c"))
     path.write_text(text, encoding="utf-8")
 
 

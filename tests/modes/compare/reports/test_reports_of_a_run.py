@@ -44,9 +44,11 @@ def test_workers_write_the_same_rows_in_the_same_order(pytester: pytest.Pytester
 def test_what_cannot_be_written_is_said_and_the_rest_is_written(pytester: pytest.Pytester) -> None:
     (pytester.path / "out").mkdir()
     (pytester.path / "file").write_text("")
-    result = run(pytester, "--msprobe-html=file/page.html", "--msprobe-csv=out")
+    same = f"--msprobe-golden={EXAMPLE / 'target'}"
+    result = run(pytester, "--msprobe-html=file/page.html", "--msprobe-csv=out", same)
     assert len(table(pytester)) > 500
-    result.stdout.fnmatch_lines(["msprobe report: */file/page.html: cannot be written: *"])
+    result.stdout.fnmatch_lines(["ERROR: msprobe report: */file/page.html: cannot be written: File exists"])
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
 
 
 @pytest.mark.parametrize("option", ["--msprobe-xlsx=out", "--msprobe-html=page.html"])

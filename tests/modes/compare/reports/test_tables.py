@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import openpyxl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_msprobe.modes.compare.reports.csv import neutral, write_csv
 from pytest_msprobe.modes.compare.reports.highlight import colours
+from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.reports.layout import columns
 from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row, Value
@@ -271,3 +275,13 @@ def test_nan_on_the_targets_side_is_red() -> None:
 def test_a_full_disk_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         write_csv(Path("/dev/full"), [call(row())] * 2000, columns("statistics", "default", with_stack=False))
+
+
+@pytest.mark.parametrize(
+    "name", ["Torch./*SCRIPT*/x.0.forward", "Torch./*STYLE*/.0.forward", "Torch./*DATA*/.0.forward"]
+)
+def test_a_record_called_as_a_placeholder_of_the_page_is_data_of_it(tmp_path: Path, name: str) -> None:
+    write_html(tmp_path / "page.html", [replace(call(row()), record=name)], title="a", about="b", pairs=["c"])
+    text = (tmp_path / "page.html").read_text()
+    (data,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert name in json.dumps(json.loads(data))
