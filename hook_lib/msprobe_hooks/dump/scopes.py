@@ -5,7 +5,8 @@ A dump is whole without them. What is wrong with one is therefore a value, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.dump.names import forward_of
 
 _MAX_DEPTH = 400
+_FRAMEWORK = re.compile(r"(?:site|dist)-packages/(?:torch|torch_npu|mindspore|msprobe|msprobe_hooks)/")
 _TEXT = frozenset({str})
 _TEXT_OR_NONE = frozenset({str, type(None)})
 
@@ -135,3 +137,11 @@ def _content(path: Path) -> dict[str, Any] | Problem:
     except JsonError as error:
         return Problem(path, "damaged", str(error))
     return content if isinstance(content, dict) else Problem(path, "damaged", "holds no object")
+
+
+def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
+    """Return the frames of a call stack that are no framework's own, in their order; all where none is left.
+
+    Those of other libraries stay: a model that comes from one is computed there.
+    """
+    return [frame for frame in frames if not _FRAMEWORK.search(frame)] or frames

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
@@ -154,6 +155,5 @@ def _surroundings(call: ComparedCall) -> Iterator[str]:
         yield f"compared with {call.golden} (matched by {call.partner})"
     if call.module:
         yield f"called in {call.module}"
-    frames = [frame for frame in call.stack if "site-packages" not in frame] or list(call.stack)
-    for frame in frames[:_STACK_SHOWN]:
+    for frame in outside_frameworks(call.stack)[:_STACK_SHOWN]:
         yield "  " + " ".join(frame.split())

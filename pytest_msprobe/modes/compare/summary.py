@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -179,5 +180,4 @@ def _place(call: ComparedCall) -> Iterator[str]:
 def _where(call: ComparedCall) -> Iterator[str]:
     if call.module:
         yield f"in {call.module}"
-    frames = [frame for frame in call.stack if "site-packages" not in frame] or list(call.stack)
-    yield from (" ".join(frame.split()) for frame in frames[:2])
+    yield from (" ".join(frame.split()) for frame in outside_frameworks(call.stack)[:2])

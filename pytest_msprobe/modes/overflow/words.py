@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.modes.overflow.origin import Origin
 from pytest_msprobe.modes.overflow.scenes import Finding, Place, is_numeric
 
@@ -50,9 +51,10 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     """Yield where a record was made: modules, then the innermost frames, then what is not known."""
     if origin.modules:
         yield f"in {' > '.join(origin.modules)}"
-    for frame in origin.frames[:_FRAMES_SHOWN]:
+    shown = outside_frameworks(origin.frames)[:_FRAMES_SHOWN]
+    for frame in shown:
         yield f"called at {' '.join(frame.removeprefix('File ').split())}"
-    if len(origin.frames) > _FRAMES_SHOWN:
-        yield f"... {len(origin.frames) - _FRAMES_SHOWN} outer frames are in stack.json"
+    if len(origin.frames) > len(shown):
+        yield f"... {len(origin.frames) - len(shown)} more frames are in stack.json"
     for problem in origin.problems:
         yield f"({problem})"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.scopes import Surroundings, modules_around
+from msprobe_hooks.dump.scopes import Surroundings, modules_around, outside_frameworks
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 TANH = "Torch.tanh.0.forward"
@@ -124,3 +124,16 @@ def test_any_json_is_read_or_told_to_be_damaged(tmp_path_factory: pytest.TempPat
     found = surroundings(folder, stack=json.dumps(content).encode(), construct=json.dumps(content).encode())
     for table in (found.stacks, found.parents):
         assert table.problem is None or table.problem.kind == "damaged"
+
+
+def test_frames_of_a_framework_say_nothing_those_of_other_libraries_do() -> None:
+    torch, model, mine = (
+        f"File {place}, line 9, in forward, f(x)"
+        for place in (
+            "/v/site-packages/torch/nn/modules/linear.py",
+            "/v/site-packages/transformers/llama.py",
+            "train.py",
+        )
+    )
+    assert outside_frameworks([torch, model, torch, mine]) == [model, mine]
+    assert outside_frameworks([torch]) == [torch]

@@ -44,7 +44,7 @@ def test_missing_files_are_told() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"{", "stack.json: not valid JSON"),
+        (b"{", "stack.json: the JSON ends too early"),
         (b"[]", "stack.json: holds no object"),
         (b'{"0": 3}', "stack.json: not of a form that msprobe writes"),
         (b'{"0": [3, 4, 5]}', "stack.json: not of a form that msprobe writes"),
