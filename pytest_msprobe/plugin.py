@@ -119,6 +119,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count an item that is run again once."""
+    reporting.forget_attempt(report)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Count what a resumed journal had finished as part of this run."""
     journaling.count_finished_before(session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.results.result import DirectionResult
 
@@ -15,6 +17,11 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
         ("msprobe.margin", f"{verdict.margin:.6g}"),
     ]
+
+
+def drop_properties(properties: list[tuple[str, Any]]) -> None:
+    """Remove what an earlier attempt at the same item told: plugins that run a test again keep its properties."""
+    properties[:] = [(name, value) for name, value in properties if not name.startswith("msprobe.")]
 
 
 def entry_properties(journal: Journal, entry: Entry) -> list[tuple[str, str]]:

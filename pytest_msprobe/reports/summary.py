@@ -93,7 +93,8 @@ class Summary:
 
     def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
         """Return the section's lines; ``finished_before`` counts what a resumed journal had."""
-        lines = [f"{self._outcomes.total()} {self._kind}: {in_words(self._outcomes)}"]
+        total = self._outcomes.total()
+        lines = [f"{total} {self._kind if total != 1 else self._kind.removesuffix('s')}: {in_words(self._outcomes)}"]
         breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")
@@ -102,7 +103,7 @@ class Summary:
         lines += self._cards()
         if self._module_records:
             lines.append(f"{self._module_records} module records are no API calls and were not checked")
-        lines += [f"skipped {count}: {reason}" for reason, count in self._skips.most_common()]
+        lines += [f"{count} skipped: {reason}" for reason, count in self._skips.most_common()]
         lines += [line for tally in self._tallies for line in tally.lines()]
         worst = sorted(self._worst, reverse=True)
         if worst:

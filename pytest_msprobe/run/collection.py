@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,6 +30,7 @@ dumps_key = pytest.StashKey[dict[Path, Dump]]()
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
     """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
 
+    A ``.json`` among the arguments that does not begin as a dump does is left to whoever else collects such files.
     Raises DumpError for the first file that cannot be used.
     """
     wanted = [argument for text in options.dumps for argument in _arguments(config, text)]
@@ -36,9 +38,24 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.args = [*(config.args if named else ()), *wanted]
     paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
-    dumps = dict.fromkeys([*paths[: len(wanted)], *(path for path in paths if path.suffix == ".json")])
+    dumps = dict.fromkeys([*paths[: len(wanted)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps)
     return {path: read_dump(path) for path in dumps}
+
+
+# A dump says what it is before its data.
+_BEGINNING = re.compile(rb'\s*\{[^{}\[\]]*"(task|level|dump_data_dir)"\s*:')
+
+
+def _may_be_dump(path: Path) -> bool:
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as file:
+            return _BEGINNING.match(file.read(4096)) is not None
+    except OSError:
+        # What it cannot be read for is told as of any dump.
+        return True
 
 
 def require_calls(dumps: Iterable[Dump]) -> None:

@@ -17,7 +17,7 @@ from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
-from pytest_msprobe.reports.properties import verdict_properties
+from pytest_msprobe.reports.properties import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.options import rerun_command
@@ -86,6 +86,7 @@ class DumpItem(pytest.Item, ABC):
     def reach_verdict(self) -> DirectionResult:
         """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
         self.result = self.contained()
+        drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
         return self.result
 

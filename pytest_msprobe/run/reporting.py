@@ -73,6 +73,12 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
         item.attach(report)
 
 
+def forget_attempt(report: Any) -> None:
+    """Take what came of a record out of the report on an attempt that another plugin follows by a further one."""
+    if report.outcome == "rerun":
+        vars(report).pop("msprobe", None)
+
+
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
     """Make the report on an item that killed its xdist worker tell what a record's failure tells."""
     path, _, record = nodeid.partition("::")

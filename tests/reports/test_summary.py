@@ -40,8 +40,8 @@ def test_the_closing_section_counts_verdicts_and_skips_by_reason(
     assert lines[0] == "9 API records: 4 passed, 1 failed, 4 skipped"
     assert lines[1].startswith("on simulated card 1 of 8 on ")
     assert lines[2:4] == [
-        "skipped 3: this torch has no such API",
-        "skipped 1: collective communication needs its other ranks",
+        "3 skipped: this torch has no such API",
+        "1 skipped: collective communication needs its other ranks",
     ]
     assert lines[4] == "largest share of what is allowed (over 1 is wrong):"
     share, worst, standard = lines[5].split()

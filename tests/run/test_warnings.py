@@ -22,7 +22,7 @@ def test_a_warning_verdict_passes_and_is_a_pytest_warning(check: Any, doubtful: 
     checked.result.assert_outcomes(passed=1, warnings=1)
     assert checked.cases[NAME].properties["msprobe.verdict"] == "warn"
     checked.result.stdout.fnmatch_lines(
-        ["*warnings summary*", f"*PrecisionWarning: {NAME}: worth a look", "1 API records: 1 warned"]
+        ["*warnings summary*", f"*PrecisionWarning: {NAME}: worth a look", "1 API record: 1 warned"]
     )
 
 

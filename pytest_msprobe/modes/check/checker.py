@@ -48,7 +48,7 @@ class Checker:
         state.on_forget(self._forget)
 
     def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
-        """Check one record; the other direction of the same call is remembered where it came just before.
+        """Check one record; its call's forward run is remembered for the backward record where that comes next.
 
         A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
         tensor file is unusable.
@@ -101,7 +101,8 @@ class Checker:
             forward = parse_api_name(record).forward
         except ValueError as error:
             raise RecordError(record_path(record), str(error)) from None
-        if self._last is not None and self._last[0] is dump and self._last[1] == forward:
+        # A forward record that comes again is to be run again.
+        if record != forward and self._last is not None and self._last[0] is dump and self._last[1] == forward:
             return self._last[2]
         self._state.forget()
         if forward not in dump.records:

@@ -41,8 +41,8 @@ class ComparedItem(DumpItem):
         return result_of(self.call, self.pair.policy.name)
 
     def reach_verdict(self) -> DirectionResult:
-        """Judge once: the fast path through pytest asks before pytest does."""
-        return super().reach_verdict() if self.result is None else self.result
+        """Judge once until it is reported: the fast path through pytest asks before pytest does."""
+        return super().reach_verdict() if self.result is None or self.call is None else self.result
 
     def contained(self) -> DirectionResult:
         """Judge in this process, beside whatever else runs."""

@@ -74,7 +74,7 @@ class CompareSummary:
             lines.append(f"finished before this run, and not looked at above: {before}")
         if self._inherited:
             lines.append(f"{self._inherited} of them inherited their error from their inputs")
-        lines += [f"not compared {count}: {reason}" for reason, count in self._reasons.most_common()]
+        lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
         lines += self._renamed()
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]

@@ -128,8 +128,8 @@ def test_calls_without_partner_are_visible_on_both_sides(compare: Compare, runs:
             "*::Torch*bmm*forward?golden? SKIPPED*",
             "*::Torch*mm*forward SKIPPED*",
             "3 calls: 1 equal enough, 2 not compared",
-            "not compared 1: the target has no such call",
-            "not compared 1: the golden run has no such call",
+            "1 not compared: the target has no such call",
+            "1 not compared: the golden run has no such call",
         ],
         consecutive=False,
     )
