@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_standards import built_in_policies
@@ -47,6 +48,7 @@ def generate(request: Request) -> int:
 
     Returns 0, or 1 where a record fails. Raises UserError or DumpError.
     """
+    request = replace(request, dump=_one_dump(request.dump))
     dump = _read(request)
     failures = None if request.failed is None else read_failures(request.failed, request.dump)
     provenance = _provenance(request, failures)
@@ -73,6 +75,14 @@ def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -
         outcomes |= found
     tell_total(outcomes, request.output, provenance)
     return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
+
+
+def _one_dump(path: Path) -> Path:
+    """Return the dump of a folder, for which its recording is named elsewhere."""
+    found = find_dumps(path) if path.is_dir() else [path]
+    if len(found) > 1:
+        raise CommandError(f"holds {len(found)} dumps", file=path, remedy=f"name one, as {found[0]}")
+    return found[0]
 
 
 def _read(request: Request) -> Dump:

@@ -114,6 +114,24 @@ def test_a_truncated_dump_is_one_error(generate: Callable[..., tuple[int, str]],
     assert "dump.json: the JSON ends too early" in printed
 
 
+def test_the_folder_of_a_recording_names_its_one_dump(generate: Callable[..., tuple[int, str]], folder: Path) -> None:
+    rank = folder / "recorded" / "step0" / "rank"
+    rank.mkdir(parents=True)
+    (rank / "dump.json").write_bytes(EXAMPLE.read_bytes())
+    status, printed = generate("recorded", "-k", "matmul.1.", "--no-run", "-o", "out")
+    assert (status, list((folder / "out").glob("test_*.py")) != []) == (0, True), printed
+
+
+def test_of_a_folder_with_several_dumps_one_must_be_named(
+    generate: Callable[..., tuple[int, str]], folder: Path
+) -> None:
+    for rank in ("rank0", "rank1"):
+        (folder / "step0" / rank).mkdir(parents=True)
+        (folder / "step0" / rank / "dump.json").write_bytes(EXAMPLE.read_bytes())
+    status, printed = generate("step0")
+    assert (status, printed) == (2, "pytest-msprobe: step0: holds 2 dumps; name one, as step0/rank0/dump.json\n")
+
+
 def test_a_missing_dump_is_an_error(generate: Callable[..., tuple[int, str]]) -> None:
     status, printed = generate("none.json")
     assert (status, printed.splitlines()[1:]) == (2, [])
