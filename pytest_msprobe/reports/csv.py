@@ -50,11 +50,18 @@ _DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_C
 STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
 BLANK = " "
 
+# As many digits as msprobe has decimals, without losing what is small.
+_SIGNIFICANT = ".14g"
+
 
 class Tables:
-    """The two files of a dump: a details row per output as records are added, a row per call at the end."""
+    """The two files of a dump: a details row per output as records are added, a row per call at the end.
 
-    def __init__(self, folder: Path) -> None:
+    ``spelling`` is how numbers are formatted.
+    """
+
+    def __init__(self, folder: Path, spelling: str = _SIGNIFICANT) -> None:
+        self._spelling = spelling
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
         self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
         self._calls: dict[str, dict[str, DirectionResult]] = {}
@@ -66,7 +73,7 @@ class Tables:
         self._calls.setdefault(key, {})[direction or "forward"] = result
         if self._open is None:
             self._open = _create(self.details, _DETAILS_HEADER)
-        csv.writer(self._open).writerows(_details_rows(result))
+        csv.writer(self._open).writerows(_details_rows(result, self._spelling))
         self._open.flush()
 
     def close(self) -> bool:
@@ -90,8 +97,8 @@ class Tables:
 class TablesByDump:
     """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to."""
 
-    def __init__(self, folder: Path, dumps: Collection[Path]) -> None:
-        self._tables = {dump: Tables(folder / place) for dump, place in _places(dumps).items()}
+    def __init__(self, folder: Path, dumps: Collection[Path], spelling: str = _SIGNIFICANT) -> None:
+        self._tables = {dump: Tables(folder / place, spelling) for dump, place in _places(dumps).items()}
 
     def add(self, dump: Path, result: DirectionResult) -> None:
         """Write the rows of a record of a dump."""
@@ -115,12 +122,15 @@ def _places(dumps: Collection[Path]) -> dict[Path, Path]:
 
 
 class CsvReport:
-    """Writes the tables of a run. Where the disk does not take them they are given up, and the run goes on."""
+    """Writes the tables of a run. Where the disk does not take them they are given up, and the run goes on.
 
-    def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
+    ``decimals`` asks for msprobe's fixed notation.
+    """
+
+    def __init__(self, folder: Path, dumps: Collection[Path], root: Path, decimals: int | None = None) -> None:
         self._folder = folder
         self._root = root
-        self._tables = TablesByDump(folder, dumps)
+        self._tables = TablesByDump(folder, dumps, _SIGNIFICANT if decimals is None else f".{decimals}f")
         self._written: list[Tables] = []
         self._problem = ""
 
@@ -177,27 +187,27 @@ def _status(result: DirectionResult | None) -> str:
     return STATUS[result.verdict.outcome] if result else BLANK
 
 
-def _details_rows(result: DirectionResult) -> list[list[Any]]:
+def _details_rows(result: DirectionResult, spelling: str) -> list[list[Any]]:
     if not result.outputs:
         blanks = [BLANK] * (len(_DETAILS_HEADER) - 3)
         return [[as_text(result.record), *blanks, _status(result), as_text(result.verdict.reason)]]
     # msprobe gives a random result no row: it has no golden value to be measured against.
     judged = (output for output in result.outputs if output.golden_dtype or output.verdict.standard != "random")
-    return [_details_row(f"{result.record}.output.{i}", output) for i, output in enumerate(judged)]
+    return [_details_row(f"{result.record}.output.{i}", output, spelling) for i, output in enumerate(judged)]
 
 
-def _details_row(name: str, output: OutputResult) -> list[Any]:
+def _details_row(name: str, output: OutputResult, spelling: str) -> list[Any]:
     # A journal has every metric where the run wrote tables as well, else those that decided.
     known = {**output.verdict.metrics, **output.measured}
-    metrics = (_number(known.get(metric)) for metric in METRIC_COLUMNS.values())
+    metrics = (_number(known.get(metric), spelling) for metric in METRIC_COLUMNS.values())
     shape = str(tuple(output.shape)) if output.target_dtype else BLANK
     dtypes = (as_text(output.golden_dtype or BLANK), as_text(output.target_dtype or BLANK))
     status, reason = STATUS[output.verdict.outcome], as_text(output.verdict.reason)
     return [as_text(name), *dtypes, shape, *metrics, status, reason]
 
 
-def _number(value: float | None) -> str:
-    return BLANK if value is None else f"{value:.14g}"
+def _number(value: float | None, spelling: str) -> str:
+    return BLANK if value is None else format(value, spelling)
 
 
 # What spreadsheets take for a formula, full-width forms included; a tab or line break before one does not help.

@@ -16,6 +16,7 @@ from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
+from pytest_msprobe.run import run_ut
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
@@ -107,6 +108,7 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         help="check only these APIs: names or patterns such as conv2d,Torch.linalg.*",
     )
     add("--msprobe-skip", metavar="APIS", action="append", default=[], help="leave these APIs out, as --msprobe-only")
+    run_ut.add_option(group)
     add(
         "--msprobe-unique",
         action="store_true",
@@ -146,6 +148,7 @@ def read_options(config: pytest.Config) -> Options:
 
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     mode, dumps = modes_of(config).chosen(config)
+    peer = run_ut.run_ut(config)
     options = Options(
         mode=mode,
         dumps=dumps,
@@ -154,8 +157,8 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
         seed=int(_number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
-        only=_patterns(config.getoption("msprobe_only")),
-        skip=_patterns(config.getoption("msprobe_skip")),
+        only=_patterns(config.getoption("msprobe_only")) or peer.white_list,
+        skip=_patterns(config.getoption("msprobe_skip")) or peer.black_list,
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
         timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),

@@ -24,6 +24,7 @@ from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.storage.digests import fingerprint
 
@@ -68,6 +69,7 @@ class CheckMode:
         level = f" level {options.level}" if options.level else ""
         lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
+        lines += run_ut(config).header()
         for path, dump in config.stash[dumps_key].items():
             modules = f", {dump.module_count} module records" if dump.module_count else ""
             about = f"{dump.framework}, {dump.level}, {dump.task}"
@@ -81,7 +83,7 @@ class CheckMode:
         tallies = LittleJudgedTally(), ExploredTally(), UnusedTensorsTally(), SavedTally()
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
+            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath, run_ut(config).precision)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
             reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
         return reporters

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
+from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.storage.sizes import SaveOptions
 
 
@@ -22,8 +23,11 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def read_save_options(config: pytest.Config) -> SaveOptions | None:
-    """Return what the user asked for, None where nothing is to be saved. Raises OptionError."""
-    text: Any = config.getoption("msprobe_save_failures")
+    """Return what the user asked for, by option or msprobe's configuration, None where nothing is to be saved.
+
+    Raises OptionError.
+    """
+    text: Any = config.getoption("msprobe_save_failures") or run_ut(config).error_data_path
     if not text:
         if config.getoption("msprobe_save_limit") and not config.getoption("msprobe_save_baseline_tensors"):
             raise OptionError(
@@ -33,5 +37,5 @@ def read_save_options(config: pytest.Config) -> SaveOptions | None:
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-failures {text!r}: is a file; expected a folder")
+        raise OptionError(f"--msprobe-save-failures {str(text)!r}: is a file; expected a folder")
     return save_options(config, folder, "--msprobe-save-failures")
