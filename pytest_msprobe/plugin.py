@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Count an item that is run again once."""
     reporting.forget_attempt(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(
+    config: pytest.Config,
+) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+    """Let any text of a report cross to the controller."""
+    return reporting.as_sent(config, (yield))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

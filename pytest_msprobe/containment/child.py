@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import struct
@@ -14,11 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
+import pytest
 
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.process import die_with, fork, wait_for
+from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.results.result import to_plain
+from pytest_msprobe.results.exceptions import describe_error, message_of
+from pytest_msprobe.results.result import as_utf8, to_plain
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.seam import Contained
@@ -38,7 +42,7 @@ class Connection:
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send a message. Raises OSError where nobody receives any more."""
-        body = msgspec.msgpack.encode(message)
+        body = msgspec.msgpack.encode(as_utf8(message))
         size = struct.pack("!I", len(body))
         if descriptors:
             socket.send_fds(self._socket, [size], descriptors)
@@ -59,6 +63,10 @@ class Connection:
         except (ConnectionError, EOFError):
             return None, []
         return (msgspec.msgpack.decode(body) if body else None), descriptors
+
+    def is_heard(self, seconds: float) -> bool:
+        """Wait at most so long for a message, or the end of the other side; tell whether there is one."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
         """Tell the other side that there is nothing more."""
@@ -144,14 +152,17 @@ def _start(state: ProcessState) -> dict[str, Any]:
     try:
         return {"start": msgspec.to_builtins(state.host.begin())}
     except Exception as error:
-        return {"unusable": str(error)}
+        return {"unusable": message_of(error) if isinstance(error, UserError) else describe_error(error)}
 
 
 def _answer(state: ProcessState, items: Mapping[str, Contained], nodeid: str) -> dict[str, Any]:
+    item = items[nodeid]
     try:
-        result = judge_in_process(items[nodeid], state)
-    except BaseException:
-        return {"error": traceback.format_exc()}
+        result = to_plain(judge_in_process(item, state))
+    except pytest.exit.Exception as end:
+        return {"exit": message_of(end), "returncode": end.returncode}
+    except BaseException as error:
+        result = to_plain(unexpected(item.name, error))
     finally:
         sys.stdout.flush()
-    return {"result": to_plain(result), "broken_device": state.broken_device}
+    return {"result": result, "broken_device": state.broken_device}

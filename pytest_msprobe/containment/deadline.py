@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import math
+import mmap
 import re
 import signal
 import sys
@@ -15,6 +16,9 @@ from types import FrameType
 
 # What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
 _GRACE_SECONDS = 5.0
+
+# What a process takes that the watchdog ends.
+_DYING_SECONDS = 1.0
 
 # So many elements double the limit: a tenth of the slowest rate that was measured, see docs/containment.md.
 _ELEMENTS = 10_000_000
@@ -46,13 +50,38 @@ def _elements(shape: bytes) -> float:
     return 0.0 if 0 in sizes else math.prod(sizes)
 
 
+class EndTime:
+    """When a child has to have ended by itself, in memory that it shares with the process that it was forked from.
+
+    A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog.
+    """
+
+    def __init__(self) -> None:
+        self._at = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+        self.clear()
+
+    def set(self, at: float) -> None:
+        """Say when it is, by the monotonic clock, which processes share."""
+        self._at[0] = at
+
+    def clear(self) -> None:
+        """Say that there is none."""
+        self._at[0] = math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return time.monotonic() > self._at[0]
+
+
 class _Deadline:
     """One limit that is running: an alarm that interrupts Python, and a watchdog that ends the process."""
 
-    def __init__(self, seconds: float, watchdog: int | None) -> None:
+    def __init__(self, seconds: float, watchdog: int | None, end_time: EndTime | None) -> None:
         self._limit = seconds
         self._left = seconds
         self._watchdog = watchdog
+        self._end_time = end_time
         self._former = signal.signal(signal.SIGALRM, self._interrupt)
         self.start()
 
@@ -61,14 +90,18 @@ class _Deadline:
 
     def start(self) -> None:
         self._ends = time.monotonic() + self._left
+        grace = min(_GRACE_SECONDS, self._limit)
+        if self._end_time is not None:
+            self._end_time.set(self._ends + grace + _DYING_SECONDS)
         if self._watchdog is not None:
-            grace = min(_GRACE_SECONDS, self._limit)
             faulthandler.dump_traceback_later(self._left + grace, exit=True, file=self._watchdog)
         signal.setitimer(signal.ITIMER_REAL, self._left)
 
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._left = max(0.001, self._ends - time.monotonic())
+        if self._end_time is not None:
+            self._end_time.clear()
         if self._watchdog is not None:
             faulthandler.cancel_dump_traceback_later()
 
@@ -81,16 +114,17 @@ _running: list[_Deadline] = []
 
 
 @contextlib.contextmanager
-def deadline(seconds: float | None, *, watchdog: int | None) -> Iterator[None]:
+def deadline(seconds: float | None, *, watchdog: int | None, end_time: EndTime | None = None) -> Iterator[None]:
     """Raise DeadlineExceededError in this thread once ``seconds`` have passed; None sets no limit.
 
     Code that does not return to Python cannot be interrupted so. The process is ended then, with a traceback to the
-    file descriptor ``watchdog``; None where nobody would replace this process, which then hangs.
+    file descriptor ``watchdog``; None where nobody would replace this process, which then hangs. ``end_time`` is told
+    when even that must be done.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return
-    limit = _Deadline(seconds, watchdog)
+    limit = _Deadline(seconds, watchdog, end_time)
     _running.append(limit)
     try:
         try:

@@ -7,10 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.errors import DumpError
+from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
+from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.results.exceptions import message_of
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
 
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
-    """Judge an item. What does not end in time, runs out of memory even alone, or is malformed is a failure.
+    """Judge an item. What does not end in time, runs out of memory even alone, is malformed or raises is a failure.
 
     Afterwards the process knows whether its device still works.
     """
@@ -52,16 +57,17 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
 def contained(
     state: ProcessState, record: str, judge: Callable[[], DirectionResult], records: Sequence[bytes] = ()
 ) -> DirectionResult:
-    """Judge a record within the time that one may take; a malformed or missing file is the record's failure.
+    """Judge a record within the time that one may take; whatever ``judge`` raises is the record's result.
 
     The time grows with the elements of the undecoded ``records``. Stderr is kept where the run has a folder for it.
+    What ends the run passes through: the user's Ctrl-C and ``pytest.exit``.
     """
     seconds = allowed_seconds(state.timeout, records)
     stderr = state.stderr
     watchdog = stderr.fd if stderr is not None and state.is_replaceable else None
     with contextlib.nullcontext() if stderr is None else stderr.kept():
         try:
-            with deadline(seconds, watchdog=watchdog):
+            with deadline(seconds, watchdog=watchdog, end_time=state.end_time):
                 return judge()
         except DumpError as error:
             text = str(error)
@@ -69,6 +75,10 @@ def contained(
             return broken(record, Breakdown.RECORD, f"{where}{text}")
         except DeadlineExceededError as error:
             return broken(record, Breakdown.TIMEOUT, str(error))
+        except pytest.skip.Exception as skip:
+            return DirectionResult(record, Verdict("skip", "", message_of(skip)))
+        except BaseException as error:
+            return unexpected(record, error)
 
 
 def _with_reason(result: DirectionResult, reason: str) -> DirectionResult:

@@ -18,6 +18,7 @@ import pytest
 
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.child import Connection, become, run_template
+from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.process import fork, wait_for
 from pytest_msprobe.containment.run_folder import run_folder_key
@@ -28,10 +29,9 @@ from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain
 
 _ENDING_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
 
-
-class ChildError(Exception):
-    """An error in the code that judges an item, not of the item; the text is the child's traceback."""
+_SILENT = "not done after the limit of --msprobe-timeout; its process, stopped or waiting for the system, was killed"
 
 
 class Isolation:
@@ -44,6 +44,7 @@ class Isolation:
         self._state = config.stash[state_key]
         self._folder = config.stash[run_folder_key]
         self._stderr = self._folder.stderr_file(self._state.name)
+        self._state.end_time = self._end_time = EndTime()
         self._kernel_kills = KernelKills()
         self._template: _Template | None = None
         self._child: Connection | None = None
@@ -103,24 +104,31 @@ class Isolation:
             except DeviceError as error:
                 _give_up(self._config, str(error))
         assert self._child is not None
+        self._end_time.clear()
         try:
             self._child.send({"id": item.nodeid}, [1, 2])
         except OSError:
             return None
+        while not self._child.is_heard(_LOOK_SECONDS):
+            if self._end_time.is_over:
+                return None
         return self._child.receive()
 
     def _result(self, answer: dict[str, Any]) -> DirectionResult:
         sys.stderr.write(captured_stderr.read(self._stderr))
-        if "error" in answer:
-            raise ChildError(answer["error"])
+        if "exit" in answer:
+            pytest.exit(answer["exit"], answer["returncode"])
         if answer["broken_device"] is not None:
             self._drop_child()
         return from_plain(answer["result"])
 
     def _exit_cause(self) -> ExitCause:
+        is_silent = self._child is not None and not self._child.is_heard(0)
         status = self._template.reap() if self._template is not None else None
         self._drop_child()
         words = captured_stderr.read(self._stderr)
+        if is_silent:
+            return ExitCause(Breakdown.TIMEOUT, f"{_SILENT}{captured_stderr.quoted(words)}")
         return explain(status, words, memory_ran_out=self._kernel_kills.since_last())
 
     def _drop_child(self) -> None:

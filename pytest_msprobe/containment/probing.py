@@ -5,6 +5,9 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.containment.unexpected import ends_run
+from pytest_msprobe.results.exceptions import describe_error
+
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
 
@@ -16,12 +19,12 @@ def failed_probe(device: Device) -> str | None:
     """
     import torch
 
-    from pytest_msprobe.engine.values.failures import describe_error
-
     try:
         one = device.put(torch.ones(2))
         device.get(device.call(operator.add, (one, one), {}, record="probe"))
         device.synchronize()
-    except Exception as error:
+    except BaseException as error:
+        if ends_run(error):
+            raise
         return describe_error(error)
     return None

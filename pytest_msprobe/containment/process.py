@@ -13,6 +13,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
+# A process of gigabytes takes its time to give them back.
+_KILLED_SECONDS = 5.0
+
 
 def fork() -> int:
     """Fork this process, as ``os.fork`` does.
@@ -44,16 +47,24 @@ def offer_to_oom_killer() -> None:
 def wait_for(pid: int, seconds: float) -> int | None:
     """Wait for a child to end, kill it after this time, and return its status as of ``subprocess.Popen.returncode``.
 
-    Returns None where somebody else has waited for it.
+    Returns None where somebody else has waited for it, and where it waits for a driver and cannot be killed: whoever
+    waited for that would hang as well.
     """
-    give_up = time.monotonic() + seconds
     try:
-        while time.monotonic() < give_up:
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.002)
-        os.kill(pid, signal.SIGKILL)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = _status(pid, seconds)
+        if status is None:
+            os.kill(pid, signal.SIGKILL)
+            status = _status(pid, _KILLED_SECONDS)
     except ChildProcessError:
         return None
+    return status
+
+
+def _status(pid: int, seconds: float) -> int | None:
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    return None

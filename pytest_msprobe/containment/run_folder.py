@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,16 +18,29 @@ import pytest
 Notice = Literal["abandoned", "alone"]
 
 
+_PREFIX = "pytest-msprobe-"
+
+# A file that the run's processes hold locked; the system gives the lock up when the last of them has ended.
+_OWNER = "owner"
+
+
 class RunFolder:
     """A folder that lives as long as its run; every process of the run on this machine knows its path."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, owner: int | None = None) -> None:
         self.path = path
+        self._owner = owner
 
     @classmethod
     def make(cls) -> RunFolder:
         """Make the folder of a new run."""
-        return cls(Path(tempfile.mkdtemp(prefix="pytest-msprobe-")))
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        new = path / "starting"
+        owner = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        # Under its name it is never seen unlocked.
+        new.rename(path / _OWNER)
+        return cls(path, owner)
 
     def stderr_file(self, worker: str) -> Path:
         """Return the file that holds what a worker's item writes to stderr."""
@@ -40,10 +57,41 @@ class RunFolder:
     def remove(self) -> None:
         """Delete the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._owner is not None:
+            os.close(self._owner)
 
     def _notice(self, notice: Notice, dump: Path | str, record: str) -> Path:
-        digest = hashlib.blake2b(f"{dump}::{record}".encode(), digest_size=12).hexdigest()
+        digest = hashlib.blake2b(f"{dump}::{record}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         return self.path / f"{notice}-{digest}"
+
+
+def clear_orphans() -> None:
+    """Delete this user's folders of runs that were killed."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for path in found:
+        with contextlib.suppress(OSError):
+            _clear_orphan(path)
+
+
+def _clear_orphan(path: str) -> None:
+    """Delete a folder that nobody owns any more. Raises OSError where it is not one, or is another user's."""
+    with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        if os.fstat(folder).st_uid != os.geteuid():
+            return
+        with _opened(_OWNER, os.O_RDWR, inside=folder) as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def _opened(path: str, flags: int, *, inside: int | None = None) -> Iterator[int]:
+    """Open what stands at a path, which may be no link."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 run_folder_key = pytest.StashKey[RunFolder]()
@@ -57,5 +105,6 @@ def open_run_folder(config: pytest.Config) -> None:
     if path is not None and Path(path).is_dir():
         config.stash[run_folder_key] = RunFolder(Path(path))
         return
+    clear_orphans()
     config.stash[run_folder_key] = folder = RunFolder.make()
     config.add_cleanup(folder.remove)

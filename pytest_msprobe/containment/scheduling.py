@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import WorkStealingScheduling
+from xdist.scheduler import (
+    LoadFileScheduling,
+    LoadGroupScheduling,
+    LoadScopeScheduling,
+    WorkStealingScheduling,
+)
 
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
@@ -91,16 +97,55 @@ def _status(node: Any) -> int | None:
         return None
 
 
-class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-ignore]
-    """Work stealing that blames a worker's death on the item that ran, if one did.
+class End(Enum):
+    """What became of the first item that a dead worker had not completed."""
+
+    FINISHED = "it was reported"
+    CRASHED = "it ended the worker"
+    PENDING = "it did not start, or is to be tried again"
+
+
+class Blame:
+    """Tells what ended workers.
 
     xdist blames the first item that a worker has not completed. That is another one where the worker ended itself
     after it reported an item, because its device was broken.
     """
 
+    def __init__(self, config: pytest.Config, progress: Progress) -> None:
+        self._config = config
+        self._progress = progress
+
+    def end_of(self, node: Any, nodeid: str) -> End:
+        """Return what became of the first uncompleted item of a worker that has died."""
+        if self._progress.has_finished(node, nodeid):
+            self._progress.completed(nodeid)
+            return End.FINISHED
+        if not self._progress.is_running(nodeid):
+            return End.PENDING
+        self._progress.completed(nodeid)
+        ran_out = self._progress.exit_cause(node, nodeid).breakdown is Breakdown.OOM
+        return End.PENDING if ran_out and self._is_tried_again(node, nodeid) else End.CRASHED
+
+    def _is_tried_again(self, node: Any, nodeid: str) -> bool:
+        """Have an item that ran out of memory run alone, once."""
+        path, _, record = nodeid.partition("::")
+        folder, dump = self._config.stash[run_folder_key], Path(self._config.rootpath) / path
+        if folder.is_posted("alone", dump, record):
+            return False
+        folder.post("alone", dump, record)
+        self._progress.forget_exit(nodeid)
+        _leave_out_of_junit(self._config, node)
+        return True
+
+
+class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ignore]
+    """Work stealing that blames a worker's death on the item that ran, if one did."""
+
     def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
         super().__init__(config, log)
         self._progress = progress
+        self._blame = Blame(config, progress)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float | None = None) -> None:
         """Mark an item as completed by a worker."""
@@ -117,37 +162,77 @@ class ContainedScheduling(WorkStealingScheduling):  # type: ignore[misc,unused-i
     def remove_node(self, node: Any) -> str | None:
         """Take the items of a worker back that has ended; return the one that has ended it, if any."""
         unfinished = self.node2pending[node]
-        if unfinished and not self._is_blamed(node, unfinished):
-            self.pending[:0] = unfinished
-            unfinished.clear()
+        if unfinished:
+            assert self.collection is not None
+            end = self._blame.end_of(node, self.collection[unfinished[0]])
+            if end is End.FINISHED:
+                del unfinished[0]
+            if end is not End.CRASHED:
+                self.pending[:0] = unfinished
+                unfinished.clear()
         crashed: str | None = super().remove_node(node)
         return crashed
 
-    def _is_blamed(self, node: Any, unfinished: list[int]) -> bool:
-        """Tell whether the first unfinished item ended the worker; it is taken from the list if it has finished."""
-        assert self.collection is not None
-        nodeid = self.collection[unfinished[0]]
-        if self._progress.has_finished(node, nodeid):
-            self._progress.completed(nodeid)
-            del unfinished[0]
-            return False
-        if not self._progress.is_running(nodeid):
-            return False
-        self._progress.completed(nodeid)
-        if self._progress.exit_cause(node, nodeid).breakdown is not Breakdown.OOM:
-            return True
-        return not self._is_tried_again(node, nodeid)
 
-    def _is_tried_again(self, node: Any, nodeid: str) -> bool:
-        """Have an item that ran out of memory run alone, once."""
-        path, _, record = nodeid.partition("::")
-        folder, dump = self.config.stash[run_folder_key], Path(self.config.rootpath) / path
-        if folder.is_posted("alone", dump, record):
-            return False
-        folder.post("alone", dump, record)
-        self._progress.forget_exit(nodeid)
-        _leave_out_of_junit(self.config, node)
-        return True
+class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
+    """Whole scopes for each worker, of which a worker's death costs the item that ran.
+
+    xdist gives a scope out again with the item that has killed the worker, which then kills the next one.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
+        super().__init__(config, log)
+        self._progress = progress
+        self._blame = Blame(config, progress)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Mark an item as completed by a worker."""
+        self._progress.completed(self.registered_collections[node][item_index])
+        super().mark_test_complete(node, item_index, duration)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take the scopes of a worker back that has ended; return the item that has ended it, if any."""
+        scopes = self.assigned_work[node]
+        first = ((unit, name) for unit in scopes.values() for name, done in unit.items() if not done)
+        unit, nodeid = next(first, (dict[str, bool](), ""))
+        end = self._blame.end_of(node, nodeid) if nodeid else End.PENDING
+        if end is not End.PENDING:
+            unit[nodeid] = True
+        # A scope that is done would be given out as well, and a worker that gets nothing to run tells nothing.
+        self.assigned_work[node] = {scope: unit for scope, unit in scopes.items() if not all(unit.values())}
+        super().remove_node(node)
+        self._release_last()
+        return nodeid if end is End.CRASHED else None
+
+    def schedule(self) -> None:
+        """Give scopes to workers that wait for some."""
+        super().schedule()
+        self._release_last()
+
+    def _release_last(self) -> None:
+        """Tell workers where nothing follows what they have: before they know they do not begin their last item."""
+        if not self.workqueue:
+            for node in self.assigned_work:
+                if not node.shutting_down:
+                    node.shutdown()
+
+
+class _ContainedFiles(_ContainedScopes, LoadFileScheduling):  # type: ignore[misc,unused-ignore]
+    """The same, with a file as a scope."""
+
+
+class _ContainedGroups(_ContainedScopes, LoadGroupScheduling):  # type: ignore[misc,unused-ignore]
+    """The same, with an ``xdist_group`` as a scope."""
+
+
+#: What spreads items in place of xdist's own, by the name that ``--dist`` has for it.
+SCHEDULINGS = {
+    "load": ContainedStealing,
+    "worksteal": ContainedStealing,
+    "loadscope": _ContainedScopes,
+    "loadfile": _ContainedFiles,
+    "loadgroup": _ContainedGroups,
+}
 
 
 def _leave_out_of_junit(config: pytest.Config, node: Any) -> None:

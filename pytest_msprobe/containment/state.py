@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.containment.captured_stderr import CapturedStderr
+from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import offer_to_oom_killer
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
@@ -35,6 +36,8 @@ class ProcessState:
         self.name = str(workerinput.get("workerid", "main"))
         #: Whether somebody starts another process in place of this one when it dies.
         self.is_replaceable = bool(workerinput)
+        #: Where a child tells its parent by when an item has to be done.
+        self.end_time: EndTime | None = None
         #: Why the device can no longer be used, once that is known.
         self.broken_device: str | None = None
         self._config = config

@@ -10,8 +10,6 @@ from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.storage.digests import fingerprint
 
-_FAILED = ("fail", "crash", "timeout", "oom")
-
 
 @dataclass(frozen=True, slots=True)
 class Failures:
@@ -34,7 +32,7 @@ def read_failures(journal: Path, dump: Path) -> Failures:
         raise JournalError(
             f"is not about {dump}, or the dump has changed since", file=journal, remedy=f"it is about {others}"
         )
-    failed = (entry.id.partition("::") for entry in read.entries.values() if entry.outcome in _FAILED)
+    failed = (entry.id.partition("::") for entry in read.entries.values() if entry.result.verdict.outcome == "fail")
     records = frozenset(record for file, _, record in failed if _dump_of(file, read.header.dumps) in same)
     return Failures(records, read.header.settings)
 

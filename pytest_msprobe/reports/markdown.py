@@ -25,6 +25,7 @@ _IN_WORDS = {
     "crash": "crashed",
     "timeout": "timed out",
     "oom": "ran out of memory",
+    "error": "ended in an error",
     "skip": "skipped",
 }
 

@@ -11,6 +11,7 @@ class Breakdown(Enum):
     CRASH = "crash"
     TIMEOUT = "timeout"
     OOM = "oom"
+    ERROR = "error"
     RUN = "run"
     RECORD = "record"
     POLICY = "policy"
@@ -24,10 +25,10 @@ class Breakdown(Enum):
     @property
     def may_break_device(self) -> bool:
         """Whether the device may be unusable after it."""
-        return self in (Breakdown.RUN, Breakdown.TIMEOUT, Breakdown.OOM)
+        return self in (Breakdown.RUN, Breakdown.TIMEOUT, Breakdown.OOM, Breakdown.ERROR)
 
 
-_DID_NOT_END = (Breakdown.CRASH, Breakdown.TIMEOUT, Breakdown.OOM)
+_DID_NOT_END = (Breakdown.CRASH, Breakdown.TIMEOUT, Breakdown.OOM, Breakdown.ERROR)
 
 #: The outcomes of items that did not end.
 UNFINISHED = tuple(kind.value for kind in _DID_NOT_END)

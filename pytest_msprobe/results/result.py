@@ -58,7 +58,7 @@ class DirectionResult:
 
     @property
     def outcome(self) -> str:
-        """How the item ended: its verdict's outcome, or ``crash``, ``timeout`` or ``oom`` in place of ``fail``."""
+        """How the item ended: its verdict's outcome, or or in place of ``fail`` why it did not come to its end."""
         kind = self.breakdown
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
@@ -153,6 +153,29 @@ def to_plain(result: DirectionResult) -> dict[str, Any]:
 def from_plain(plain: dict[str, Any]) -> DirectionResult:
     """Return the result that ``to_plain`` took apart."""
     return msgspec.convert(plain, DirectionResult)
+
+
+def as_utf8(tree: Any) -> Any:
+    """Return plain data as it is, with what of its texts is no UTF-8 spelled out: so it crosses to other processes."""
+    try:
+        msgspec.msgpack.encode(tree, enc_hook=_of_other_kind)
+    except (UnicodeEncodeError, OverflowError):
+        return _spelled_out(tree)
+    return tree
+
+
+def _of_other_kind(value: object) -> None:
+    """Stand for a value that is no plain data; whoever sends it knows how."""
+
+
+def _spelled_out(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {_spelled_out(key): _spelled_out(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_spelled_out(value) for value in tree]
+    if isinstance(tree, tuple):
+        return tuple(_spelled_out(value) for value in tree)
+    return tree.encode("utf-8", "backslashreplace").decode() if isinstance(tree, str) else tree
 
 
 def as_json(tree: Any) -> Any:

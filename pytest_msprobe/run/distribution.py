@@ -27,8 +27,8 @@ from pytest_msprobe.run.setups import setups_key
 # What the controller tells workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
 
-# xdist's default, and the same by its name.
-_OUR_DISTRIBUTIONS = ("load", "worksteal")
+# Those that `containment.scheduling` spreads. Beside them, ``each`` never gives an item out again that killed a worker.
+_OUR_DISTRIBUTIONS = ("load", "worksteal", "loadscope", "loadfile", "loadgroup")
 
 _slots_key = pytest.StashKey[Slots]()
 
@@ -82,19 +82,25 @@ def allow_replacements(config: pytest.Config) -> None:
 
     The limit is against workers that do nothing but die; those are counted here, see ``take_back``.
     """
-    if getattr(config.option, "maxworkerrestart", "") is None and names_dumps(config):
+    # xdist may not have put its default in place of "no" yet.
+    ends = getattr(config.option, "dist", "") in ("no", *_OUR_DISTRIBUTIONS, "each")
+    if ends and getattr(config.option, "maxworkerrestart", "") is None and names_dumps(config):
         config.option.maxworkerrestart = str(sys.maxsize)
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return work stealing in place of xdist's default where dumps are checked; None leaves the user's choice."""
+    """Return what spreads items where dumps are checked: as the user chose, by default work stealing.
+
+    None leaves it to xdist.
+    """
     if not config.stash[dumps_key]:
         return None
-    from pytest_msprobe.containment.scheduling import ContainedScheduling, Progress, progress_key
+    from pytest_msprobe.containment.scheduling import SCHEDULINGS, Progress, progress_key
 
     config.stash[progress_key] = progress = Progress(config)
     config.pluginmanager.register(progress, "msprobe-progress")
-    return ContainedScheduling(config, log, progress) if config.getoption("dist") in _OUR_DISTRIBUTIONS else None
+    scheduling = SCHEDULINGS.get(config.getoption("dist"))
+    return None if scheduling is None else scheduling(config, log, progress)
 
 
 def give_slot(node: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,11 @@ class DumpItem(pytest.Item, ABC):
         """Return what items share of which ``--msprobe-unique`` checks one; None where the item is like no other."""
         return None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the record has a result that is a failure."""
+        return self.result is not None and self.result.verdict.outcome == "fail"
+
     def attach(self, report: Any) -> None:
         """Put what came of this item into its report, as plain data."""
         if self.result is not None:
@@ -107,7 +113,12 @@ class DumpItem(pytest.Item, ABC):
             place = place_in_words(card, self.config.stash[labels_key][self.path])
             raise PrecisionError(result, rerun, self.config.get_verbosity(), place)
         if verdict.outcome == "warn" and self.announces_warnings:
-            warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
+            try:
+                warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
+            except PrecisionWarning:
+                # Who turns warnings into errors wants a failure, here as in pytest's own count.
+                self.result = replace(result, verdict=replace(verdict, outcome="fail"))
+                raise
 
     def warning(self, verdict: Verdict) -> str:
         """Return what a warning says; pytest lists equal ones once."""

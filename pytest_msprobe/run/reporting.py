@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
+from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
-from pytest_msprobe.results.result import Start, broken, to_plain
+from pytest_msprobe.results.result import Start, as_utf8, broken, to_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key, rerun_command
@@ -68,8 +69,15 @@ def attach_start(item: pytest.Item, report: Any) -> None:
 
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:
-    """Put what came of a record into its report, as plain data."""
-    if isinstance(item, DumpItem) and call.when == "call":
+    """Put what came of a record into its report, as plain data.
+
+    An item that fails without a failing result, as by what another plugin's hook raised, is a failed record as well.
+    """
+    if not isinstance(item, DumpItem) or call.when == "teardown":
+        return
+    if report.failed and call.excinfo is not None and not item.has_failed:
+        item.result = unexpected(item.name, call.excinfo.value)
+    if report.failed or call.when == "call":
         item.attach(report)
 
 
@@ -77,6 +85,11 @@ def forget_attempt(report: Any) -> None:
     """Take what came of a record out of the report on an attempt that another plugin follows by a further one."""
     if report.outcome == "rerun":
         vars(report).pop("msprobe", None)
+
+
+def as_sent(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a report's data as a worker may send them: execnet takes UTF-8 alone."""
+    return as_utf8(data) if hasattr(config, "workerinput") else data
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.counts import FailureCounts, failure_counts
+from tests.support.dumps import forward, tensor, value
+
 Write = Callable[..., Path]
 Json = dict[str, Any]
 
@@ -184,6 +187,61 @@ def test_a_record_that_cannot_be_decoded_costs_no_other(
     checked = check(f"{mode}=dump.json", *(["--msprobe-device=sim"] if mode == "--msprobe-dump" else []))
     assert checked.cases.keys() == {deep, broken, *records}
     assert {broken} <= checked.wrong <= {deep, broken}
+
+
+UNUSABLE = {
+    "huge int": (value(10**30), "skipped", "the API rejects the rebuilt inputs on the CPU too"),
+    "negative int": (value(-(2**63) - 1), "skipped", "the API rejects the rebuilt inputs on the CPU too"),
+    "complex of words": ({"type": "complex", "value": ["a", 1]}, "skipped", "args.1 of type complex"),
+    "complex beyond floats": ({"type": "complex", "value": [10**400, 1]}, "skipped", "args.1 of type complex"),
+    "size of words": ({"type": "torch.Size", "value": ["a"]}, "skipped", "args.1 of type torch.Size"),
+    "size beyond 64 bits": ({"type": "torch.Size", "value": [2**70]}, "skipped", "args.1 of type torch.Size"),
+    "name with NUL": (tensor(4, data_name="a\0.pt"), "failed", "'a\\x00.pt': no tensor file can have this name"),
+    "name too long": (tensor(4, data_name="a" * 300 + ".pt"), "failed", "no tensor file can have this name"),
+    "name in a circle": (tensor(4, data_name="circle.pt"), "failed", "no tensor file can have this name"),
+}
+
+
+@pytest.mark.parametrize("timeout", [[], ["--msprobe-timeout=60"]], ids=["", "with a limit"])
+def test_a_value_that_cannot_be_used_costs_its_record_and_names_itself(
+    pytester: pytest.Pytester, write_dump: Write, check: Any, timeout: list[str]
+) -> None:
+    names = {kind: f"Torch.add.{number}.forward" for number, kind in enumerate(UNUSABLE)}
+    (pytester.mkdir("dump_tensor_data") / "circle.pt").symlink_to("circle.pt")
+    write_dump({names[kind]: forward(tensor(4), element) for kind, (element, *_) in UNUSABLE.items()})
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-journal=run.jsonl", *timeout)
+    for kind, (_, outcome, said) in UNUSABLE.items():
+        assert checked.outcomes[names[kind]] == outcome
+        assert said in checked.cases[names[kind]].text
+    assert failure_counts(checked.result, pytester.path / "run.jsonl") == FailureCounts(3, 3, 3)
+
+
+@pytest.mark.parametrize("timeout", [[], ["--msprobe-timeout=60"]], ids=["", "with a limit"])
+@pytest.mark.parametrize("shape", [[2**63 - 1, 4], [2**62] * 30, [0, 2**62], [1] * 70], ids=str)
+def test_a_shape_that_no_machine_holds_is_an_item_like_any_other(
+    pytester: pytest.Pytester, write_dump: Write, check: Any, timeout: list[str], shape: list[int]
+) -> None:
+    name = "Torch.abs.0.forward"
+    write_dump({name: forward(tensor(*shape))})
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-journal=run.jsonl", *timeout)
+    counts = failure_counts(checked.result, pytester.path / "run.jsonl")
+    assert len(set(counts)) == 1
+    assert "Error: " not in checked.cases[name].text
+
+
+def test_arguments_that_an_api_does_not_take_are_refused_by_the_cpu(write_dump: Write, check: Any) -> None:
+    index, float_index = tensor(2, dtype="int64", low=0, high=3), tensor(4)
+    write_dump(
+        {
+            "Tensor.__setitem__.0.forward": forward(tensor(4), index, tensor(2), tensor(2)),
+            "Torch.gather.0.forward": forward(tensor(4), value(9), index),
+            "Torch.index_select.0.forward": forward(tensor(4), value(0), float_index),
+        }
+    )
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=cpu")
+    assert set(checked.outcomes.values()) == {"skipped"}
+    for case in checked.cases.values():
+        assert "the API rejects the rebuilt inputs on the CPU too" in case.text
 
 
 def test_a_malformed_backward_record_leaves_its_forward_alone(write_dump: Write, records: Json, check: Any) -> None:

@@ -30,6 +30,8 @@ from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.engine.values.tree import map_leaves, tensors_with_paths
 from pytest_msprobe.results.skips import Skip, SkipReason
 
+_INT64 = torch.iinfo(torch.int64)
+
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
 _DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
@@ -210,13 +212,20 @@ def _slice(parts: list[Any]) -> slice:
     return slice(start, stop, step)
 
 
+def _size(parts: list[Any]) -> torch.Size:
+    # torch takes a whole number of any length here, and fails where it is read.
+    if any(abs(part) > _INT64.max for part in parts):
+        raise ValueError
+    return torch.Size(parts)
+
+
 def _complex(parts: list[Any]) -> complex:
     # What is not finite stands in JSON as text.
     real, imag = map(float, parts)
     return complex(real, imag)
 
 
-_FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Size": torch.Size, "complex": _complex}
+_FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Size": _size, "complex": _complex}
 
 
 def _torch_constant(name: object, kind: type, path: str) -> Any:

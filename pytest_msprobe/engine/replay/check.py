@@ -27,7 +27,8 @@ from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.engine.replay.variety import lost_variety
-from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory
+from pytest_msprobe.engine.values.failures import is_out_of_memory
+from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult, broken, decided
 from pytest_msprobe.results.skips import Skip, SkipReason

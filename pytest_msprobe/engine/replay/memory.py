@@ -21,6 +21,9 @@ SHARE = 0.9
 # Asking the system costs more than a small call.
 _ALWAYS_FREE = 64 * 2**20
 
+# No tensor has more; sizes as malformed records have them would lie beyond what floats hold.
+_MOST_ELEMENTS = 2**63
+
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USAGE = Path("/sys/fs/cgroup/memory.current")
 _MEMINFO = Path("/proc/meminfo")
@@ -74,7 +77,7 @@ def _tensors(call: Call) -> list[TensorElement]:
 
 
 def _numel(element: TensorElement) -> int:
-    return math.prod(element.shape)
+    return min(math.prod(element.shape), _MOST_ELEMENTS)
 
 
 def _itemsize(element: TensorElement) -> int:

@@ -28,7 +28,7 @@ _PEAKED_SHARE = 0.25
 
 def stream_seed(seed: int, record: str, path: str) -> int:
     """Return the 63-bit seed of one argument's random stream."""
-    digest = hashlib.blake2b(f"{seed}\0{record}\0{path}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{seed}\0{record}\0{path}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

@@ -22,14 +22,12 @@ from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
-from pytest_msprobe.engine.values.failures import describe_error, is_out_of_memory, is_unsupported
+from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
+from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 Gradients = dict[str, "torch.Tensor | None"]
 _Result = TypeVar("_Result")
-
-# What torch raises for arguments that an operation does not take.
-REFUSALS = (RuntimeError, TypeError, ValueError, OverflowError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, slots=True)

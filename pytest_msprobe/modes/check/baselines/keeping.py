@@ -13,11 +13,11 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
-from pytest_msprobe.engine.values.failures import describe_error
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors, with_kept
 from pytest_msprobe.modes.check.judged import Judged
+from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.names import TEMPORARY, locked
 from pytest_msprobe.storage.sizes import SaveOptions, format_size

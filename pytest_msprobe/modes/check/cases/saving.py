@@ -21,12 +21,12 @@ from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging import produced
-from pytest_msprobe.engine.values.failures import describe_error
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
 from pytest_msprobe.modes.check.cases.saved import SavedCase, with_saved
 from pytest_msprobe.modes.check.judged import Judged
+from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.digests import fingerprint
 from pytest_msprobe.storage.names import TEMPORARY, locked, slug
