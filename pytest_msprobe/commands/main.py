@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.reports.text import printable
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
@@ -34,6 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments)
     except USER_ERRORS as error:
-        print(f"pytest-msprobe: {error}", file=sys.stderr)
+        print(printable(f"pytest-msprobe: {error}"), file=sys.stderr)
         return 2
     return status

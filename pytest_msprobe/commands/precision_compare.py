@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.reports.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             lines.append(f"msprobe tables: {result} and {details.name}")
     except (ValueError, FileNotFoundError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(lines))
+    print(printable("\n".join(lines)))
     outcomes = {record.result.verdict.outcome for record in records}
     if outcomes == {"skip"}:
         raise CommandError(f"none of the {len(records)} records was judged; the summary says why")

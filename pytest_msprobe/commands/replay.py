@@ -66,11 +66,11 @@ def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: s
     try:
         judged = bench.judge(folder)
     except CaseError as error:
-        print(f"pytest-msprobe: {error}", file=sys.stderr)
+        print(printable(f"pytest-msprobe: {error}"), file=sys.stderr)
         return 2
     if judged.place not in places:
         places.add(judged.place)
-        print(f"on {judged.place}")
+        print(printable(f"on {judged.place}"))
     print(printable(judged.text(_command(folder, arguments), arguments.verbosity)))
     return {"fail": 1, "skip": 2}.get(judged.result.verdict.outcome, 0)
 

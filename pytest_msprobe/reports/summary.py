@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
+from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
 from pytest_msprobe.results.skips import SkipReason
@@ -42,7 +43,7 @@ def write_section(
     if has_counted or before:
         reporter.section("msprobe")
         for line in lines(before):
-            reporter.line(line)
+            reporter.line(printable(line))
 
 
 class Summary:

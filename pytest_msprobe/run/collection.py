@@ -18,6 +18,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.labels import label, labels_key
+from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 
@@ -107,7 +108,9 @@ class DumpFile(pytest.File):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong with the dump or with what belongs to it, as one text."""
-        return str(excinfo.value) if isinstance(excinfo.value, USER_ERRORS) else super().repr_failure(excinfo)
+        return (
+            printable(str(excinfo.value)) if isinstance(excinfo.value, USER_ERRORS) else super().repr_failure(excinfo)
+        )
 
     def collect(self) -> Iterable[pytest.Item]:
         """Yield the items in recorded order."""

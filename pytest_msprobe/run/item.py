@@ -19,6 +19,7 @@ from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.options import rerun_command
@@ -41,7 +42,7 @@ class PrecisionError(AssertionError):
     """A result is wrong; its text is the whole story, ``result`` what came of the check."""
 
     def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> None:
-        super().__init__(failure_text(result, rerun, verbosity, place))
+        super().__init__(printable(failure_text(result, rerun, verbosity, place)))
         self.result = result
 
 
@@ -106,7 +107,7 @@ class DumpItem(pytest.Item, ABC):
         result = self.reach_verdict()
         verdict = result.verdict
         if verdict.outcome == "skip":
-            pytest.skip(verdict.reason)
+            pytest.skip(printable(verdict.reason))
         if verdict.outcome == "fail":
             card = self.card()
             rerun = rerun_command(self.config, self.path, self.name, card)
@@ -114,7 +115,7 @@ class DumpItem(pytest.Item, ABC):
             raise PrecisionError(result, rerun, self.config.get_verbosity(), place)
         if verdict.outcome == "warn" and self.announces_warnings:
             try:
-                warnings.warn(PrecisionWarning(self.warning(verdict)), stacklevel=1)
+                warnings.warn(PrecisionWarning(printable(self.warning(verdict))), stacklevel=1)
             except PrecisionWarning:
                 # Who turns warnings into errors wants a failure, here as in pytest's own count.
                 self.result = replace(result, verdict=replace(verdict, outcome="fail"))

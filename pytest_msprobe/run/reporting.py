@@ -11,6 +11,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
+from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import Start, as_utf8, broken, to_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import DumpItem
@@ -31,7 +32,8 @@ def register(config: pytest.Config) -> None:
 
 def header(config: pytest.Config) -> list[str]:
     """Return the header of a run with dumps."""
-    return config.stash[options_key].mode.header(config) if config.stash[dumps_key] else []
+    lines = config.stash[options_key].mode.header(config) if config.stash[dumps_key] else []
+    return [printable(line) for line in lines]
 
 
 class StartLine:
@@ -48,7 +50,7 @@ class StartLine:
     def write(self, start: Start) -> None:
         """Write the line, for the first process that starts."""
         if self._is_wanted and self._reporter is not None:
-            self._reporter.write_line(f"msprobe: on {start}")
+            self._reporter.write_line(printable(f"msprobe: on {start}"))
         self._is_wanted = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -109,4 +111,4 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         labels = config.stash[labels_key]
         report.location = (path, None, labelled(record, dump, labels))
         place = place_in_words(card, labels[dump])
-        report.longrepr = failure_text(result, rerun_command(config, dump, record, card), place=place)
+        report.longrepr = printable(failure_text(result, rerun_command(config, dump, record, card), place=place))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.reports.text import printable
 
 
 @contextlib.contextmanager
@@ -16,7 +17,7 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except USER_ERRORS as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 @contextlib.contextmanager
@@ -26,4 +27,4 @@ def failing_test(what: str = "") -> Iterator[None]:
     try:
         yield
     except USER_ERRORS as error:
-        pytest.fail(f"{what}: {error}" if what else str(error), pytrace=False)
+        pytest.fail(printable(f"{what}: {error}" if what else str(error)), pytrace=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -135,3 +136,61 @@ def test_printable_text_can_be_written_as_xml(text: str) -> None:
     element = ET.Element("x")
     element.text = printable(text)
     assert (ET.fromstring(ET.tostring(element, encoding="utf-8")).text or "") == printable(text)
+
+
+_ESCAPES = "\x1b]0;pwned\x07\x1b[31m\u202e\x00\r"
+
+
+def _shapeless(output: str) -> set[str]:
+    return {char for char in output if not char.isprintable() and char not in "\n\t"}
+
+
+@pytest.fixture
+def escaping(write_dump: Write, records: dict[str, Any]) -> dict[str, Any]:
+    """Return records of which one has a name, one a value and one a tensor's type that a terminal would obey."""
+    softmax = records["Functional.softmax.0.forward"]
+    (tensor,) = softmax["input_args"]
+    return {
+        f"Torch.{_ESCAPES}.0.forward": softmax,
+        "Functional.softmax.1.forward": softmax | {"input_kwargs": {"dim": {"type": _ESCAPES, "value": 1}}},
+        "Functional.softmax.2.forward": softmax | {"input_args": [tensor | {"dtype": _ESCAPES}]},
+        "Functional.softmax.3.forward": softmax | {"input_args": {_ESCAPES: 1}},
+        "Functional.softmax.4.forward": softmax | {"input_kwargs": {_ESCAPES: 1}},
+        "Functional.softmax.5.forward": softmax | {"exception": _ESCAPES},
+        "Functional.softmax.6.forward": softmax | {"output": [tensor | {"Max": "Infinity", "dtype": _ESCAPES}]},
+    }
+
+
+@pytest.mark.parametrize("mode", ["dump", "overflow", "compare"])
+def test_a_terminal_gets_no_character_that_it_would_obey(
+    escaping: dict[str, Any], write_dump: Write, pytester: pytest.Pytester, mode: str
+) -> None:
+    words = [f"--msprobe-{mode}={write_dump(escaping)}"]
+    if mode == "compare":
+        for record in escaping.values():
+            record["output"] = [{"type": _ESCAPES, "value": _ESCAPES}]
+        words.append(f"--msprobe-golden={write_dump(escaping, 'golden')}")
+    elif mode == "dump":
+        words.append("--msprobe-device=sim")
+    result = pytester.runpytest_inprocess(*words, "-v", "-rA")
+    assert _shapeless(result.stdout.str() + result.stderr.str()) == set()
+    assert r"Torch.\x1b]0;pwned" in result.stdout.str()
+
+
+def test_a_record_whose_name_has_no_shape_is_chosen_by_the_id_that_is_shown(
+    escaping: dict[str, Any], write_dump: Write, pytester: pytest.Pytester
+) -> None:
+    write_dump(escaping)
+    shown = pytester.runpytest_inprocess("--collect-only", "-q", "--msprobe-dump=dump.json").outlines[0]
+    chosen = pytester.runpytest_inprocess("--collect-only", "-q", "--msprobe-device=sim", f"--msprobe-dump={shown}")
+    assert [line for line in chosen.outlines if "::" in line] == [shown]
+
+
+def test_a_usage_error_and_a_commands_error_show_no_character_that_a_terminal_would_obey(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pytester.path / "dump.json").write_text(json.dumps({"data": {}, "task": [_ESCAPES]}))
+    assert _shapeless(pytester.runpytest_inprocess("--msprobe-dump=dump.json").stderr.str()) == set()
+    capsys.readouterr()
+    assert main(["report", f"{_ESCAPES[:-2]}.jsonl"]) == 2
+    assert _shapeless(capsys.readouterr().err) == set()

@@ -104,7 +104,7 @@ def read_dump(path: Path) -> Dump:
         level=_known(path, "level", envelope.level, LEVELS),
         # Dumps older than 1.2 do not name their framework; all of those are PyTorch's.
         framework=_known(path, "framework", envelope.framework or "pytorch", FRAMEWORKS),
-        records=envelope.data,
+        records=_typeable(envelope.data),
     )
 
 
@@ -138,6 +138,17 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
         raise DumpError(f"{path}: {problem}") from None
     except JsonError as error:
         raise DumpError(f"{path}: {error}; it was cut off or is no dump, copy or record it again") from None
+
+
+def _typeable(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """Return records by names that can be shown and typed: what has no shape is spelled out, as ESC by its escape."""
+    if all(map(str.isprintable, records)):
+        return records
+    return {"".join(map(_spelled, name)): record for name, record in records.items()}
+
+
+def _spelled(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:

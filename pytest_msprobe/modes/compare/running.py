@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from pytest_msprobe.modes.compare.items import ComparedItem
+from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult
@@ -75,7 +76,7 @@ def _call_report(item: ComparedItem, result: DirectionResult, start: float) -> p
         item.location,
         {item.name: 1},
         "skipped" if skipped else "passed",
-        (str(item.path), 0, f"Skipped: {result.verdict.reason}") if skipped else None,
+        (str(item.path), 0, f"Skipped: {printable(result.verdict.reason)}") if skipped else None,
         "call",
         duration=stop - start,
         start=start,

@@ -15,6 +15,7 @@ from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
+from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _MALFORMED_SHOWN = 5
@@ -75,9 +76,9 @@ class OverflowReport:
             return
         terminalreporter.section("msprobe overflow")
         for line in self.lines():
-            terminalreporter.line(line)
+            terminalreporter.line(printable(line))
         if self._problem:
-            terminalreporter.line(f"ERROR: {self._problem}", red=True)
+            terminalreporter.line(printable(f"ERROR: {self._problem}"), red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
