@@ -102,6 +102,7 @@ _ROWS = (
     # Values for which alone a result is defined, or for which right results agree.
     ("searchsorted", Traits(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
     ("bucketize", Traits(constraint=values.sorted_boundaries(1, "boundaries"))),
+    ("softmax log_softmax logsumexp _softmax _log_softmax", Traits(constraint=values.masked_scores)),
     ("cholesky cholesky_ex cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
     (
         "inv inv_ex inverse solve solve_ex solve_triangular",

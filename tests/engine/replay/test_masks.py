@@ -85,3 +85,17 @@ def test_softmax_with_a_wrong_temperature_fails_on_masked_scores(
         healthy, faulty = check(call, seed=seed), check(call, device=device_that(warmer), seed=seed)
         assert (healthy.forward.outcome, healthy.backward.outcome) == ("pass", "pass")
         assert (faulty.forward.outcome, faulty.backward.outcome) == ("fail", "fail")
+
+
+@pytest.mark.parametrize("fill", [*FILLS[:4], -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_softmax_that_does_not_subtract_the_greatest_score_fails_on_masked_scores(
+    fill: float, dtype: torch.dtype, recorder: Any, check: Any, device_that: Any
+) -> None:
+    def naive(func: Any, args: Any, kwargs: Any) -> Any:
+        exponentials = args[0].float().exp()
+        return (exponentials / exponentials.sum(args[1], keepdim=True)).to(args[0].dtype)
+
+    call = recorder.Functional.softmax(scores(fill).to(dtype), -1)
+    assert check(call).forward.outcome == "pass"
+    assert check(call, device=device_that(naive)).forward.outcome == "fail"
