@@ -11,9 +11,9 @@ import csv
 import datetime
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal
 
 import pytest
 
@@ -65,33 +65,28 @@ class Tables:
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
         self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
         self._calls: dict[str, dict[str, DirectionResult]] = {}
-        self._open: IO[str] | None = None
 
     def add(self, result: DirectionResult) -> None:
         """Write the rows of a record's outputs."""
         key, direction = split_direction(result.record)
+        if not self._calls:
+            _write(self.details, [_DETAILS_HEADER])
         self._calls.setdefault(key, {})[direction or "forward"] = result
-        if self._open is None:
-            self._open = _create(self.details, _DETAILS_HEADER)
-        csv.writer(self._open).writerows(_details_rows(result, self._spelling))
-        self._open.flush()
+        # Nothing stays open: a process may have fewer files than a run has ranks and steps.
+        _write(self.details, _details_rows(result, self._spelling), mode="a")
 
     def close(self) -> bool:
         """Write the row of each call and tell whether there was any; without one there are no files."""
-        if self._open is None:
+        if not self._calls:
             return False
-        self._open.close()
-        with whole_file(self.result) as part, _create(part, _RESULT_HEADER) as file:
-            csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
+        with whole_file(self.result) as part:
+            _write(part, [_RESULT_HEADER, *(_result_row(key, result) for key, result in self._calls.items())])
         return True
 
     def discard(self) -> None:
         """Remove what was written."""
         with contextlib.suppress(OSError):
-            if self._open is not None:
-                self.details.unlink()
-                # What is still buffered for a full disk is lost on purpose.
-                self._open.close()
+            self.details.unlink()
 
 
 class TablesByDump:
@@ -169,11 +164,12 @@ class CsvReport:
             terminalreporter.line(f"msprobe tables: {first}{others}")
 
 
-def _create(path: Path, header: tuple[str, ...]) -> IO[str]:
+def _write(path: Path, rows: Iterable[Sequence[Any]], mode: Literal["w", "a"] = "w") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("w", encoding="utf-8-sig", newline="", errors="backslashreplace")
-    csv.writer(file).writerow(header)
-    return file
+    # Only a new file begins with a byte order mark.
+    encoding = "utf-8-sig" if mode == "w" else "utf-8"
+    with path.open(mode, encoding=encoding, newline="", errors="backslashreplace") as file:
+        csv.writer(file).writerows(rows)
 
 
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:

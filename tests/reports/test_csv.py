@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_standards import Verdict
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.reports.csv import Tables
+from pytest_msprobe.reports.csv import Tables, TablesByDump
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.disks import files_of_at_most
 
@@ -177,6 +177,17 @@ def test_the_folder_is_made_and_named_at_the_end(dump: None, pytester: pytest.Py
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-csv=deep/er")
     checked.result.stdout.fnmatch_lines(["msprobe tables: *deep/er/accuracy_checking_result_*.csv and *details_*.csv"])
     assert len(list((pytester.path / "deep" / "er").iterdir())) == 2
+
+
+def test_a_run_of_many_ranks_keeps_no_file_open(tmp_path: Path, judged: Any) -> None:
+    dumps = [tmp_path / f"rank{rank}" / "dump.json" for rank in range(20)]
+    opened = Path("/proc/self/fd")
+    before = len([*opened.iterdir()])
+    tables = TablesByDump(tmp_path / "out", dumps)
+    for dump in dumps:
+        tables.add(dump, judged("Torch.add.0.forward", "pass"))
+    assert len([*opened.iterdir()]) == before
+    assert len(tables.close()) == 20
 
 
 @pytest.fixture
