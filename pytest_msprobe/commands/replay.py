@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import CaseError, CommandError
+from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.check.cases.replaying import Bench
@@ -90,8 +91,3 @@ def _plugin(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError as error:
         raise CommandError(f"-p {name}: {error}; give the name of a module that can be imported from here") from None
-
-
-def printable(text: str) -> str:
-    """Return text in which what would steer a terminal is shown as an escape: names in a case are anybody's."""
-    return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)

@@ -81,11 +81,11 @@ def within(
 
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
-    count = int(metrics["nonfinite_mismatch"])
+    count = float(metrics["nonfinite_mismatch"])
     first = "" if metrics.worst_index is None else f"; the first at index {metrics.worst_index}"
     reason = f"NaN or inf disagrees with golden at {_counted(count, metrics)}{first}; allowed: none"
     limits = {"nonfinite_mismatch": 0.0, **limits}
-    return Verdict("fail", standard, reason, {"nonfinite_mismatch": float(count)}, limits, math.inf)
+    return Verdict("fail", standard, reason, {"nonfinite_mismatch": count}, limits, math.inf)
 
 
 def at_worst(metrics: Metrics) -> str:
@@ -94,7 +94,8 @@ def at_worst(metrics: Metrics) -> str:
 
 
 def _counted(count: float, metrics: Metrics) -> str:
-    return f"{round(count)} of {metrics.numel} elements ({100 * count / metrics.numel:.3g} %)"
+    # Numbers that were read from a file may be NaN.
+    return f"{count:.0f} of {metrics.numel} elements ({100 * count / metrics.numel:.3g} %)"
 
 
 def bias(metrics: Metrics) -> float:

@@ -148,3 +148,12 @@ def test_a_recorded_tensor_judges_as_that_baseline_does(seed: int, ours: float, 
     target[3] = elsewhere[3] = torch.nan
     by_tensor = judge(target, golden, standard="benchmark", baseline=golden.float(), recorded=lambda _: elsewhere)
     assert by_tensor == judge(target, golden, standard="benchmark", baseline=elsewhere)
+
+
+@pytest.mark.parametrize("name", ["max_ulp_error", "ulp_error_proportion", "nonfinite_mismatch"])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_of_a_file_that_is_not_finite_fails_its_output(name: str, number: float) -> None:
+    numbers = {"max_ulp_error": 3.0, "ulp_error_proportion": 0.5, "nonfinite_mismatch": 0.0, name: number}
+    verdict = Ulp().decide(Metrics(numbers, torch.float32, 6), None)
+    assert verdict.outcome == "fail"
+    assert "of 6 elements" in verdict.reason

@@ -10,7 +10,8 @@ from types import ModuleType
 import torch
 
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_standards import Policy
+from msprobe_standards import Policy, built_in_policies
+from msprobe_standards.given import shown
 from msprobe_standards.registry import STANDARDS
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
@@ -80,6 +81,10 @@ class Bench:
         """Judge the case in a folder. Raises CaseError where it cannot be used."""
         case = read_case(folder)
         if self._policy is None:
+            if case.policy not in built_in_policies():
+                # A case comes from anybody, and is not to say which files of this machine are read.
+                problem = f"was judged by the policy {shown(case.policy)}, which is not built in"
+                raise CaseError(problem, file=folder / JSON_NAME, remedy="give its file by --policy")
             policy = self._load(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
         else:
             policy = self._load(self._policy, self._level, "--policy")

@@ -112,12 +112,26 @@ def test_a_wrong_argument_is_one_error(
     assert told in capsys.readouterr().err
 
 
-def test_a_policy_file_that_is_gone_is_told(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(case, lambda fields: fields.update(policy="/gone/mine.yaml"))
+def test_a_case_does_not_say_which_file_is_read_as_a_policy(
+    case: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "mine.yaml"
+    policy.write_text("password: hunter2")
+    edit(case, lambda fields: fields.update(policy=str(policy)))
     assert main(["replay", str(case), "--device", "cpu"]) == 2
-    assert "/gone/mine.yaml" in (told := capsys.readouterr().err)
-    assert "--policy names another" in told
-    assert main(["replay", str(case), "--device", "cpu", "--policy", "default"]) == 0
+    told = capsys.readouterr().err
+    assert f"was judged by the policy '{policy}', which is not built in; give its file by --policy" in told
+    assert "hunter2" not in told
+    policy.write_text("rules: [{standard: thousandth}]")
+    assert main(["replay", str(case), "--device", "cpu", "--policy", str(policy)]) == 0
+
+
+def test_a_message_about_a_case_shows_no_character_that_a_terminal_would_obey(
+    case: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(case, lambda fields: fields.update(framework="\x1b[2J"))
+    main(["replay", str(case), "--device", "cpu"])
+    assert "\x1b" not in "".join(capsys.readouterr())
 
 
 def test_a_case_that_the_device_cannot_run_is_no_pass(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
