@@ -75,8 +75,9 @@ class CallMode(TorchFunctionMode):
             func = _discarding(func, recorder)
         if is_in_backward():
             with PostponedStop():
-                return call.run(func, args, kwargs)
-        result = call.run(func, args, kwargs)
+                result = call.run(func, args, kwargs)
+        else:
+            result = call.run(func, args, kwargs)
         if api.qualified == "Tensor.numpy":
             recorder.measured.expose(args[0])
         return result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.nn.utils.clip_grad as clip_grad
@@ -30,11 +31,11 @@ class Phases:
             register_optimizer_step_pre_hook(lambda *_: self._recorder.enter_phase("optimizer")),
             register_optimizer_step_post_hook(lambda *_: self._recorder.enter_phase(None)),
         ]
-        self._around = [
-            Interposition(function, self._clip)
-            for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
-            if (function := getattr(clip_grad, name, None)) is not None
-        ]
+        for function in _clipping():
+            try:
+                self._around.append(Interposition(function, self._clip))
+            except TypeError as error:
+                self._recorder.summary.note_error("clip_grad", error)
 
     def end(self) -> None:
         """Stop watching."""
@@ -50,3 +51,15 @@ class Phases:
             return function(*args, **kwargs)
         finally:
             self._recorder.enter_phase(None)
+
+
+def _clipping() -> Iterator[Callable[..., Any]]:
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
+        function = getattr(clip_grad, name, None)
+        if function is not None:
+            yield function
+    # A program that trains with Megatron has imported it.
+    megatron = sys.modules.get("megatron.core.optimizer.optimizer") or sys.modules.get("megatron.core.optimizer")
+    optimizer = getattr(megatron, "MegatronOptimizer", None)
+    if optimizer is not None:
+        yield optimizer.clip_grad_norm

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import types
 
 import pytest
 import torch
@@ -106,6 +108,28 @@ def test_clipping_returns_its_norm_while_recording(tmp_path):
     with record(tmp_path / "d", "mix", model=model):
         model(x).sum().backward()
         assert torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item() > 0
+
+
+def test_the_clipping_of_megatron_is_a_phase(tmp_path, records, monkeypatch):
+    megatron = types.ModuleType("megatron.core.optimizer")
+    exec(
+        "class MegatronOptimizer:\n"
+        "    def clip_grad_norm(self, clip_grad):\n"
+        "        for gradient in self.gradients: gradient.mul_(clip_grad)\n"
+        "        return 2.0\n",
+        megatron.__dict__,
+    )
+    monkeypatch.setitem(sys.modules, "megatron.core.optimizer", megatron)
+    model, x = net()
+    optimizer = megatron.MegatronOptimizer()
+    before = megatron.MegatronOptimizer.clip_grad_norm.__code__
+    with record(tmp_path / "d", "mix", model=model):
+        model(x).sum().backward()
+        optimizer.gradients = [model.head.weight.grad]
+        assert optimizer.clip_grad_norm(0.5) == 2.0
+    parents = json.loads((tmp_path / "d/step0/rank/construct.json").read_text())
+    assert parents["Tensor.mul_.0.forward"] == "clip_grad"
+    assert megatron.MegatronOptimizer.clip_grad_norm.__code__ is before
 
 
 def test_models_in_a_list_are_numbered(tmp_path, records):
