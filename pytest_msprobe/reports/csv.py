@@ -11,9 +11,9 @@ import csv
 import datetime
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any
 
 import pytest
 
@@ -65,28 +65,38 @@ class Tables:
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
         self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
         self._calls: dict[str, dict[str, DirectionResult]] = {}
+        self._open: IO[str] | None = None
 
     def add(self, result: DirectionResult) -> None:
         """Write the rows of a record's outputs."""
         key, direction = split_direction(result.record)
-        if not self._calls:
-            _write(self.details, [_DETAILS_HEADER])
+        if self._open is None:
+            self._open = _append(self.details) if self._calls else _create(self.details, _DETAILS_HEADER)
         self._calls.setdefault(key, {})[direction or "forward"] = result
-        # Nothing stays open: a process may have fewer files than a run has ranks and steps.
-        _write(self.details, _details_rows(result, self._spelling), mode="a")
+        csv.writer(self._open).writerows(_details_rows(result, self._spelling))
+        self._open.flush()
+
+    def pause(self) -> None:
+        """Close the file until the next record comes."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def close(self) -> bool:
         """Write the row of each call and tell whether there was any; without one there are no files."""
         if not self._calls:
             return False
-        with whole_file(self.result) as part:
-            _write(part, [_RESULT_HEADER, *(_result_row(key, result) for key, result in self._calls.items())])
+        self.pause()
+        with whole_file(self.result) as part, _create(part, _RESULT_HEADER) as file:
+            csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
         return True
 
     def discard(self) -> None:
         """Remove what was written."""
         with contextlib.suppress(OSError):
             self.details.unlink()
+            # What is still buffered for a full disk is lost on purpose.
+            self.pause()
 
 
 class TablesByDump:
@@ -94,10 +104,16 @@ class TablesByDump:
 
     def __init__(self, folder: Path, dumps: Collection[Path], spelling: str = _SIGNIFICANT) -> None:
         self._tables = {dump: Tables(folder / place, spelling) for dump, place in _places(dumps).items()}
+        self._last: Tables | None = None
 
     def add(self, dump: Path, result: DirectionResult) -> None:
         """Write the rows of a record of a dump."""
-        self._tables[dump].add(result)
+        tables = self._tables[dump]
+        if self._last is not None and self._last is not tables:
+            # A run may have more ranks and steps than a process may have files open.
+            self._last.pause()
+        self._last = tables
+        tables.add(result)
 
     def close(self) -> list[Tables]:
         """Write what is written at the end and return the tables that there are."""
@@ -164,12 +180,16 @@ class CsvReport:
             terminalreporter.line(f"msprobe tables: {first}{others}")
 
 
-def _write(path: Path, rows: Iterable[Sequence[Any]], mode: Literal["w", "a"] = "w") -> None:
+def _create(path: Path, header: tuple[str, ...]) -> IO[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("w", encoding="utf-8-sig", newline="", errors="backslashreplace")
+    csv.writer(file).writerow(header)
+    return file
+
+
+def _append(path: Path) -> IO[str]:
     # Only a new file begins with a byte order mark.
-    encoding = "utf-8-sig" if mode == "w" else "utf-8"
-    with path.open(mode, encoding=encoding, newline="", errors="backslashreplace") as file:
-        csv.writer(file).writerows(rows)
+    return path.open("a", encoding="utf-8", newline="", errors="backslashreplace")
 
 
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
