@@ -148,9 +148,15 @@ def _kind(pair: Pair, call: ComparedCall) -> str:
 
 
 def _given_shape(call: ComparedCall) -> str:
-    """Return how the shape of what a forward call was given differs, in words; empty where it does not."""
-    for row in call.rows if is_forward(call.record) else ():
-        if row.group == "input" and row.unmeasured == "shape" and row.target and row.golden:
+    """Return how the shape of what a forward call was given differs, in words; empty where it does not.
+
+    A call that is given no tensor, as ``arange``, has the shape that its arguments say.
+    """
+    if not is_forward(call.record):
+        return ""
+    tensors = [row for row in call.rows if row.group == "input" and row.target and row.target.is_tensor]
+    for row in tensors or call.rows:
+        if row.unmeasured == "shape" and row.target and row.golden:
             return f"{call.record} {row.place} is {list(row.target.shape)} in place of {list(row.golden.shape)}"
     return ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.dumps import write_dump
+from tests.support.dumps import value, write_dump
 
 Compare = Callable[..., pytest.RunResult]
 
@@ -155,6 +155,17 @@ def test_another_batch_size_is_one_sentence(compare: Compare, runs: Any, call: A
         ],
         consecutive=True,
     )
+
+
+def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_it(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [{"Torch.arange.0.forward": call(value(n), out=tensor(n)), **step(call, tensor, n)} for n in (3, 2)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(
+        ["the runs had other input shapes: Torch.arange.0.forward output.0 is [[]3[]] in place of *"]
+    )
+    result.stdout.no_fnmatch_line("first * culprit*")
 
 
 def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
