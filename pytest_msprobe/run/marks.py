@@ -23,7 +23,7 @@ _MARKS = {
     "the direction of a record": "forward backward",
     "a dtype among a record's tensors": """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
         float32 float64 complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
-        float8_e8m0fnu float4_e2m1fn_x2 int4 hifloat8 HiFloat8Tensor""",
+        float8_e8m0fnu float4_e2m1fn_x2 int4 qint8 quint8 qint32 hifloat8 HiFloat8Tensor""",
 }
 
 
@@ -54,14 +54,18 @@ def known() -> frozenset[str]:
 
 
 def of_record(dump: Dump, record: str) -> list[str]:
-    """Return the names of the marks that a record carries."""
+    """Return the names of the marks that a record carries.
+
+    Other types and dtypes, such as the type of a library's own operators, are no marks: pytest would warn of each, and
+    ``--strict-markers`` refuse it.
+    """
     try:
         name = parse_api_name(record)
     except ValueError:
         return [dump.framework]
     dtypes = dict.fromkeys(_dtype_mark(match.decode()) for match in _DTYPE.findall(bytes(dump.records[record])))
     names = [dump.framework, name.type, name.direction, *dtypes]
-    return [mark for mark in names if mark.isidentifier() and not mark.startswith("_")]
+    return [mark for mark in names if mark in known()]
 
 
 def _dtype_mark(name: str) -> str:

@@ -125,3 +125,11 @@ def test_unique_folds_over_all_ranks(pytester: pytest.Pytester, write_dump: Writ
         write_dump({"Torch.abs.0.forward": forward(element(2, 3))}, f"run/rank{rank}")
     result = pytester.runpytest_inprocess("--collect-only", "-q", "--msprobe-dump=run", "--msprobe-unique")
     assert [line for line in result.outlines if "::" in line] == ["run/rank0/dump.json::Torch.abs.0.forward"]
+
+
+def test_what_msprobe_has_no_mark_for_is_no_unknown_mark(pytester: pytest.Pytester, write_dump: Write) -> None:
+    packed = {"type": "torch.Tensor", "dtype": "torch.quint2x4", "shape": [2], "Max": 1.0, "Min": 0.0}
+    write_dump({"torch.ops.library.scale.0.forward": {"input_args": [packed], "output": [packed]}})
+    words = ["--msprobe-dump=dump.json", "--collect-only", "-m", "forward", "--strict-markers", "-Werror"]
+    result = pytester.runpytest_inprocess(*words)
+    assert result.ret == 0, result.stdout.str()
