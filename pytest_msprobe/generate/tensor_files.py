@@ -29,7 +29,7 @@ class TensorFiles:
     def path_of(self, element: TensorElement) -> str | None:
         """Return the new path of a tensor's file, None where no file was recorded.
 
-        Raises Skip where the file is missing, DumpError where it is not a plain tensor as recorded, below its folder.
+        Raises Skip where the file is missing, DumpError where it is not the tensor as recorded, below its folder.
         """
         file = element.data_name
         if file is None:

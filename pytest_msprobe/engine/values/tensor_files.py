@@ -10,6 +10,7 @@ import torch
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -19,8 +20,8 @@ def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -
 
     ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. With
     ``mapped`` the values stay in the file, which must not change while the tensor lives; writing to it leaves the file
-    as it is. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no plain
-    tensor, or shape and dtype are not the recorded ones.
+    as it is. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no
+    tensor of one shape, or shape and dtype are not the recorded ones.
     """
     path = _inside(folder, element.data_name or "")
     dtype = dtype_named(element.dtype)
@@ -33,7 +34,7 @@ def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -
             f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
             "the file belongs to another dump"
         )
-    return tensor.contiguous()
+    return tensor.contiguous() if is_plain(tensor) else tensor
 
 
 def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
@@ -65,12 +66,14 @@ def _read(path: Path, mapped: bool) -> torch.Tensor:
             with path.open("rb") as file:
                 return torch.from_numpy(np.load(file, allow_pickle=False))
         # What torch wrote before 1.6 cannot be mapped.
-        loaded = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped and is_zipfile(path))
+        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+            # Indices that lie outside of a tensor would reach any memory.
+            loaded = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped and is_zipfile(path))
     except Exception as error:
         # Bytes that are no tensor make torch's and numpy's readers raise almost anything.
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DumpError(f"{path}: not a readable tensor file, copy or record it again: {first_line}") from None
-    if not isinstance(loaded, torch.Tensor) or loaded.layout is not torch.strided:
-        found = loaded.layout if isinstance(loaded, torch.Tensor) else type(loaded).__name__
-        raise DumpError(f"{path}: holds a {found}, not a plain tensor")
+    if not isinstance(loaded, torch.Tensor) or loaded.is_nested:
+        found = "nested tensor" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
+        raise DumpError(f"{path}: holds a {found}, not a tensor of one shape")
     return loaded.detach()

@@ -12,6 +12,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.modes.compare.layouts import plain_pair
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row, Value
 from pytest_msprobe.modes.compare.tensors import measure_tensors
 from pytest_msprobe.results.skips import Skip
@@ -29,14 +30,15 @@ def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
         return replace(row, unmeasured="no file", messages=(str(skip),))
     except DumpError as error:
         return replace(row, unmeasured="unreadable", messages=(str(error),))
-    if not target_tensor.numel():
+    pair = plain_pair(target_tensor, golden_tensor)
+    if not pair.target.numel():
         return replace(row, unmeasured="empty")
-    measured = measure_tensors(target_tensor, golden_tensor)
+    measured = measure_tensors(pair.target, pair.golden)
     metrics = measured.metrics
     scaled = max(
         _scaled(metrics["max_abs_err"], measured.max_golden), _scaled(metrics["euclidean"], measured.golden_norm)
     )
-    return replace(row, metrics={**metrics, SCALED_ERROR: scaled}, worst=measured.worst)
+    return replace(row, metrics={**metrics, SCALED_ERROR: scaled}, worst=pair.coordinates(measured.worst))
 
 
 def _scaled(error: float, scale: float) -> float:

@@ -138,12 +138,10 @@ def test_files_cut_off_or_with_flipped_bytes_load_or_are_refused(tmp_path: Path,
                 assert f"x.{suffix}" in str(error)  # noqa: PT017 - either is right
 
 
-@pytest.mark.parametrize(
-    "content", [{"a": VALUES}, [VALUES], 3, VALUES.to_sparse()], ids=lambda value: type(value).__name__
-)
-def test_anything_but_a_plain_tensor_is_refused(tmp_path: Path, content: Any) -> None:
+@pytest.mark.parametrize("content", [{"a": VALUES}, [VALUES], 3], ids=lambda value: type(value).__name__)
+def test_anything_but_a_tensor_is_refused(tmp_path: Path, content: Any) -> None:
     torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(DumpError, match="not a plain tensor"):
+    with pytest.raises(DumpError, match="not a tensor of one shape"):
         load(tmp_path, "x.pt")
 
 
