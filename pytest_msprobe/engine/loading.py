@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from types import ModuleType
 
 from pytest_msprobe.errors import DeviceError
 
+_OLDEST = (2, 3)
+
 
 def import_torch() -> ModuleType:
-    """Import torch in the way that suits checks. Raises DeviceError where it cannot be imported."""
+    """Import torch in the way that suits checks. Raises DeviceError where it cannot be imported or is too old."""
     # torch reads this once. Huge pages halve the time of large records, half of which is page faults without them.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # torch makes 165 000 objects that live as long as the process: collecting them is wasted, now and later.
@@ -27,4 +30,7 @@ def import_torch() -> ModuleType:
         if collects:
             gc.enable()
     gc.freeze()
+    # Not by comparing versions: 2.3.0a0, as vendors call their builds, is older than 2.3 only for packaging.
+    if tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2]) < _OLDEST:
+        raise DeviceError(f"torch {torch.__version__} is too old", remedy="install torch 2.3 or newer")
     return torch

@@ -20,7 +20,7 @@ from pytest_msprobe.generate.layout import Code, string
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 # Where it is not installed, pytest shows this line.
-_IMPORT = "import mindspore  # pip install pytest-msprobe[mindspore]"
+_IMPORT = "import mindspore  # pip install 'pytest-msprobe[mindspore]'"
 
 _HOMES = {
     "Mint": "mint.",

@@ -143,7 +143,7 @@ def test_without_mindspore_its_dumps_are_one_error_that_names_the_extra(
 ) -> None:
     status, printed = generate(MINDSPORE)
     assert (status, printed.splitlines()[1:]) == (2, [])
-    assert "recorded with mindspore, but MindSpore is not installed; pip install pytest-msprobe[mindspore]" in printed
+    assert "recorded with mindspore, but MindSpore is not installed; pip install 'pytest-msprobe[mindspore]'" in printed
 
 
 def test_a_dump_of_mindtorch_is_refused(generate: Callable[..., tuple[int, str]], folder: Path) -> None:

@@ -237,7 +237,7 @@ def test_without_mindspore_a_module_is_one_error_that_names_the_extra(
     pytester.makeconftest("import sys\nsys.modules['mindspore'] = None\n")
     result = pytester.runpytest_subprocess("generated_tests", "--msprobe-device=cpu")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*import mindspore  # pip install pytest-msprobe?mindspore?"])
+    result.stdout.fnmatch_lines(["*import mindspore  # pip install 'pytest-msprobe?mindspore?'"])
 
 
 def test_modules_are_formatted_and_imports_are_in_order(

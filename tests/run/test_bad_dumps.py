@@ -106,7 +106,7 @@ def test_under_xdist_a_malformed_file_is_reported_once_before_workers_start(pyte
 @pytest.mark.parametrize(
     ("framework", "remedy"),
     [
-        ("mindspore", "MindSpore is not installed; pip install pytest-msprobe[mindspore]"),
+        ("mindspore", "MindSpore is not installed; pip install 'pytest-msprobe[mindspore]'"),
         ("mindtorch", "the package mindtorch is not installed"),
     ],
 )

@@ -11,7 +11,7 @@ MINDSPORE = "mindspore"
 def missing_piece(framework: str) -> str | None:
     """Return what keeps this installation from running a framework's calls and what to do; None for nothing."""
     if framework == MINDSPORE and find_spec("mindspore") is None:
-        return "MindSpore is not installed; pip install pytest-msprobe[mindspore]"
+        return "MindSpore is not installed; pip install 'pytest-msprobe[mindspore]'"
     if framework == "mindtorch":
         installed = find_spec("mindtorch") is not None
         return "this version does not run MindTorch's calls" if installed else "the package mindtorch is not installed"

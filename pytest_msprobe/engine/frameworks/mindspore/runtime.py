@@ -20,7 +20,7 @@ def start() -> None:
             warnings.simplefilter("ignore")
             import mindspore
     except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceError(f"MindSpore cannot be imported: {error}; pip install pytest-msprobe[mindspore]") from error
+        raise DeviceError(f"MindSpore cannot be imported: {error}; pip install 'pytest-msprobe[mindspore]'") from error
     mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
     mindspore.runtime.launch_blocking()
 
