@@ -19,6 +19,7 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 	$(BIN)/pytest -n 2
+	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k "mindspore"
 
 lint: $(VENV)/installed

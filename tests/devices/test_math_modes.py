@@ -14,6 +14,7 @@ from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.side import Side, run_forward
+from tests.support.requirements import require
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ def switches() -> Iterator[list[Any]]:
     """Return oneDNN's newer switches, and put them and cuBLAS's back."""
     mkldnn, cuda = torch.backends.mkldnn, torch.backends.cuda
     found = [getattr(mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
-    if not all(hasattr(one, "fp32_precision") for one in [*found, cuda.matmul]):
-        pytest.skip("this torch has one switch for all")
+    have_their_own = all(hasattr(one, "fp32_precision") for one in [*found, cuda.matmul])
+    require(have_their_own, "a torch with a switch of its own for each kind of operation")
     former = [(one, one.fp32_precision) for one in [*found, cuda.matmul]]
     yield found
     for one, precision in former:

@@ -8,8 +8,9 @@ import torch
 
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.torch.interposition import Interposition
+from tests.support.requirements import require
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
+require(torch.distributed.is_available(), "torch.distributed")
 
 PRELUDE = """
 import sys, os, torch, torch.distributed as dist

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from msprobe_hooks.dump.layout import find_dumps
@@ -14,12 +13,13 @@ from msprobe_hooks.dump.ranks import find_steps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.overflow.culprits import Phase, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
+from tests.support.requirements import require
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no torch.distributed")
 def test_the_planted_overflow_of_a_recorded_step_is_found(tmp_path: Path) -> None:
+    require(torch.distributed.is_available(), "torch.distributed")
     command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,11 +11,10 @@ import pytest
 
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row, Value
+from tests.support.requirements import require
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(
-    BROWSER is None or shutil.which("chromedriver") is None, reason="needs chromium and chromedriver"
-)
+require(BROWSER and shutil.which("chromedriver"), "chromium with chromedriver")
 
 FLAGS = """--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --window-size=1500,900"""
