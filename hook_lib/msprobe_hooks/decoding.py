@@ -30,6 +30,9 @@ class JsonDepthError(JsonError):
     """A text is nested too deeply to be decoded."""
 
 
+_decode_value = msgspec.json.Decoder().decode
+
+
 @overload
 def decode_json(text: bytes | msgspec.Raw) -> Any: ...
 @overload
@@ -39,7 +42,7 @@ def decode_json(text: bytes | msgspec.Raw, kind: Any = Any, *, strict: bool = Tr
 
     Where not ``strict``, strings stand for numbers too, since JSON has no infinity. Raises JsonError.
     """
-    decode = _decoder(kind, strict).decode
+    decode = _decode_value if kind is Any else _decoder(kind, strict).decode
     try:
         try:
             return decode(text)

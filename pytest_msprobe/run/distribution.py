@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.decoding import decode_json
 from pytest_msprobe.containment import run_folder
 from pytest_msprobe.containment.process import die_with
 from pytest_msprobe.containment.run_folder import run_folder_key
@@ -163,5 +163,5 @@ def _count_elsewhere(name: str, framework: str) -> int | None:
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise DeviceError(f"-n auto: the cards of device {name!r} cannot be counted: {problem}")
-    found, count = json.loads(done.stdout.splitlines()[-1])
+    found, count = decode_json(done.stdout.splitlines()[-1].encode())
     return None if name == AUTO and found == "cpu" else int(count)
