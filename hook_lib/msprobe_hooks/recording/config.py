@@ -5,6 +5,7 @@ Every mistake is a ConfigError that names the key, the value and what is allowed
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -156,9 +157,16 @@ def _flag(key: str, value: object) -> bool:
 
 
 def _path(key: str, value: object) -> Path:
-    if not isinstance(value, (str, Path)) or not str(value).strip() or "\0" in str(value):
+    if not isinstance(value, (str, Path)) or not str(value).strip() or not _is_possible(str(value)):
         raise ConfigError(key, value, "the path of a folder")
     return Path(value)
+
+
+def _is_possible(path: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
 
 
 def _names(key: str, value: object) -> tuple[str, ...]:

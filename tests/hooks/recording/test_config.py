@@ -184,6 +184,7 @@ def test_checksums_and_async_exclude_each_other(tmp_path):
         settings(tmp_path, async_dump=True, summary_mode="md5")
 
 
-def test_a_path_that_no_folder_can_have_is_named():
-    with pytest.raises(ConfigError, match=r"dump_path is 'a\\x00'; allowed: the path of a folder"):
-        settings("a\0")
+@pytest.mark.parametrize("path", ["a\0", "a\ud800"])
+def test_a_path_that_no_folder_can_have_is_named(path):
+    with pytest.raises(ConfigError, match=r"dump_path is 'a\\(x00|ud800)'; allowed: the path of a folder"):
+        settings(path)
