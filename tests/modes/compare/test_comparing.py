@@ -45,6 +45,15 @@ def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple
     )
 
 
+def test_the_summary_tells_how_what_the_culprit_was_given_differs(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    golden = {"Torch.mm.0.forward": call(tensor(4, 4), value(1e-5))}
+    target = {"Torch.mm.0.forward": call(tensor(4, 4), value(0.01), out=tensor(4, 4, Max=1.5))}
+    expected = "*what it was given differs too: input.1 (0.01 in place of 1e-05; 0.00024 is allowed)"
+    compare(*runs.both(target, golden)).stdout.fnmatch_lines([expected])
+
+
 def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
     (three[0].parent / "stack.json").write_text(
         json.dumps({"0": [["Torch.mm.0.forward"], ["File model.py, line 7, in forward, \n x @ w"]]})
