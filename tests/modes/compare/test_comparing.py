@@ -473,7 +473,7 @@ def test_a_mapping_pairs_values_of_other_names(
         ("Torch.none.0.forward.input.0: Torch.mm.0.forward.input.0", "*no record of the target has the value*none*"),
         ("Torch.mm.0.forward.input.0: Torch.none.0.forward.input.0", "*no record of the golden has the value*none*"),
         ("[1, 2]", "*not a data mapping*"),
-        ("a: [", "*cannot be read as YAML*"),
+        ("a: [", "*not valid YAML at line 2*"),
     ],
 )
 def test_a_wrong_mapping_is_one_error(
