@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.text import printable
@@ -24,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 where something was found wrong, 2 where it could not run."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="pytest-msprobe", description="Work on what pytest --msprobe-... left.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-msprobe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, text in _COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)

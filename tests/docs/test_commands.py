@@ -38,11 +38,25 @@ _STEP = re.compile(
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
+# Python imports this when it starts.
+_SITE = f"import sys; sys.path[:] = [folder for folder in sys.path if folder != {str(ROOT)!r}]"
+
+
+@pytest.fixture(scope="session")
+def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder that holds what a wheel does, beside which nothing of the repository can be imported."""
+    folder = tmp_path_factory.mktemp("installed")
+    for package in ("pytest_msprobe", "hook_lib/msprobe_hooks", "standards/msprobe_standards"):
+        (folder / Path(package).name).symlink_to(ROOT / package)
+    (folder / "sitecustomize.py").write_text(_SITE)
+    return folder
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_installed: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for command, expected in steps(page.read_text(), tmp_path):
-        done = run(command, tmp_path)
+        done = run(command, tmp_path, as_installed)
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\nended with {done.returncode}, not {expected}"
 
 
@@ -71,9 +85,10 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(command: str, folder: Path, as_installed: Path) -> subprocess.CompletedProcess[str]:
     # Nothing of the pytest that runs this test reaches the one that is run.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = str(as_installed)
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     return subprocess.run(
         ["/bin/sh", "-c", command],
@@ -85,3 +100,11 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def test_what_a_hidden_comment_provides_is_said_in_view() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        shown = re.sub("<!--.*?-->", "", text)
+        for source in re.findall(r"<!-- copy (\S+)", text):
+            assert str(Path(source).parent) in shown, f"{page.name}: {source}"

@@ -70,11 +70,7 @@ class CheckMode:
         lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
         lines += run_ut(config).header()
-        for path, dump in config.stash[dumps_key].items():
-            modules = f", {dump.module_count} module records" if dump.module_count else ""
-            about = f"{dump.framework}, {dump.level}, {dump.task}"
-            lines.append(f"msprobe: {path}: {len(dump.api_names)} API records{modules} ({about})")
-        return [*lines, *baselines.header(config)]
+        return [*lines, _dumps_in_words(config), *baselines.header(config)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary, msprobe's tables and what writes a baseline."""
@@ -103,3 +99,15 @@ class CheckMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that decide a verdict."""
         return [*config.stash[options_key].words(), *config.stash[check_key].words()]
+
+
+def _dumps_in_words(config: pytest.Config) -> str:
+    """Return one line on however many dumps, as seen from the folder in which pytest was started."""
+    dumps, folder = config.stash[dumps_key], config.invocation_params.dir
+    names = [str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path) for path in dumps]
+    shown = names[0] if len(names) == 1 else f"{len(names)} dumps, {names[0]} to {names[-1]}"
+    records = sum(len(dump.api_names) for dump in dumps.values())
+    modules = sum(dump.module_count for dump in dumps.values())
+    kinds = dict.fromkeys(f"{dump.framework}, {dump.level}, {dump.task}" for dump in dumps.values())
+    counts = [f"{records} API record{'s' * (records != 1)}", *([f"{modules} module records"] if modules else [])]
+    return f"msprobe: {shown}: {', '.join(counts)} ({'; '.join(kinds)})"

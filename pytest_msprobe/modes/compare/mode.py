@@ -60,10 +60,15 @@ class CompareMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
-        pairs = config.stash[_pairs_key].values()
+        pairs, folder = list(config.stash[_pairs_key].values()), config.invocation_params.dir
+
+        def shown(path: Path) -> str:
+            return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+        several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
-            *(f"msprobe: {pair.target.path} with {pair.golden.path} ({pair.mode})" for pair in pairs),
+            *(f"msprobe: {several}{shown(p.target.path)} with {shown(p.golden.path)} ({p.mode})" for p in pairs[:1]),
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
