@@ -93,11 +93,16 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
     if tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
         return True
     flat = tensor.detach().reshape(-1)
-    if _found_variety(flat[:: 1 + flat.numel() // _SAMPLE]) >= variety:
+    if _sample_variety(_sample(flat)) >= variety:
         return True
     found = _found_variety(flat)
     # Beside a great one many different values look like one: only rounded do they have to be equal.
     return found >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
+
+
+def _sample(flat: torch.Tensor) -> list[float]:
+    values: list[float] = flat[:: 1 + flat.numel() // _SAMPLE].tolist()
+    return values
 
 
 def _is_at_its_ends(values: torch.Tensor) -> bool:
@@ -105,6 +110,16 @@ def _is_at_its_ends(values: torch.Tensor) -> bool:
     return not values.numel() or bool(
         ((values == values.min()) | (values == values.max())).double().mean() > _TWO_VALUED
     )
+
+
+def _sample_variety(sample: list[float]) -> _Variety:
+    # So few numbers are added up faster without torch.
+    values = list(filter(math.isfinite, sample))
+    if not values:
+        return _Variety.ONE
+    count = len(values)
+    square = sum(value * value for value in values) / count
+    return _variety(max(values), min(values), sum(values) / count, square, _FOUND_ROUNDING)
 
 
 def _found_variety(flat: torch.Tensor) -> _Variety:
@@ -127,4 +142,4 @@ def _variety(high: float, low: float, mean: float, square: float, rounding: floa
 def _reaches(gradient: torch.Tensor, least: float) -> bool:
     flat = gradient.detach().reshape(-1)
     # A NaN is no zero.
-    return any(not bool((part.abs() < least).all()) for part in (flat[:: 1 + flat.numel() // _SAMPLE], flat))
+    return not all(abs(value) < least for value in _sample(flat)) or not bool((flat.abs() < least).all())
