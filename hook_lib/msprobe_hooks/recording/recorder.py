@@ -290,8 +290,12 @@ class Recorder(ABC):
     def _flush(self, *, with_stacks: bool = False) -> None:
         files = self._files
         if files is not None:
-            with self.quiet():
-                self.fetch()
+            try:
+                with self.quiet():
+                    self.fetch()
+            except Exception as error:
+                # A device that has failed tells it here first; the program will hear of it where it waits itself.
+                self.summary.note_error("statistics on a device", error)
             self._or_fail(lambda: files.flush(with_stacks=with_stacks))
 
     def _or_fail(self, write: Callable[[], None]) -> None:

@@ -103,10 +103,14 @@ class CallMode(TorchFunctionMode):
 
     def _enters(self, func: OpOverloadPacket | OpOverload) -> bool:
         """Enter an operator into the table where it is of a library that is wanted."""
-        is_wanted = str(func).partition(".")[0] in self._namespaces
-        if is_wanted:
+        if str(func).partition(".")[0] not in self._namespaces:
+            return False
+        try:
             self._apis[func] = operator_api(func)
-        return is_wanted
+        except Exception as error:
+            self._recorder.summary.note_error(f"torch.ops.{func}", error)
+            return False
+        return True
 
     def _note_unlisted(self, func: Any, result: Any) -> None:
         """Count a call that is in no table and has computed a tensor."""

@@ -237,3 +237,15 @@ def test_an_error_that_cannot_be_put_into_words_is_the_one_that_is_raised(tmp_pa
     with record(tmp_path / "d"), pytest.raises(UnspeakableError):
         torch.tanh(torch.ones(2).as_subclass(Raising))
     assert records(tmp_path / "d")["Torch.tanh.0.forward"]["exception"] == "UnspeakableError"
+
+
+def test_a_device_that_fails_when_its_numbers_are_fetched_does_not_end_the_training(tmp_path, records):
+    def fail():
+        raise RuntimeError("device lost")
+
+    with record(tmp_path / "d") as session:
+        torch.tanh(torch.ones(2))
+        session.recorder.fetch = fail
+        session.stop()
+    assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
+    assert "statistics on a device: RuntimeError: device lost" in str(session.summary)
