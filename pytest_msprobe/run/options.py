@@ -31,6 +31,7 @@ _INI_TWINS = {
     "real_data": "whether recorded tensors are used, see --msprobe-real-data (default: auto)",
     "timeout": "seconds that one item may take, see --msprobe-timeout (default: no limit)",
 }
+_INI_NUMBERS: dict[str, Literal["int", "float"]] = {"seed": "int", "timeout": "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,9 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
     for name, text in _INI_TWINS.items():
-        parser.addini(f"msprobe_{name}", text, default=None)
+        # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows neither.
+        kind = _INI_NUMBERS.get(name) if pytest.version_tuple >= (8, 4) else None
+        parser.addini(f"msprobe_{name}", text, type=kind, default=None)
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -213,9 +216,14 @@ def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default:
 def _number(
     config: pytest.Config, name: str, kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool]
 ) -> float | None:
-    text = _text(config, name, "")
-    if not text:
+    try:
+        given = config.getoption(f"msprobe_{name}") or config.getini(f"msprobe_{name}")
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        # Whichever way pytest failed to read the setting, its text ends with the value.
+        raise OptionError(f"{_flag(name)} {str(error).rpartition(': ')[2]}: expected {wanted}") from None
+    if given is None or given == "":
         return None
+    text = f"{given:g}" if isinstance(given, float) else str(given)
     try:
         value = kind(text)
     except ValueError:

@@ -231,3 +231,14 @@ def test_isolation_without_fork_is_a_usage_error_that_names_another_way(
     result.stderr.fnmatch_lines(
         ["ERROR: --msprobe-isolate: this system cannot fork; -n 1 contains items in its worker"]
     )
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="this pytest reads no settings in TOML's own types")
+def test_numbers_of_pyproject_are_numbers(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
+    write_dump(records)
+    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_seed = 7\nmsprobe_timeout = 90")
+    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json")
+    result.stdout.fnmatch_lines(["msprobe: policy default, device auto, seed 7"])
+    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_seed = 1.5")
+    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json")
+    assert [line for line in result.errlines if line] == ["ERROR: --msprobe-seed 1.5: expected a whole number"]
