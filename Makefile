@@ -6,7 +6,11 @@ MINDSPORE_VENV := .venv-mindspore
 MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 DEMO_REPORT := demo-report
 
-.PHONY: demo test lint bench generated_tests clean
+# How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
+ROUNDS ?= 10
+SEED ?= $(shell date +%s)
+
+.PHONY: demo test fuzz lint bench generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -21,6 +25,10 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 	$(BIN)/pytest -n 2
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k "mindspore"
+
+fuzz: $(VENV)/installed
+	@echo "make fuzz ROUNDS=$(ROUNDS) SEED=$(SEED)"
+	MSPROBE_FUZZ=$(ROUNDS) $(BIN)/pytest tests/robustness --hypothesis-seed=$(SEED)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

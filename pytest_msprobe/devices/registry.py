@@ -89,7 +89,8 @@ def on_card(words: Sequence[str], card: str) -> list[str]:
     The first card of all need not be named: alone, an item runs on it.
     """
     named = list(words)
-    if card and "--msprobe-device" in named:
+    # A command of a damaged journal may end with the option.
+    if card and "--msprobe-device" in named[:-1]:
         place = named.index("--msprobe-device") + 1
         if ":" in named[place] or not card.endswith(":0"):
             named[place] = card

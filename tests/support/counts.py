@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.journal.file import read_journal
 
-_SUMMARY = re.compile(r"^\d+ [\w ]+: (?P<counts>.*(?:passed|warned|failed|skipped).*)$", re.MULTILINE)
+_SUMMARY = re.compile(r"^\d+ (?:API records|records|calls): (?P<counts>.*)$", re.MULTILINE)
 
 
 class FailureCounts(NamedTuple):
@@ -24,7 +24,7 @@ class FailureCounts(NamedTuple):
 def failure_counts(result: pytest.RunResult, journal: Path) -> FailureCounts:
     """Read them from a finished run that wrote a journal."""
     summary = _SUMMARY.search(result.stdout.str())
-    failed = re.search(r"(\d+) failed", summary["counts"]) if summary else None
+    failed = re.search(r"(\d+) (?:failed|wrong)", summary["counts"]) if summary else None
     lines = read_journal(journal).entries.values()
     return FailureCounts(
         pytest=result.parseoutcomes().get("failed", 0),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from msprobe_hooks.errors import clipped
 from msprobe_standards.decoding import YamlError, compose_yaml
 from pytest_msprobe.errors import OptionError
 
@@ -40,8 +41,8 @@ class Part:
         return f"{self.path}, line {self.line}"
 
     def refuse(self, problem: str) -> OptionError:
-        """Return the error that names file and line."""
-        return OptionError(problem, file=self.place)
+        """Return the error that names file and line; what it quotes of the file may be long."""
+        return OptionError(clipped(problem), file=self.place)
 
     def text(self, wanted: str) -> str:
         """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""

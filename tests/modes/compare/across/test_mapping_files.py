@@ -142,3 +142,11 @@ def test_prefixes_are_whole_words() -> None:
     assert built_in("MintFunctional.add") == "Functional.add"
     assert built_in("Tensor.Mint") == "Tensor.Mint"
     assert built_in("Minted.add") == "Minted.add"
+
+
+def test_a_message_does_not_quote_a_long_word_in_full(tmp_path: Path) -> None:
+    path = tmp_path / "apis.yaml"
+    path.write_text(f"{{ms_api: {'1' * 5000}, pt_api: Torch.abs}}")
+    with pytest.raises(OptionError, match="ms_api: '111") as caught:
+        read_apis(path)
+    assert len(str(caught.value)) < 600

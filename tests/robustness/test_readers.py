@@ -1,0 +1,204 @@
+"""Files of every other kind that are nearly right: what reads them says what is wrong, or takes them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.recording.config import read_config
+from msprobe_standards import Policy
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.commands.merging import read_configuration
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.generate.folder import write_files
+from pytest_msprobe.modes.check.baselines.details_table import read_details
+from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header, read_baseline
+from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.cases.case import read_case
+from pytest_msprobe.modes.compare.across.apis import read_apis
+from pytest_msprobe.modes.compare.across.cells import read_cells
+from pytest_msprobe.modes.compare.across.layers import read_layers
+from pytest_msprobe.modes.compare.mapping import read_mapping
+from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import broken
+from pytest_msprobe.results.skips import Skip, SkipReason
+from tests.robustness.budget import FILES_PER_EXAMPLE, budget, tried
+from tests.robustness.guard import nothing_leaves
+from tests.robustness.mutation import Pick, as_text, damaged, mutated, random_picks
+from tests.support.journals import make_judged, skipped, write_journal
+
+ROOT = Path(__file__).parents[2]
+
+# What a reader may raise of a file: what its user gave wrong. A policy's error is a ValueError, which options wrap.
+REFUSALS = (*USER_ERRORS, Skip)
+
+
+def tried_on(reader: Callable[[Path], object], path: Path, content: bytes, *refusals: type[Exception]) -> None:
+    """Read a file, within its folder, and require that it is taken or refused in one line."""
+    path.write_bytes(content)
+    with nothing_leaves(path.parent):
+        message = ""
+        try:
+            reader(path)
+        except (*REFUSALS, *refusals) as error:
+            message = str(error)
+        assert len(message) < 4000, "a message quotes the file"
+    tried[path.name] += 1
+
+
+def from_journal(path: Path) -> None:
+    """Make every report of a journal."""
+    reports = [f"--{kind}={path.parent / kind}" for kind in ("junit", "markdown", "csv")]
+    assert main(["report", str(path), *reports]) in (0, 1, 2)
+
+
+DEFAULT_YAML = ROOT / "standards/msprobe_standards/policies/default.yaml"
+COMPARE_YAML = ROOT / "pytest_msprobe/modes/compare/policies/compare-default.yaml"
+IGNORE_YAML = ROOT / "pytest_msprobe/modes/overflow/ignore.yaml"
+YAMLS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "policy.yaml": (Policy.load, DEFAULT_YAML.read_text()),
+    "compare-policy.yaml": (lambda path: load_policy(str(path)), COMPARE_YAML.read_text()),
+    "ignore.yaml": (load_rules, IGNORE_YAML.read_text()),
+    "merge.yaml": (read_configuration, (ROOT / "examples/compare_runs/merge.yaml").read_text()),
+    "mapping.yaml": (read_mapping, "Torch.a.0.forward.output.0: Torch.b.0.forward.output.0\nb.c: N/A\n"),
+    "cells.yaml": (read_cells, "block.down.Dense: block.down.Linear\n"),
+    "layers.yaml": (read_layers, "TopLayer: {block: layer}\nBlock: {down: w2}\n"),
+    "apis.yaml": (read_apis, "- {ms_api: Mint.matmul, pt_api: Torch.matmul, ms_args: [0, 1], pt_args: [0, 1]}\n"),
+}
+
+
+@pytest.mark.parametrize("name", YAMLS)
+@budget(2)
+@given(pick=random_picks())
+def test_a_yaml_file_is_taken_or_refused(tmp_path: Path, name: str, pick: Pick) -> None:
+    reader, text = YAMLS[name]
+    tree = yaml.safe_load(text)
+    for _ in range(FILES_PER_EXAMPLE):
+        # JSON is YAML.
+        content = damaged(text.encode(), pick) if pick((True, False)) else as_text(mutated(tree, pick))
+        tried_on(reader, tmp_path / name, content, ValueError)
+
+
+CONFIG = {
+    "task": "tensor", "dump_path": "dump", "rank": [0], "step": [0, "2-4"], "level": "mix", "seed": 1,
+    "is_deterministic": True, "enable_dataloader": False,
+    "tensor": {"scope": [], "list": ["relu"], "data_mode": ["all"]},
+    "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+}  # fmt: skip
+MANIFEST = {"generated": 1, "files": {"test_a.py": "00"}}
+
+JSONS: dict[str, tuple[Callable[[Path], object], Any]] = {
+    "config.json": (read_config, CONFIG),
+    "generated.json": (lambda path: write_files(path.parent, {"test_a.py": "import torch\n"}), MANIFEST),
+    "case.json": (
+        lambda path: read_case(path.parent),
+        json.loads((ROOT / "tests/data/cases/format-1/case.json").read_text()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JSONS)
+@budget(2)
+@given(pick=random_picks())
+def test_a_json_file_is_taken_or_refused(tmp_path: Path, name: str, pick: Pick) -> None:
+    reader, tree = JSONS[name]
+    for _ in range(FILES_PER_EXAMPLE):
+        content = damaged(as_text(tree), pick) if pick((True, False)) else as_text(mutated(tree, pick))
+        tried_on(reader, tmp_path / name, content)
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_every_report_of_a_journal_is_made_or_the_journal_refused(tmp_path: Path, pick: Pick) -> None:
+    whole = write_journal(
+        tmp_path / "whole.jsonl",
+        make_judged("Torch.mm.0.forward", "pass"),
+        make_judged("Torch.mm.0.backward", "fail", 3.0, "too large"),
+        skipped("Torch.rand.0.forward", SkipReason.NO_GOLDEN),
+        broken("Torch.abs.0.forward", Breakdown.CRASH, "it died"),
+    )
+    lines = whole.read_bytes().splitlines()
+    whole.unlink()
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(from_journal, tmp_path / "run.jsonl", changed_line(lines, pick))
+
+
+BASELINE = Header(written_by="0.1", dumps={"abc": "dump.json"}, seed=0, real_data="auto", policy="default", starts=[])
+OUTPUT = OutputRow("output.0", "pass", "benchmark", "", "torch.float32", "torch.float64", (2, 3), {"rmse": 0.5})
+
+
+def rows_of(path: Path) -> None:
+    """Read a baseline, and all that it has of two records."""
+    baseline = read_baseline(path)
+    for record in ("Torch.mm.0.forward", "Torch.mm.1.forward"):
+        baseline.row("abc", record)
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_baseline_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None:
+    writer = BaselineWriter(tmp_path / "whole.jsonl")
+    for number in range(2):
+        writer.add(RecordRow(f"Torch.mm.{number}.forward", "abc", "pass", outputs=(OUTPUT,)))
+    writer.finish(BASELINE)
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines()
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(rows_of, tmp_path / "baseline.jsonl", changed_line(lines, pick))
+
+
+def changed_line(lines: list[bytes], pick: Pick) -> bytes:
+    """Return a file of JSON lines of which one is nearly right, or with bytes that are not."""
+    changed = list(lines)
+    number = pick(range(len(lines)))
+    changed[number] = as_text(mutated(json.loads(lines[number]), pick)).replace(b"\n", b"")
+    content = b"\n".join([*changed, b""])
+    return damaged(content, pick) if pick((True, False)) else content
+
+
+ELEMENT = TensorElement(type="torch.Tensor", dtype="torch.float32", shape=(2, 3))
+
+
+def pt_file() -> bytes:
+    buffer = io.BytesIO()
+    torch.save(torch.ones(2, 3), buffer)
+    return buffer.getvalue()
+
+
+def npy_file() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.ones((2, 3), np.float32))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.pt", pt_file()), ("x.npy", npy_file())], ids=[".pt", ".npy"])
+@budget(2)
+@given(pick=random_picks())
+def test_a_tensor_file_is_taken_or_refused(tmp_path: Path, name: str, content: bytes, pick: Pick) -> None:
+    element = msgspec.structs.replace(ELEMENT, data_name=name)
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(lambda path: load_tensor(element, path.parent), tmp_path / name, damaged(content, pick))
+
+
+TABLE = ROOT / "tests/data/precision_compare/1.2.2/expected_details.csv"
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_details_table_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None:
+    content = TABLE.read_bytes()[:4000]
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(read_details, tmp_path / "accuracy_checking_details_1.csv", damaged(content, pick))
