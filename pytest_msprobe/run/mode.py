@@ -99,8 +99,13 @@ class ModeRegistry:
         return iter(self._modes.values())
 
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
-        """Return the modes whose flag the command line has, each with the dumps that it names."""
+        """Return the modes whose flag the command line has, each with the dumps that it names.
+
+        Where it names nothing to run, the ini setting stands for the default mode's flag.
+        """
         given = [(mode, tuple(config.getoption(_destination(mode.flag)) or ())) for mode in self]
+        if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
+            given = [(self.default, tuple(map(str, config.getini("msprobe_dump"))))]
         return [(mode, dumps) for mode, dumps in given if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:

@@ -131,6 +131,7 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         default=[],
         help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
     )
+    parser.addini("msprobe_dump", "dumps of a run that names nothing to run, see --msprobe-dump", type="paths")
     for name, text in _INI_TWINS.items():
         # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows neither.
         kind = _INI_NUMBERS.get(name) if pytest.version_tuple >= (8, 4) else None

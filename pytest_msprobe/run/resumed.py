@@ -12,7 +12,8 @@ from _pytest.junitxml import xml_key
 
 from pytest_msprobe.journal.file import Entry, Journal, read_journal
 from pytest_msprobe.reports.csv import CsvReport
-from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.reports.failure import failure_text, place_in_words
+from pytest_msprobe.reports.labels import label
 from pytest_msprobe.reports.properties import entry_properties
 from pytest_msprobe.results.result import to_plain
 from pytest_msprobe.run.options import options_key
@@ -27,9 +28,10 @@ def report_finished(config: pytest.Config, finished: Collection[str]) -> None:
     if path is None or not finished or not (tables or junit):
         return
     journal = read_journal(path)
+    labels = label({journal.dump_of(entry) for entry in journal.entries.values()})
     for entry in journal.entries.values():
         if entry.id in finished:
-            for report in _reports(journal, entry):
+            for report in _reports(journal, entry, labels[journal.dump_of(entry)]):
                 if tables:
                     tables.pytest_runtest_logreport(report)
                 if junit:
@@ -41,7 +43,7 @@ def _tables(config: pytest.Config) -> CsvReport | None:
     return plugin
 
 
-def _reports(journal: Journal, entry: Entry) -> Iterator[pytest.TestReport]:
+def _reports(journal: Journal, entry: Entry, dump: str) -> Iterator[pytest.TestReport]:
     """Yield the reports that pytest would have made of an item: one of its call, and the one that ends it."""
     result, verdict = entry.result, entry.result.verdict
     place = entry.id.partition("::")[0]
@@ -53,7 +55,7 @@ def _reports(journal: Journal, entry: Entry) -> Iterator[pytest.TestReport]:
     }
     longrepr: str | tuple[str, int, str] | None = None
     if verdict.outcome == "fail":
-        longrepr = failure_text(result, journal.rerun_command(entry))
+        longrepr = failure_text(result, journal.rerun_command(entry), place=place_in_words(entry.device, dump))
     elif verdict.outcome == "skip":
         longrepr = (place, 0, f"Skipped: {verdict.reason}")
     ended = {"fail": "failed", "skip": "skipped"}.get(verdict.outcome, "passed")

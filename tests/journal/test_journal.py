@@ -205,6 +205,7 @@ def test_the_junit_file_of_a_resumed_run_is_that_of_the_whole(resumed: Path) -> 
     }
     cases = {case.attrib["name"]: case for case in suite}
     wrong, right = cases["Torch.abs.0.forward"], cases["Torch.exp.0.forward"]
+    assert "Torch.abs.0.forward is wrong on faulty:0" in (wrong[1].text or "")
     assert "Run this item alone: pytest --msprobe-dump=" in (wrong[1].text or "")
     assert cases["Torch.no_such_api.0.forward"][1].attrib["message"].startswith("this torch has no such API")
     assert [{entry.attrib["name"] for entry in case.iter("property")} for case in (wrong, right)] == [

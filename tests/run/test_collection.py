@@ -32,6 +32,28 @@ def test_ids_are_record_names_and_backward_follows_its_forward(
     ]
 
 
+def test_dumps_of_the_ini_file_are_checked_from_any_folder(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dump(records)
+    pytester.makeini("[pytest]\nmsprobe_dump = dump.json")
+    pytester.mkdir("below")
+    monkeypatch.chdir(pytester.path / "below")
+    assert "dump.json::Torch.index_select.0.forward" in collected(pytester)
+
+
+def test_dumps_of_the_ini_file_give_way_to_what_a_command_names(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    other = write_dump(records, "other")
+    pytester.makeini("[pytest]\nmsprobe_dump = dump.json")
+    pytester.makepyfile("def test_one(): pass")
+    [named] = collected(pytester, "test_dumps_of_the_ini_file_give_way_to_what_a_command_names.py")
+    assert named.endswith("::test_one")
+    assert {line.partition("::")[0] for line in collected(pytester, "--msprobe-dump", other)} == {"other/dump.json"}
+
+
 def test_a_backward_record_without_a_forward_one_keeps_its_place(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:

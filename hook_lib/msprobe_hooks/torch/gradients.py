@@ -57,11 +57,17 @@ def watch(
     """
     output_nodes: dict[Node, list[tuple[int, int]]] = {}
     unchanged: dict[Node, list[tuple[int, int]]] = {}
+    viewed: dict[int, torch.Size] = {}
     for slot, tensor in enumerate(outputs):
-        node = tensor.grad_fn
+        node, number = tensor.grad_fn, tensor.output_nr
         if node is not None:
-            made_here = (node, tensor.output_nr) not in inputs.edges
-            (output_nodes if made_here else unchanged).setdefault(node, []).append((slot, tensor.output_nr))
+            made_here = (node, number) not in inputs.edges
+            if made_here and (base := _whole_base(tensor, inputs)) is not None:
+                viewed[slot] = tensor.shape
+                node, number = base
+            (output_nodes if made_here else unchanged).setdefault(node, []).append((slot, number))
+    if viewed:
+        emit = _shaped(emit, viewed)
     if not output_nodes:
         # The call returned its inputs, as ``x.to(x.dtype)`` does: the gradients of both are the same.
         if len(unchanged) == 1:
@@ -74,6 +80,30 @@ def watch(
         _watch_one_node(backward, *output_nodes.popitem(), next(iter(input_nodes.values()), []))
     else:
         watch_nodes(backward, output_nodes, input_nodes, begun)
+
+
+def _whole_base(tensor: Tensor, inputs: Inputs) -> tuple[Node, int] | None:
+    """Return the edge of the tensor that an output is a view of, all of it, where the call made that tensor as well.
+
+    An in-place change of a view takes its own node out of the graph; what it is a view of stays. So `linear` makes its
+    results of three dimensions on a CPU.
+    """
+    base = tensor._base
+    if base is None or base.numel() != tensor.numel() or not (base.is_contiguous() and tensor.is_contiguous()):
+        return None
+    node = base.grad_fn
+    return None if node is None or (node, base.output_nr) in inputs.edges else (node, base.output_nr)
+
+
+def _shaped(emit: Emit, shapes: dict[int, torch.Size]) -> Emit:
+    def emit_shaped(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
+        with Quiet():
+            for slot, shape in shapes.items():
+                gradient = grad_outputs[slot]
+                grad_outputs[slot] = None if gradient is None else gradient.reshape(shape)
+        emit(grad_outputs, grad_inputs)
+
+    return emit_shaped
 
 
 def _watch_one_node(

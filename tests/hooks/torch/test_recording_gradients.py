@@ -47,6 +47,19 @@ def test_the_gradients_of_all_inputs_are_those_that_autograd_computes(tmp_path, 
     assert maxima(body["output"]) == pytest.approx(expected(want), rel=1e-6)
 
 
+def test_a_result_that_is_changed_in_place_afterwards_has_its_gradient(tmp_path, records):
+    x, weight, bias = tensor(2, 5, 3), tensor(4, 3), tensor(4)
+    with record(tmp_path / "d"):
+        output = F.linear(x, weight, bias)
+        assert output._is_view()
+        output.mul_(2).sum().backward()
+    body = records(tmp_path / "d")["Functional.linear.0.backward"]
+    assert [element["shape"] for element in body["input"]] == [[2, 5, 4]]
+    assert maxima(body["input"]) == [2.0]
+    assert [element["shape"] for element in body["output"]] == [[2, 5, 3], [4, 3], [4]]
+    assert maxima(body["output"])[2] == 20.0
+
+
 def test_an_input_given_twice_gets_the_gradient_of_both_uses(tmp_path, records):
     x = tensor(3, 4)
     with record(tmp_path / "d"):
