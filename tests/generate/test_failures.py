@@ -25,7 +25,8 @@ def dump(tmp_path: Path) -> Path:
 def journal(path: Path, dumps: dict[str, str], outcomes: dict[str, str], mode: str = "check") -> Path:
     writer = JournalWriter(path, Header(dumps=dumps, settings={"mode": mode, "seed": "7"}))
     for name, outcome in outcomes.items():
-        writer.write(Entry(name, outcome, DirectionResult(name.partition("::")[2], Verdict("fail", "ulp"))))
+        verdict = Verdict(outcome if outcome in ("pass", "warn", "skip") else "fail", "ulp")
+        writer.write(Entry(name, outcome, DirectionResult(name.partition("::")[2], verdict)))
     writer.close()
     return path
 

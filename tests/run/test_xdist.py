@@ -97,9 +97,9 @@ def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(
     checked.result.assert_outcomes(passed=len(many) - 1, failed=1)
     checked.result.stdout.fnmatch_lines(
         [
-            f"{killer} failed (crash)*",
-            f"the process that ran it {said}",
-            f"Run this item alone: pytest --msprobe-dump=*::{killer} --msprobe-device faulty:3,6",
+            f"crash: the process that ran it {said}",
+            f"{killer} failed (crash) on faulty:[36]",
+            f"Run this item alone: pytest --msprobe-dump=*::{killer} --msprobe-device faulty:[36]",
             f"{len(many)} API records: {len(many) - 1} passed, 1 failed",
         ]
     )
