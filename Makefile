@@ -8,7 +8,7 @@ DEMO_REPORT := demo-report
 
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
 ROUNDS ?= 10
-SEED ?= $(shell date +%s)
+SEED := $(or $(SEED),$(shell date +%s))
 
 .PHONY: demo test fuzz lint bench generated_tests clean
 

@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", help="default, msprobe-1.2, msprobe-26 or a YAML file (default: what both runs were made under)"
     )
-    parser.add_argument("--level", choices=("L0", "L1", "L2"), help="strictness of msprobe-26 (default: by API)")
+    parser.add_argument(
+        "--level", choices=("L0", "L1", "L2"), help="strictness of msprobe-26 (default: that of both runs)"
+    )
     parser.add_argument(
         "--csv", metavar="DIR", type=Path, help="write msprobe's two api_precision_compare tables there"
     )
@@ -37,9 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         from msprobe_standards import Policy
         from pytest_msprobe.modes.check.baselines.comparison import compare_runs
         from pytest_msprobe.modes.check.baselines.comparison_report import report_lines
-        from pytest_msprobe.modes.check.baselines.policy_of_runs import policy_of
+        from pytest_msprobe.modes.check.baselines.policy_of_runs import level_of, policy_of
 
-        policy = Policy.load(arguments.policy or policy_of(target, baseline), level=arguments.level)
+        name, level = arguments.policy, arguments.level
+        if name is None:
+            name, level = policy_of(target, baseline), level or level_of(target, baseline)
+        policy = Policy.load(name, level=level)
         records = list(compare_runs(target, baseline, policy))
         lines = report_lines(target, baseline, policy, records)
         if arguments.csv is not None:

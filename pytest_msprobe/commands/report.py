@@ -57,9 +57,11 @@ def _write_tables(journal: Journal, folder: Path) -> None:
         for entry in journal.entries.values():
             tables.add(dumps[entry.id], entry.result)
         tables.close()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         tables.discard()
-        raise CommandError(f"cannot be written: {error.strerror}", file=folder) from None
+        # A dump's name with NUL, which no folder can have, is no matter of the system's.
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise CommandError(f"cannot be written: {why}", file=folder) from None
 
 
 @contextlib.contextmanager

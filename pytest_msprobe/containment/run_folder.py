@@ -66,7 +66,7 @@ class RunFolder:
 
 
 def clear_orphans() -> None:
-    """Delete this user's folders of runs that were killed."""
+    """Delete this user's folders of runs that were killed; one without an owner may be a run that starts just now."""
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
     for path in found:

@@ -22,6 +22,7 @@ from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.options import BY_API
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +152,7 @@ def _run_options(request: Request, failures: Failures | None) -> list[str]:
     chosen = {
         "device": request.device or _other_than("auto", settings.get("device")),
         "policy": request.policy or _policy(request, settings),
-        "level": _other_than("by API", settings.get("level")),
+        "level": _other_than(BY_API, settings.get("level")),
     }
     try:
         more = shlex.split(request.run_options)

@@ -99,7 +99,10 @@ def _write(path: Path, content: Content) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with whole_file(path) as part:
-            part.write_bytes(content.encode()) if isinstance(content, str) else shutil.copyfile(content, part)
+            if isinstance(content, str):
+                part.write_bytes(content.encode())
+            else:
+                shutil.copyfile(content, part)
     except OSError as error:
         error.filename = str(path)
         raise

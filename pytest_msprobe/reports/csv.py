@@ -93,9 +93,11 @@ class Tables:
 
     def discard(self) -> None:
         """Remove what was written."""
+        for path in (self.details, self.result):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        # What is still buffered for a full disk is lost on purpose.
         with contextlib.suppress(OSError):
-            self.details.unlink()
-            # What is still buffered for a full disk is lost on purpose.
             self.pause()
 
 
@@ -103,7 +105,9 @@ class TablesByDump:
     """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to."""
 
     def __init__(self, folder: Path, dumps: Collection[Path], spelling: str = _SIGNIFICANT) -> None:
-        self._tables = {dump: Tables(folder / place, spelling) for dump, place in _places(dumps).items()}
+        places = _places(dumps)
+        tables = {place: Tables(folder / place, spelling) for place in places.values()}
+        self._tables = {dump: tables[place] for dump, place in places.items()}
         self._last: Tables | None = None
 
     def add(self, dump: Path, result: DirectionResult) -> None:
@@ -117,7 +121,7 @@ class TablesByDump:
 
     def close(self) -> list[Tables]:
         """Write what is written at the end and return the tables that there are."""
-        return [tables for tables in self._tables.values() if tables.close()]
+        return [tables for tables in dict.fromkeys(self._tables.values()) if tables.close()]
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -126,8 +130,12 @@ class TablesByDump:
 
 
 def _places(dumps: Collection[Path]) -> dict[Path, Path]:
-    """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``."""
-    homes = {dump: dump.parent if dump.name == DUMP_FILE else dump.with_suffix("") for dump in dumps}
+    """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``.
+
+    A dump of another name than msprobe gives has a folder of its own name: ``step0/dump_1.json``.
+    """
+    paths = {dump: Path(os.path.normpath(dump)) for dump in dumps}
+    homes = {dump: path.parent if path.name == DUMP_FILE else path for dump, path in paths.items()}
     shared = os.path.commonpath(homes.values()) if homes else ""
     return {dump: home.relative_to(shared) for dump, home in homes.items()}
 

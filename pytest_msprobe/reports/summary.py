@@ -103,7 +103,9 @@ class Summary:
             lines += self._whole(finished_before)
         lines += self._cards()
         if self._module_records:
-            lines.append(f"{self._module_records} module records are no API calls and were not checked")
+            one = self._module_records == 1
+            what = "module record is no API call and was" if one else "module records are no API calls and were"
+            lines.append(f"{self._module_records} {what} not checked")
         lines += [f"{count} skipped: {reason}" for reason, count in self._skips.most_common()]
         lines += [line for tally in self._tallies for line in tally.lines()]
         worst = sorted(self._worst, reverse=True)
@@ -111,7 +113,7 @@ class Summary:
             lines.append("largest share of what is allowed (over 1 is wrong):")
         for margin, record, name, card, standard in worst:
             told = name if len(self._dumps) > 1 else record
-            where = f" on {card}" if card and len(self._by_card) > 1 else ""
+            where = f" on {card}" if card and len(self._starts) > 1 else ""
             lines.append(f"  {margin:9.3g}  {told}{where}  ({standard})")
         return lines
 

@@ -58,7 +58,7 @@ class DirectionResult:
 
     @property
     def outcome(self) -> str:
-        """How the item ended: its verdict's outcome, or or in place of ``fail`` why it did not come to its end."""
+        """How the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
         kind = self.breakdown
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
@@ -156,7 +156,10 @@ def from_plain(plain: dict[str, Any]) -> DirectionResult:
 
 
 def as_utf8(tree: Any) -> Any:
-    """Return plain data as it is, with what of its texts is no UTF-8 spelled out: so it crosses to other processes."""
+    """Return plain data as it is, with text for what other processes cannot take.
+
+    That is what of a text is no UTF-8, spelled out, and numbers of more than 64 bits.
+    """
     try:
         msgspec.msgpack.encode(tree, enc_hook=_of_other_kind)
     except (UnicodeEncodeError, OverflowError):
@@ -175,6 +178,8 @@ def _spelled_out(tree: Any) -> Any:
         return [_spelled_out(value) for value in tree]
     if isinstance(tree, tuple):
         return tuple(_spelled_out(value) for value in tree)
+    if isinstance(tree, int) and not -(2**63) <= tree < 2**64:
+        return str(tree)
     return tree.encode("utf-8", "backslashreplace").decode() if isinstance(tree, str) else tree
 
 

@@ -70,12 +70,15 @@ class Options:
     def settings(self) -> dict[str, str]:
         """Return what two runs on a device must share for one to go on with the other's journal."""
         return {
-            "level": self.level or "by API",
+            "level": self.level or BY_API,
             "device": self.device.name,
             "seed": str(self.seed),
             "real_data": self.real_data,
         }
 
+
+#: What settings call the level of a run that was given none.
+BY_API = "by API"
 
 options_key = pytest.StashKey[Options]()
 devices_key = pytest.StashKey[DeviceRegistry]()
@@ -153,6 +156,8 @@ def read_options(config: pytest.Config) -> Options:
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     mode, dumps = modes_of(config).chosen(config)
     peer = run_ut.run_ut(config)
+    if peer.file is not None and mode is not modes_of(config).default:
+        raise OptionError(f"--msprobe-config is about checks, {mode.flag} is not one", remedy="leave it away")
     options = Options(
         mode=mode,
         dumps=dumps,
@@ -179,6 +184,12 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
 def names_dumps(config: pytest.Config) -> bool:
     """Tell whether the command line names dumps, before it is known whether they can be read."""
     return bool(modes_of(config).flagged(config)) or any(".json" in argument for argument in config.args)
+
+
+def as_seen(config: pytest.Config, path: Path) -> str:
+    """Return a path as seen from the folder in which pytest was started, where it lies below that."""
+    folder = config.invocation_params.dir
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def record_argument(options: Options, dump: Path | str, record: str) -> str:

@@ -14,7 +14,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     What is no plain file, as ``/dev/stdout``, is written to itself.
     """
-    target = path.resolve()
+    # A circle of links is left as it is, for the system to refuse.
+    target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target
         return

@@ -180,6 +180,17 @@ def test_runs_are_judged_by_the_policy_that_they_were_made_under(
     assert "policy:   msprobe-26" in capsys.readouterr().out
 
 
+def test_runs_are_judged_at_the_level_that_they_were_made_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = save(tmp_path / "npu.json", row(NAME, 0.01), level="L2"), save(tmp_path / "gpu.json", row(NAME, 0.01))
+    assert main(["precision-compare", *files]) == 0
+    assert "policy:   msprobe-26, level L2" in capsys.readouterr().out
+    save(tmp_path / "gpu.json", row(NAME, 0.01), level="by API")
+    assert main(["precision-compare", *files]) == 2
+    assert f"{files[1]}: was made at the level by API, {files[0]} at L2; give --policy" in capsys.readouterr().err
+
+
 def test_a_table_is_judged_by_the_policy_of_the_baseline_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

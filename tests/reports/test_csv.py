@@ -220,6 +220,17 @@ def test_the_table_of_one_rank_is_the_baseline_of_its_dump_and_of_no_other(
     assert "is a table of one dump, and this run has 2" in both.errors
 
 
+def test_dumps_of_whatever_name_and_journals_of_whatever_place_keep_their_tables_apart_and_inside(
+    tmp_path: Path, judged: Any
+) -> None:
+    dumps = [Path("/d/x/dump.json"), Path("/d/x.json"), Path("/d/../../elsewhere/dump.json")]
+    tables = TablesByDump(tmp_path / "out", dumps)
+    for dump in dumps:
+        tables.add(dump, judged("Torch.add.0.forward", "pass"))
+    folders = {table.details.parent.relative_to(tmp_path / "out") for table in tables.close()}
+    assert folders == {Path("d/x"), Path("d/x.json"), Path("elsewhere")}
+
+
 def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(): pass")
     assert pytester.runpytest_inprocess("--msprobe-csv=out").ret == 0

@@ -32,10 +32,13 @@ def nothing_leaves(folder: Path) -> Iterator[None]:
     global _folder
     _folder = folder
     _met.clear()
+    # What Python keeps of a module that is imported inside is no doing of the input.
+    keeps_bytecode, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
     try:
         yield
     finally:
         _folder = None
+        sys.dont_write_bytecode = not keeps_bytecode
     assert not _met, _met
 
 

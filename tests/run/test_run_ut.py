@@ -116,3 +116,11 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-config=config.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*config.json: {problem}"])
+
+
+def test_a_run_that_is_no_check_refuses_it(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
+    write_dump(records)
+    (pytester.path / "config.json").write_text(json.dumps({"run_ut": {"white_list": ["softmax"]}}))
+    result = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-config=config.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--msprobe-config is about checks, --msprobe-overflow is not one; leave it away"])

@@ -54,3 +54,9 @@ def test_the_umask_says_who_may_read_a_file(tmp_path: Path) -> None:
     finally:
         os.umask(former)
     assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o600
+
+
+def test_a_circle_of_links_is_refused_by_the_system(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="circle"), whole_file(tmp_path / "circle" / "report") as part:
+        part.write_text("x")

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.journal.file import read_journal
 
-_SUMMARY = re.compile(r"^\d+ (?:API records|records|calls): (?P<counts>.*)$", re.MULTILINE)
+_SUMMARY = re.compile(r"^\d+ (?:API record|record|call)s?: (?P<counts>.*)$", re.MULTILINE)
 
 
 class FailureCounts(NamedTuple):

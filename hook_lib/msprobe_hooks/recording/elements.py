@@ -138,7 +138,9 @@ class Elements(ABC):
         entry = self.describe(tensor)
         self._summarise(tensor, entry)
         if self._save is not None:
-            entry.data_name = self._save(tensor, f"{self.name}{'.' if path else ''}{path}{self.suffix}")
+            name = f"{self.name}{'.' if path else ''}{path}{self.suffix}"
+            # Names that users give, to variables and in dicts, may hold what no file's name does.
+            entry.data_name = self._save(tensor, name.replace("/", "%2F").replace("\0", "%00"))
         return entry
 
     def _nested(self, values: Any, path: str, depth: int) -> Any:

@@ -204,11 +204,13 @@ class Recorder(ABC):
     # life
 
     def start(self, rank: int | None) -> bool:
-        """Turn recording on; False where step or rank are not wanted, or the dump cannot be written.
+        """Turn recording on; False where step or rank are not wanted, or the dump could not be written.
 
         The first time, before the program has done anything, raises RecordingError where it cannot be written or there
         is that of a former run.
         """
+        if self.failure is not None:
+            return False
         is_first, self._is_begun = not self._is_begun, True
         if is_first:
             prepare(self.settings, self.step, rank)
@@ -306,6 +308,7 @@ class Recorder(ABC):
             _log.error("recording stopped: %s", error)
             self.is_recording = False
             self.failure = self.failure or error
+            self.summary.failure = str(self.failure)
             files, self._files = self._files, None
             if files is not None:
                 with suppress(RecordingError):

@@ -18,7 +18,8 @@ class Summary:
     """Counts of one recording, of what is in the files.
 
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
-    that had ended, ``unrecorded`` calls that computed and are in no list.
+    that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
+    written, which ended the recording.
     """
 
     calls: int = 0
@@ -35,6 +36,7 @@ class Summary:
     removed: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    failure: str = ""
 
     @property
     def records(self) -> int:
@@ -60,7 +62,8 @@ class Summary:
         ]
         counts = ", ".join(part for part in parts if not part.startswith("0 "))
         where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
-        lines = [f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"]
+        stopped = [f"recording stopped: {self.failure}"] if self.failure else []
+        lines = [*stopped, f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"]
         if self.raised:
             lines.append(f"{self.raised} calls raised; their records say so")
         if self.repeated:
@@ -83,6 +86,8 @@ class Summary:
 
     def why_empty(self) -> str:
         """Return which filter removed what, or what did not happen."""
+        if self.failure:
+            return self.failure
         if self.errors:
             return "; ".join(f"{text} ({count} times)" for text, count in self.errors.items())
         if not self.started:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,11 @@ class TensorFiles(ABC):
                     self._failure = error
                 else:
                     self.refused.append((name, error))
-                    (self._folder / name).unlink(missing_ok=True)
-            with self._room:
-                self._waiting -= size
-                self._room.notify_all()
-            self._queue.task_done()
+                    with suppress(OSError, ValueError):
+                        (self._folder / name).unlink()
+            finally:
+                with self._room:
+                    self._waiting -= size
+                    self._room.notify_all()
+                self._queue.task_done()
         self._queue.task_done()

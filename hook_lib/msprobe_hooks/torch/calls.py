@@ -144,16 +144,16 @@ def _discarding(func: Any, recorder: TorchRecorder) -> Any:
     return run
 
 
-def _spelling(api: Api, frame: FrameType, args: Any) -> str:
+def _spelling(api: Api, frame: FrameType, args: Any, kwargs: Any) -> str:
     """Return the name of a method, or of the operator that the caller wrote for it."""
     operator = call_site(frame).operator
     if operator:
         qualified = api.operators.get(operator, api.qualified)
         is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor) and is_reflected(frame)
-    elif api.qualified.rpartition(".")[2] in frame.f_code.co_names:
+    elif kwargs or len(args) != 2 or api.qualified.rpartition(".")[2] in frame.f_code.co_names:
         return api.qualified
     else:
-        # Nobody names the method: a function of Python's own, such as sum(), has used the operator.
+        # Nobody names the method of these two operands: a function of Python's own, such as sum(), used the operator.
         qualified = next(iter(api.operators.values()))
         is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor)
     return _REFLECTED[qualified] if is_reflection else qualified
@@ -168,7 +168,7 @@ def _begin(
         qualified = api.qualified
         if frame is not None:
             if api.operators:
-                qualified = _spelling(api, frame, args)
+                qualified = _spelling(api, frame, args, kwargs)
             elif api.is_python and frame.f_code is _HANDLER_CODE:
                 args, kwargs = as_written(func, frame, args, kwargs)
                 frame = frame.f_back.f_back if frame.f_back is not None else None

@@ -14,15 +14,21 @@ from msprobe_hooks.torch.quiet import Quiet
 
 
 class Inputs(backward.Inputs):
-    """Where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor that it leads to."""
+    """Where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor that it leads to.
 
-    __slots__ = ("leaves",)
+    ``bases`` are the ids of the tensors that inputs are views of.
+    """
+
+    __slots__ = ("bases", "leaves")
 
     def __init__(self, tensors: Iterable[Tensor], awaited: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.leaves: dict[int, list[int]] = {}
+        self.bases: set[int] = set()
         for tensor in tensors:
             if tensor.requires_grad:
+                if tensor._base is not None:
+                    self.bases.add(id(tensor._base))
                 node = tensor.grad_fn
                 if node is None:
                     self.leaves.setdefault(id(tensor), []).append(self.count)
@@ -89,7 +95,10 @@ def _whole_base(tensor: Tensor, inputs: Inputs) -> tuple[Node, int] | None:
     results of three dimensions on a CPU.
     """
     base = tensor._base
-    if base is None or base.numel() != tensor.numel() or not (base.is_contiguous() and tensor.is_contiguous()):
+    # A view of a view has the base that its input has.
+    if base is None or id(base) in inputs.bases:
+        return None
+    if base.numel() != tensor.numel() or not (base.is_contiguous() and tensor.is_contiguous()):
         return None
     node = base.grad_fn
     return None if node is None or (node, base.output_nr) in inputs.edges else (node, base.output_nr)

@@ -150,9 +150,9 @@ class Replay:
             return
         self._lost[direction] = lost_variety(self.trial, self.call, direction)
         if self._lost[direction]:
-            narrow = self._made(narrow=True)
-            # An input that an operation rejects shows even less.
+            # Other inputs that an operation rejects, or for which there is no memory left, show even less.
             with contextlib.suppress(Skip):
+                narrow = self._made(narrow=True)
                 if not lost_variety(narrow, self.call, direction):
                     self.trial, self._lost[direction] = narrow, ""
 

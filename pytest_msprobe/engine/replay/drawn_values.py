@@ -60,7 +60,7 @@ _VANISHING = -200.0
 def masked_scores(drawn: Drawn) -> None:
     """Lower every eighth row of masked scores as a whole, to far above the fill value.
 
-    A softmax stays the same; one that does not subtract the greatest score divides zero by zero there.
+    A softmax over the last dimension stays the same; one that keeps the greatest score in divides zero by zero.
     """
     scores = drawn.tensor(0, "input", "self")
     if scores is None or scores.dim() < 2 or not scores.is_floating_point() or not scores.numel():

@@ -18,7 +18,13 @@ def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     inputs before the call, tensors on the CPU. A call that happens not to be random, such as dropout outside of
     training, gives None too.
 
-    Raises TypeError where the call lacks a required argument.
+    Raises TypeError where the call's arguments do not fit the API.
     """
     property_of = traits_of(api).random
-    return None if property_of is None else property_of(operation(api), args, kwargs)
+    if property_of is None:
+        return None
+    try:
+        return property_of(operation(api), args, kwargs)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, ValueError) as error:
+        # A tensor of several elements for a probability, words for a shape: the call itself could not use them.
+        raise TypeError(f"the recorded arguments of {api} do not fit it: {error}") from error

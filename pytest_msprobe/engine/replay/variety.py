@@ -79,13 +79,14 @@ def _lost_gradients(trial: Trial, call: Call) -> str:
 
 
 def _recorded_variety(element: TensorElement) -> _Variety:
-    if element.max is None or element.max == element.min:
+    count = math.prod(element.shape)
+    if not count or element.max is None or element.max == element.min:
         return _Variety.ONE
     numbers = (element.max, element.min, element.mean, element.norm)
     if any(number is None or not math.isfinite(number) for number in numbers):
         return _Variety.TWO
     high, low, mean, norm = (float(number or 0) for number in numbers)
-    return _variety(high, low, mean, norm * norm / math.prod(element.shape), _RECORDED_ROUNDING)
+    return _variety(high, low, mean, norm * norm / count, _RECORDED_ROUNDING)
 
 
 def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Variety) -> bool:

@@ -23,7 +23,7 @@ from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.options import as_seen, options_key
 from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.storage.digests import fingerprint
@@ -102,12 +102,16 @@ class CheckMode:
 
 
 def _dumps_in_words(config: pytest.Config) -> str:
-    """Return one line on however many dumps, as seen from the folder in which pytest was started."""
-    dumps, folder = config.stash[dumps_key], config.invocation_params.dir
-    names = [str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path) for path in dumps]
+    """Return one line on however many dumps."""
+    dumps = config.stash[dumps_key]
+    names = [as_seen(config, path) for path in dumps]
     shown = names[0] if len(names) == 1 else f"{len(names)} dumps, {names[0]} to {names[-1]}"
     records = sum(len(dump.api_names) for dump in dumps.values())
     modules = sum(dump.module_count for dump in dumps.values())
     kinds = dict.fromkeys(f"{dump.framework}, {dump.level}, {dump.task}" for dump in dumps.values())
-    counts = [f"{records} API record{'s' * (records != 1)}", *([f"{modules} module records"] if modules else [])]
+    counts = [_counted(records, "API record"), *([_counted(modules, "module record")] if modules else [])]
     return f"msprobe: {shown}: {', '.join(counts)} ({'; '.join(kinds)})"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -12,7 +12,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.options import as_seen, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -60,15 +60,13 @@ class CompareMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
-        pairs, folder = list(config.stash[_pairs_key].values()), config.invocation_params.dir
-
-        def shown(path: Path) -> str:
-            return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
+        pairs = list(config.stash[_pairs_key].values())
+        first = pairs[0]
+        target, golden = (as_seen(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
-            *(f"msprobe: {several}{shown(p.target.path)} with {shown(p.golden.path)} ({p.mode})" for p in pairs[:1]),
+            f"msprobe: {several}{target} with {golden} ({first.mode})",
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from msprobe_hooks import record
+from msprobe_hooks import RecordingError, record
 from msprobe_hooks.dump.reader import read_dump
 
 
@@ -249,3 +249,35 @@ def test_a_device_that_fails_when_its_numbers_are_fetched_does_not_end_the_train
         session.stop()
     assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
     assert "statistics on a device: RuntimeError: device lost" in str(session.summary)
+
+
+def test_a_name_that_no_file_has_is_spelled_out(tmp_path, records):
+    with record(tmp_path / "d", "debug", task="tensor") as session:
+        session.save(torch.ones(2), "loss/train\0")
+        session.save({"a/b": torch.ones(2)}, "parts")
+    folder = tmp_path / "d/step0/rank/dump_tensor_data"
+    assert {path.name for path in folder.iterdir()} == {"loss%2Ftrain%00.0.debug.pt", "parts.0.debug.a%2Fb.pt"}
+    assert (
+        records(tmp_path / "d", file="debug.json")["loss/train\0.0.debug"]["data_name"] == "loss%2Ftrain%00.0.debug.pt"
+    )
+
+
+def test_a_recording_that_could_not_be_written_says_so_and_does_not_start_again(tmp_path):
+    folder = tmp_path / "d/step0/rank/dump_tensor_data"
+
+    def recorded():
+        with record(tmp_path / "d", task="tensor") as session:
+            torch.tanh(torch.ones(2))
+            session.stop()
+            folder.rename(tmp_path / "gone")
+            session.start()
+            torch.tanh(torch.ones(2))
+            session.stop()
+            session.start()
+            summaries.append(session.summary)
+            assert not session.recorder.is_recording
+
+    summaries = []
+    with pytest.raises(RecordingError, match="a tensor cannot be written"):
+        recorded()
+    assert str(summaries[0]).startswith(f"recording stopped: {folder}: a tensor cannot be written")

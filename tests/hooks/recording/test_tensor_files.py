@@ -82,3 +82,19 @@ def test_a_tensor_that_no_file_can_hold_costs_itself(tmp_path):
     files.close()
     assert [name for name, _ in files.refused] == ["bad"]
     assert (tmp_path / "good").read_bytes() == b"good"
+
+
+def test_a_refused_tensor_whose_file_cannot_be_removed_ends_nothing(tmp_path):
+    class Refusing(Files):
+        def write(self, copy, path):
+            if copy == b"bad":
+                path.mkdir()
+                raise TypeError("cannot pickle")
+            path.write_bytes(copy)
+
+    files = Refusing(tmp_path)
+    for value in (b"bad", b"good"):
+        files.save(bytearray(value), value.decode())
+    files.close()
+    assert [name for name, _ in files.refused] == ["bad"]
+    assert (tmp_path / "good").read_bytes() == b"good"

@@ -433,6 +433,14 @@ def test_functions_of_python_use_operators(tmp_path, records):
     assert list(records(tmp_path / "d")) == ["Tensor.__radd__.0.forward", "Tensor.__add__.0.forward"]
 
 
+def test_a_method_that_is_looked_up_by_its_name_is_no_operator(tmp_path, records):
+    with record(tmp_path / "d") as session:
+        getattr(X, "ad" + "d")(2.0, alpha=3)
+        getattr(X, "mu" + "l")(other=X)
+    assert list(records(tmp_path / "d")) == ["Tensor.add.0.forward", "Tensor.mul.0.forward"]
+    assert not session.summary.errors
+
+
 @pytest.mark.parametrize("level", ["L1", "mix"])
 def test_checkpointing_that_stops_early_is_no_error_and_leaves_the_call_its_result(tmp_path, records, level):
     torch.manual_seed(0)

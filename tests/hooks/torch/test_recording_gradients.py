@@ -60,6 +60,19 @@ def test_a_result_that_is_changed_in_place_afterwards_has_its_gradient(tmp_path,
     assert maxima(body["output"])[2] == 20.0
 
 
+def test_a_view_of_a_view_shows_its_own_gradient(tmp_path, records):
+    x, weight, bias = tensor(2, 5, 3), tensor(4, 3), tensor(4)
+    with record(tmp_path / "d"):
+        h = F.linear(x, weight, bias)
+        q = h.view(10, 4)
+        (q.sum() + h.mul(10).sum()).backward()
+    found = records(tmp_path / "d")
+    view = found["Tensor.view.0.backward"]
+    assert (maxima(view["input"]), maxima(view["output"])) == ([1.0], [1.0])
+    assert [element["shape"] for element in view["input"] + view["output"]] == [[10, 4], [2, 5, 4]]
+    assert maxima(found["Functional.linear.0.backward"]["input"]) == [11.0]
+
+
 def test_an_input_given_twice_gets_the_gradient_of_both_uses(tmp_path, records):
     x = tensor(3, 4)
     with record(tmp_path / "d"):

@@ -24,7 +24,8 @@ def report_lines(target: Run, baseline: Run, policy: Policy, records: Sequence[C
     for record in records:
         summary.add(to_plain(record.result))
     runs = [f"{name} {_described(run)}" for name, run in (("judged:  ", target), ("baseline:", baseline))]
-    return [_printable(line) for line in [*lines, *runs, f"policy:   {policy.name}", *summary.lines()]]
+    judged_by = f"policy:   {policy.name}{f', level {policy.level}' if policy.level else ''}"
+    return [_printable(line) for line in [*lines, *runs, judged_by, *summary.lines()]]
 
 
 def _record_lines(record: ComparedRecord, word: str) -> Iterator[str]:

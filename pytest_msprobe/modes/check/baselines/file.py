@@ -29,6 +29,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """How a baseline was recorded. ``dumps`` maps the fingerprint of each dump to where it was.
 
     Seed, data and dumps say which inputs its numbers belong to; ``starts`` what computed them, each different one once.
+    ``level`` is the policy's, "by API" where each API has its own.
     """
 
     msprobe_baseline: int = VERSION
@@ -37,6 +38,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     real_data: str
     policy: str
+    level: str = ""
     starts: list[Start]
 
 

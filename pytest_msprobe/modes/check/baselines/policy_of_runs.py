@@ -1,9 +1,10 @@
-"""Which policy judges two finished runs where the user names none: the one that both were made under."""
+"""Which policy, at which level, judges two finished runs where the user names none: what both were made under."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from typing import cast
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_standards import Policy, built_in_policies
@@ -11,6 +12,7 @@ from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import standard_for
 from pytest_msprobe.modes.check.baselines.numbers import recorded_output
 from pytest_msprobe.modes.check.baselines.runs import Run
+from pytest_msprobe.run.options import BY_API, Level
 
 # A table does not name its policy; only these read nothing but what is in its columns.
 _OF_TABLES = ("msprobe-1.2", "msprobe-26")
@@ -36,6 +38,21 @@ def policy_of(target: Run, baseline: Run) -> str:
     if both[0] not in built_in_policies():
         raise BaselineError("was made under a policy of your own", file=target.path, remedy="give its file by --policy")
     return both[0]
+
+
+def level_of(target: Run, baseline: Run) -> Level | None:
+    """Return the policy's level that both runs were made at, None where each API had its own.
+
+    Raises BaselineError where they tell different ones.
+    """
+    if target.level and baseline.level and target.level != baseline.level:
+        raise BaselineError(
+            f"was made at the level {baseline.level}, {target.path} at {target.level}",
+            file=baseline.path,
+            remedy="give --policy, and --level where one is to hold for all",
+        )
+    level = target.level or baseline.level
+    return None if level in ("", BY_API) else cast("Level", level)
 
 
 def _policies(run: Run) -> Collection[str]:

@@ -17,7 +17,7 @@ from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
 class Run:
     """What one run measured, in its order.
 
-    ``inputs`` says by name what chose its inputs, ``policy`` what judged them; a table does not tell.
+    ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not tell.
     """
 
     path: Path
@@ -25,6 +25,7 @@ class Run:
     inputs: dict[str, str]
     made_on: str = ""
     policy: str = ""
+    level: str = ""
 
     @property
     def is_table(self) -> bool:
@@ -93,7 +94,7 @@ def _of_baseline(baseline: Baseline) -> Run:
     assert header is not None
     rows = [baseline.row(dump, record) for dump, record in baseline.rows]
     inputs = {"seed": str(header.seed), "real_data": header.real_data}
-    return Run(baseline.path, rows, inputs, made_on(header.starts), header.policy)
+    return Run(baseline.path, rows, inputs, made_on(header.starts), header.policy, header.level)
 
 
 def _of_journal(path: Path) -> Run:
@@ -112,4 +113,4 @@ def _of_journal(path: Path) -> Run:
         for entry in journal.entries.values()
     ]
     inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
-    return Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""))
+    return Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""), settings.get("level", ""))

@@ -163,5 +163,6 @@ class BaselineReport:
             seed=options.seed,
             real_data=options.real_data,
             policy=options.policy,
+            level=options.settings()["level"],
             starts=sorted(self._starts, key=str),
         )
