@@ -14,6 +14,15 @@ import torch
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+
+
+class _Npu:
+    """The APIs of torch_npu, as their golden definitions compute them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return ReferenceRegistry().get(f"NPU.{name}")
+
 
 HOMES = {
     "Functional": torch.nn.functional,
@@ -21,6 +30,7 @@ HOMES = {
     "Torch": torch,
     "Aten": torch.ops.aten,
     "VF": torch._VF,
+    "NPU": _Npu(),
 }
 
 

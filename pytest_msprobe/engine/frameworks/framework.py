@@ -18,11 +18,13 @@ class Functions:
     """What to run for a call: both take and return torch tensors, and torch differentiates both.
 
     ``target`` runs through the device's ``call``, on tensors that its ``put`` made; ``golden`` on the CPU, on tensors
-    in raised precision.
+    in raised precision. ``stand_in`` says, once the target ran, why its golden definition computed in place of a
+    kernel of the device; it is empty where it did not.
     """
 
     target: Callable[..., Any]
     golden: Callable[..., Any]
+    stand_in: Callable[[], str] = str
 
 
 class Framework(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msprobe_hooks.dump.schema import tensors_of
-from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.framework import Functions
@@ -45,7 +45,8 @@ class TorchFramework:
     ) -> Functions:
         """Return the function that the record names.
 
-        The target is the device's own implementation of what has a golden definition: on an NPU, and of a library.
+        The target is the device's own implementation of what has a golden definition: on an NPU, and of a library. A
+        GPU has kernels of its own for some of it; in place of the rest the golden definition runs there.
         """
         recorded = [*call.forward.args, *call.forward.kwargs.values()]
         foreign = next((element.type for element in tensors_of(recorded) if element.type == "mindspore.Tensor"), None)
@@ -53,5 +54,15 @@ class TorchFramework:
             raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
         golden = resolve(call.name, references, function=function)
         if device.name != "npu" and call.name.type != LIBRARY:
-            return Functions(golden, golden)
+            return _on_gpu(call, golden) if hardware(device) == "cuda" else Functions(golden, golden)
         return Functions(resolve(call.name, references, own=True, function=function), golden)
+
+
+def _on_gpu(call: Call, golden: Callable[..., Any]) -> Functions:
+    # Only a GPU's runs pay for loading it.
+    from pytest_msprobe.engine.replay.fused_kernels import FUSED_ON_GPU
+
+    if call.name.qualified_api not in FUSED_ON_GPU:
+        return Functions(golden, golden)
+    kernel = FUSED_ON_GPU[call.name.qualified_api]()
+    return Functions(kernel, golden, lambda: kernel.stand_in)

@@ -104,6 +104,8 @@ class Replay:
                 record,
                 lambda: judge(self._telling_trial(direction), self._select, measure_all=measure_all, recorded=recorded),
             )
+            if result.verdict.outcome == "fail" and result.outputs and (stand_in := self.trial.subject.stand_in()):
+                result = replace(result, notes=(stand_in[0].upper() + stand_in[1:], *result.notes))
             if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
                 result = result.with_extra(LITTLE_JUDGED, little)
             if recorded is not None and recorded.problem:
@@ -160,7 +162,7 @@ class Replay:
         """Say why a verdict that passes says little; empty where it does not."""
         if isinstance(self.trial.randomness, JUDGES_LITTLE):
             return result.verdict.reason
-        return self._lost.get(direction, "")
+        return self._lost.get(direction, "") or self.trial.subject.stand_in()
 
     @functools.cached_property
     def trial(self) -> Trial:
@@ -187,6 +189,7 @@ class Replay:
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
+            stand_in=functions.stand_in,
         )
         return Trial(subject, setup.device)
 

@@ -54,7 +54,7 @@ class Subject:
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
-    the API itself draws.
+    the API itself draws. ``stand_in`` is that of `Functions`.
     """
 
     key: str
@@ -66,6 +66,7 @@ class Subject:
     autocast: torch.dtype | None = None
     output_dtypes: tuple[str, ...] = ()
     seed: int = 0
+    stand_in: Callable[[], str] = str
 
     @property
     def operation(self) -> str:

@@ -6,19 +6,27 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.references.attention_core import attend as attend_by_definition
+from pytest_msprobe.engine.replay.references.attention_layout import (
+    BATCHED_LAYOUTS,
+    head_count,
+    heads_first,
+    in_layout,
+)
 from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+from pytest_msprobe.engine.replay.references.unsupported import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
+    from pytest_msprobe.engine.replay.references.attention_core import Attend
+
 _UNLIMITED = 2147483647
 # the device repeats each row's maximum and sum to fill a 32-byte block of float32
 _STATISTIC_COPIES = 8
-_BATCHED_LAYOUTS = ("BSH", "SBH", "BSND", "BNSD")
 
 
 def npu_fusion_attention(
@@ -43,6 +51,8 @@ def npu_fusion_attention(
     sync: bool = False,
     softmax_layout: str = "",
     sink: Tensor | None = None,
+    *,
+    attend: Attend = attend_by_definition,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
     """Attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
 
@@ -73,33 +83,35 @@ def npu_fusion_attention(
     row with everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
     below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not.
 
-    Raises ValueError for another layout or mode, for one that lacks its lengths or prefix, and for
-    ``padding_mask``, ``sink``, ``softmax_layout``, ``pse`` with TND or compressed to 1024 rows, which have no
-    golden definition.
+    ``attend``, no argument of torch_npu's, computes the attention of each batch: the definition, or a kernel.
+
+    Raises ValueError for another layout or mode and for one that lacks its lengths or prefix, and
+    NotImplementedError for ``padding_mask``, ``sink``, ``softmax_layout``, ``pse`` with TND or compressed to 1024
+    rows, which have no golden definition.
     """
-    unsupported = {"padding_mask": padding_mask, "sink": sink, "softmax_layout": softmax_layout or None}
-    for name, given in unsupported.items():
-        if given is not None:
-            raise ValueError(f"npu_fusion_attention has no golden definition with {name}; leave it out")
+    refuse("npu_fusion_attention", padding_mask=padding_mask, sink=sink, softmax_layout=softmax_layout or None)
     layout = input_layout.upper()
     hidden = AttentionMask(atten_mask, sparse_mode, pre_tockens, next_tockens, prefix, layout == "TND")
     if layout == "TND":
-        if pse is not None:
-            raise ValueError("npu_fusion_attention has no golden definition of pse with input_layout TND")
-        out, maximum, total, count = _packed(
-            query, key, value, _lengths(actual_seq_qlen), _lengths(actual_seq_kvlen), hidden, scale, keep_prob
-        )
-    elif layout in _BATCHED_LAYOUTS:
-        q = _heads_first(query, layout, head_num)
+        refuse("npu_fusion_attention with input_layout TND", pse=pse)
+        q_lengths, kv_lengths = _lengths(actual_seq_qlen), _lengths(actual_seq_kvlen)
+        out, maximum, total, count = _packed(query, key, value, q_lengths, kv_lengths, hidden, scale, keep_prob, attend)
+    elif layout in BATCHED_LAYOUTS:
+        q = heads_first(query, layout, head_num)
         # as many dimensions per head in key as in query; value may have fewer, but has key's heads
-        kv_heads = _kv_head_count(key, layout, q.shape[-1])
-        k, v = _heads_first(key, layout, kv_heads), _heads_first(value, layout, kv_heads)
+        kv_heads = head_count(key, layout, q.shape[-1])
+        k, v = heads_first(key, layout, kv_heads), heads_first(value, layout, kv_heads)
+        if pse is not None and pse.dim() == 4 and pse.shape[2] not in (1, q.shape[2]):
+            raise NotImplementedError(
+                f"pse of npu_fusion_attention has {pse.shape[2]} rows for {q.shape[2]} queries; "
+                "the compressed form has no golden definition, give every row"
+            )
         mask = hidden.of_batch(q.shape[0], q.shape[2], k.shape[2])
-        heads, maximum, total = _attend(q, k, v, pse, mask, scale, keep_prob)
-        out = _in_layout(heads, layout)
+        heads, maximum, total = attend(q, k, v, pse, mask, scale, keep_prob)
+        out = in_layout(heads, layout)
         count = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
     else:
-        known = ", ".join((*_BATCHED_LAYOUTS, "TND"))
+        known = ", ".join((*BATCHED_LAYOUTS, "TND"))
         raise ValueError(f"input_layout {input_layout!r} of npu_fusion_attention is not one of {known}")
     statistics = [row.unsqueeze(-1).expand(*row.shape, _STATISTIC_COPIES) for row in (maximum, total)]
     return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
@@ -134,14 +146,14 @@ def npu_fusion_attention_grad(
     sparse_mode: int = 0,
     gen_mask_parallel: bool = True,
     sync: bool = False,
+    softmax_layout: str = "",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of :func:`npu_fusion_attention` for query, key, value and pse (None without pse).
 
     The forward's saved statistics and output are not read: everything follows from the inputs. Raises
-    ValueError where the forward does, and for ``keep_prob`` below 1, whose mask only the device can rebuild.
+    what the forward does, and NotImplementedError for ``keep_prob`` below 1, whose mask only the device can rebuild.
     """
-    if keep_prob < 1:
-        raise ValueError("npu_fusion_attention_grad has no golden definition with keep_prob below 1")
+    refuse("npu_fusion_attention_grad", keep_prob=keep_prob if keep_prob < 1 else None)
     with torch.enable_grad():
         q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
         bias = None if pse is None else pse.detach().requires_grad_()
@@ -166,42 +178,6 @@ def npu_fusion_attention_grad(
     return grad_q, grad_k, grad_v, rest[0] if rest else None
 
 
-def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pse: Tensor | None,
-    hidden: Tensor | None,
-    scale: float,
-    keep_prob: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of (B, N, S, D) tensors; returns the output and each row's maximum and sum (B, N, Sq)."""
-    groups = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    scores = q @ k.mT
-    if pse is not None:
-        if pse.dim() == 4 and pse.shape[2] not in (1, q.shape[2]):
-            raise ValueError(
-                f"pse of npu_fusion_attention has {pse.shape[2]} rows for {q.shape[2]} queries; "
-                "the compressed form has no golden definition, give every row"
-            )
-        scores = scores + pse
-    scores = scores * scale
-    if hidden is not None:
-        scores = scores.masked_fill(hidden, -torch.inf)
-    if k.shape[2]:
-        maximum = scores.detach().amax(-1, keepdim=True)
-    else:
-        maximum = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
-    # a row with everything hidden has no maximum to subtract, and nothing to divide by
-    weights = torch.exp(scores - maximum.masked_fill(maximum == -torch.inf, 0.0))
-    total = weights.sum(-1, keepdim=True)
-    weights = weights / total.masked_fill(total == 0, 1.0)
-    if keep_prob < 1:
-        weights = F.dropout(weights, 1 - keep_prob)
-    return weights @ v, maximum.squeeze(-1), total.detach().squeeze(-1)
-
-
 def _packed(
     query: Tensor,
     key: Tensor,
@@ -211,6 +187,7 @@ def _packed(
     hidden: AttentionMask,
     scale: float,
     keep_prob: float,
+    attend: Attend,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     """Attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
     if len(q_lengths) != len(kv_lengths):
@@ -226,7 +203,7 @@ def _packed(
         k = key[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
         v = value[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
         mask = hidden.of_sequence(index, last, rows, columns)
-        out, maximum, total = _attend(q, k, v, None, mask, scale, keep_prob)
+        out, maximum, total = attend(q, k, v, None, mask, scale, keep_prob)
         parts.append((out[0].transpose(0, 1), maximum[0].T, total[0].T))
         q_start, kv_start = q_start + rows, kv_start + columns
         count += query.shape[1] * rows * columns
@@ -243,28 +220,3 @@ def _lengths(cumulative: Sequence[int] | None) -> list[int]:
         raise ValueError("input_layout TND of npu_fusion_attention needs actual_seq_qlen and actual_seq_kvlen")
     ends = [0, *(int(end) for end in cumulative)]
     return [max(0, end - start) for start, end in pairwise(ends)]
-
-
-def _kv_head_count(key: Tensor, layout: str, head_dim: int) -> int:
-    if layout == "BNSD":
-        return key.shape[1]
-    return key.shape[2] if layout == "BSND" else key.shape[2] // head_dim
-
-
-def _heads_first(tensor: Tensor, layout: str, heads: int) -> Tensor:
-    """Bring a tensor of ``layout`` into (B, N, S, D)."""
-    if layout == "BNSD":
-        return tensor
-    batch_first = tensor.transpose(0, 1) if layout == "SBH" else tensor
-    return batch_first.reshape(*batch_first.shape[:2], heads, -1).transpose(1, 2)
-
-
-def _in_layout(tensor: Tensor, layout: str) -> Tensor:
-    """Bring a (B, N, S, D) tensor into ``layout``."""
-    if layout == "BNSD":
-        return tensor
-    by_token = tensor.transpose(1, 2)
-    if layout == "BSND":
-        return by_token
-    flat = by_token.flatten(-2)
-    return flat.transpose(0, 1) if layout == "SBH" else flat

@@ -245,12 +245,24 @@ def test_the_gradient_of_packed_sequences_is_that_of_the_forward() -> None:
         ({"input_layout": "TND"}, "needs actual_seq_qlen and actual_seq_kvlen"),
         ({"sparse_mode": 7}, "sparse_mode 7 .* those without input_layout TND"),
         ({"sparse_mode": 6, "atten_mask": TRIANGLE}, "sparse_mode 6 .* needs prefix"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_named(options: dict[str, Any], message: str) -> None:
+    q = draw(1, 2, 4, 3)
+    with pytest.raises(ValueError, match=message):
+        npu_fusion_attention(q, q, q, 2, **{"input_layout": "BNSD", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"padding_mask": TRIANGLE}, "no golden definition with padding_mask"),
         ({"sink": TRIANGLE}, "no golden definition with sink"),
         ({"pse": torch.zeros(1, 2, 3, 4)}, "pse .* has 3 rows for 4 queries"),
+        ({"pse": torch.zeros(1, 2, 4, 4), "input_layout": "TND"}, "TND has no golden definition with pse"),
     ],
 )
 def test_what_has_no_golden_definition_is_named(options: dict[str, Any], message: str) -> None:
     q = draw(1, 2, 4, 3)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(NotImplementedError, match=message):
         npu_fusion_attention(q, q, q, 2, **{"input_layout": "BNSD", **options})

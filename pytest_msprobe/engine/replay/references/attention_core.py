@@ -1,0 +1,64 @@
+"""Attention of one batch in (B, N, S, D), as it is defined: what every fused attention computes in its layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+import torch.nn.functional as F
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Attend(Protocol):
+    """Attention of (B, N, S, D) tensors, by its definition or by a kernel."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        hidden: Tensor | None,
+        scale: float,
+        keep_prob: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output (B, N, Sq, Dv), and of each row of scores maximum and sum of exp(score - maximum)."""
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float, keep_prob: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dropout(softmax(scale * (q k^T + bias))) v, and each row's maximum and sum, (B, N, Sq), detached.
+
+    Heads are grouped where q has a multiple of k's. ``hidden`` is true where a key is hidden from a query. A row with
+    everything hidden gives 0, has no gradient, and -inf and 0 for its statistics.
+    """
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    weights, maximum, total = exponentials(q, k, bias, hidden, scale)
+    # a row with everything hidden has nothing to divide by
+    weights = weights / total.masked_fill(total == 0, 1.0)
+    if keep_prob < 1:
+        weights = F.dropout(weights, 1 - keep_prob)
+    return weights @ v, maximum.squeeze(-1), total.detach().squeeze(-1)
+
+
+def exponentials(
+    q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return exp(score - maximum), (B, N, Sq, Skv), and of each row the maximum score and the sum, (B, N, Sq, 1)."""
+    scores = q @ k.mT
+    if bias is not None:
+        scores = scores + bias
+    scores = scores * scale
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    if k.shape[2]:
+        maximum = scores.detach().amax(-1, keepdim=True)
+    else:
+        maximum = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    # a row with everything hidden has no maximum to subtract
+    weights = torch.exp(scores - maximum.masked_fill(maximum == -torch.inf, 0.0))
+    return weights, maximum, weights.sum(-1, keepdim=True)
