@@ -14,6 +14,7 @@ from msprobe_standards import Standard, Verdict, fitting, in_parts, judge_tree, 
 from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
+from pytest_msprobe.engine.replay.in_place import JudgedMemory, judged_memory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
@@ -36,23 +37,20 @@ def judge_forward(
     """
     randomness = trial.randomness
     if randomness is not None:
-        output = map_tensors(trial.device.get, _drawn(trial).output)
-        return [_output_result("output", randomness.check_forward(output), output, None)]
+        return list(_judge_drawn(trial, randomness))
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:
         raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
-    golden = _all_of(api, trial.golden, _detached)
-    target = _all_of(api, trial.target, _get(trial))
-    if trial.golden.changed or trial.target.changed:
-        # With both there, an argument that only one side changed is reported by its own path.
-        golden.setdefault("changed", {})
-        target.setdefault("changed", {})
+    require_one_place_each(trial.golden)
+    memory = _judged_memory(trial, trial.golden, trial.target)
+    golden = _all_of(api, trial.golden, _detached, memory)
+    target = _all_of(api, trial.target, _get(trial), memory)
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
 
     def baseline() -> Any:
-        return trial.baseline and _all_of(api, trial.baseline, _detached)
+        return trial.baseline and _all_of(api, trial.baseline, _detached, memory)
 
     results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded)
     return [*results, *_wrong_dtypes(trial, target["output"])]
@@ -117,24 +115,32 @@ def produced(
     sides: dict[str, Any] = forward if direction == "forward" else backward
     if sides["golden"] is not None and "baseline" in wanted:
         sides["baseline"] = trial.baseline if direction == "forward" else trial.baseline_gradients
+    golden, target = forward["golden"] or forward["target"], forward["target"] or forward["golden"]
+    memory = JudgedMemory() if golden is None or target is None else _judged_memory(trial, golden, target)
 
     def tree(side: str, found: Any) -> Any:
         get = _get(trial) if side == "target" else _detached
-        return _all_of(trial.subject.api, found, get) if direction == "forward" else {"grad": _present(found, get)}
+        if direction == "backward":
+            return {"grad": _present(found, get)}
+        return _all_of(trial.subject.api, found, get, memory)
 
     return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
 
 
-def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
-    """Return all that a forward run produced, as plain CPU tensors: what it returned and what it changed."""
+def _judged_memory(trial: Trial, golden: Run, target: Run) -> JudgedMemory:
+    return judged_memory(golden, target, same_function=trial.subject.target is trial.subject.golden)
+
+
+def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], Any], memory: JudgedMemory) -> dict[str, Any]:
+    """Return all that a forward run produced, as plain CPU tensors: what it returned and what it wrote to."""
     several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
     produced: dict[str, Any] = {"output": run.output if several else [run.output]}
     specified = traits_of(api).specified_outputs
     if specified is not None:
         produced["output"] = produced["output"][:specified]
-    if run.changed:
-        produced["changed"] = run.changed
-    return map_tensors(get, produced)  # type: ignore[no-any-return]
+    found: dict[str, Any] = map_tensors(get, produced)
+    # An argument that only one side has is reported by its own path.
+    return {**found, "changed": memory.of(run, get)} if memory else found
 
 
 def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
@@ -143,12 +149,23 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
     found = list(tensors_with_paths(output, "output"))
     if len(recorded) != len(found) or recorded == tuple(str(tensor.dtype) for _, tensor in found):
         return
-    baseline = dict(tensors_with_paths(trial.baseline and _all_of(trial.subject.api, trial.baseline, _detached)))
+    run = trial.baseline
+    baseline = dict(tensors_with_paths(run and _all_of(trial.subject.api, run, _detached, JudgedMemory())))
     for (path, tensor), name in zip(found, recorded, strict=True):
         normal = baseline[path].dtype if path in baseline else tensor.dtype
         if tensor.dtype != normal and str(tensor.dtype) != name:
             reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"
             yield _output_result(path, Verdict("fail", "dtype", reason, margin=math.inf), tensor, None)
+
+
+def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
+    """Judge a random result, and the argument's memory where that is to hold it too."""
+    run, subject, get = _drawn(trial), trial.subject, trial.device.get
+    output = map_tensors(get, run.output)
+    yield _output_result("output", randomness.check_forward(output), output, None)
+    for tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
+        written = get(tensor)
+        yield _output_result("changed", randomness.check_forward(written), written, None)
 
 
 def _drawn(trial: Trial) -> Run:

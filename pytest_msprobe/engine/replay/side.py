@@ -11,10 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch._ops import OpOverloadPacket
 
+from msprobe_standards.layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.traits import traits_of
-from pytest_msprobe.engine.values.strides import as_laid_out
+from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
 from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
 
 
@@ -47,13 +48,27 @@ class Side:
 class Run:
     """A call that has been run on one side.
 
-    ``output`` is what the function returned, ``changed`` holds the argument tensors that it modified, by path, and
-    ``leaves`` those that gradients are taken of.
+    ``output`` is what the function returned, ``written`` are the paths of the arguments that it modified. ``arguments``
+    holds those tensors, and all of a call that may write to its arguments, by path; ``leaves`` the ones that gradients
+    are taken of.
     """
 
     output: Any
-    changed: dict[str, torch.Tensor]
+    arguments: dict[str, torch.Tensor]
+    written: tuple[str, ...]
     leaves: dict[str, torch.Tensor]
+
+    @property
+    def changed(self) -> dict[str, torch.Tensor]:
+        """The arguments that it modified and did not return."""
+        returned = self.returned_at() if self.written else {}
+        return {path: self.arguments[path] for path in self.written if path not in returned}
+
+    def returned_at(self) -> dict[str, str]:
+        """Return the paths in the output of arguments that were returned: the same memory, laid out alike."""
+        places = {_place(tensor): path for path, tensor in tensors_with_paths(self.output)}
+        found = ((path, places.get(_place(tensor))) for path, tensor in self.arguments.items() if places)
+        return {path: place for path, place in found if place is not None}
 
     @property
     def results(self) -> Any:
@@ -76,20 +91,28 @@ def run_forward(
 ) -> Run:
     """Run a call on one side. Whatever the function raises passes through."""
     wanted = arguments.differentiable if differentiate else frozenset()
-    inputs = _put(arguments, side, wanted, copy_leaves=may_work_in_place(operation, arguments))
+    in_place = may_work_in_place(operation, arguments)
+    inputs = _put(arguments, side, wanted, copy_leaves=in_place)
     versions = {path: tensor._version for path, tensor in inputs.tensors.items()}
     with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
         output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
-    returned = {id(tensor) for _, tensor in tensors_with_paths(output)}
     uncounted = (*_running_statistics(operation, arguments), *_written_lists(operation))
-    changed = {
-        path: tensor
+    written = tuple(
+        path
         for path, tensor in inputs.tensors.items()
-        if (tensor._version != versions[path] or f"{path}.".startswith(uncounted)) and id(tensor) not in returned
-    }
-    return Run(output, changed, inputs.leaves)
+        if tensor._version != versions[path] or f"{path}.".startswith(uncounted)
+    )
+    kept = inputs.tensors if in_place else {path: inputs.tensors[path] for path in written}
+    return Run(output, kept, written, inputs.leaves)
+
+
+def _place(tensor: torch.Tensor) -> object:
+    """Return what two tensors share if they are the same elements of the same memory."""
+    if not is_plain(tensor):
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
@@ -163,7 +186,7 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
         if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
             inputs.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
-            tensor = tensor.clone() if copy_leaves else tensor
+            tensor = _copied(tensor) if copy_leaves else tensor
         inputs.tensors[path] = tensor
         return tensor
 
@@ -172,12 +195,18 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
     return inputs
 
 
+def _copied(leaf: torch.Tensor) -> torch.Tensor:
+    """Return a copy that gradients pass, as the leaf is laid out; elements that share memory get their own."""
+    is_kept = has_gaps(leaf) and not overlaps(leaf)
+    return as_laid_out(torch.clone, leaf).copy_(leaf) if is_kept else leaf.clone()
+
+
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
     switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")
-    return switched_on or named_so or traits_of(operation).in_place
+    return switched_on or named_so or "out" in arguments.kwargs or traits_of(operation).in_place
 
 
 @contextlib.contextmanager

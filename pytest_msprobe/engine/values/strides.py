@@ -16,12 +16,33 @@ def span(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def has_gaps(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has other elements in between its own, or one element at several places."""
-    return span(tensor.shape, tensor.stride()) != tensor.numel()
+    return tensor.layout is torch.strided and span(tensor.shape, tensor.stride()) != tensor.numel()
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Tell whether several elements of a tensor may share a place, as those of an expanded one do."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    reach = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return True
+        reach += (size - 1) * step
+    return False
+
+
+def around(tensor: torch.Tensor, get: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Return the elements of memory that lie in between those of a tensor, as ``get`` brings memory to the CPU."""
+    shape, stride = tensor.shape, tensor.stride()
+    reach = span(shape, stride)
+    others = torch.ones(reach, dtype=torch.bool)
+    others[torch.arange(reach).as_strided(shape, stride).reshape(-1)] = False
+    return get(tensor.detach().as_strided((reach,), (1,)))[others]
 
 
 def as_laid_out(copy: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
     """Return what ``copy`` makes of a tensor, with the tensor's own strides where a plain copy would lose them."""
-    if tensor.layout is not torch.strided or not has_gaps(tensor):
+    if not has_gaps(tensor):
         return copy(tensor)
     memory = tensor.detach().as_strided((span(tensor.shape, tensor.stride()),), (1,))
     return copy(memory).as_strided(tensor.shape, tensor.stride())
