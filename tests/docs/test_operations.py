@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.traits import Traits
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,17 @@ def test_each_file_that_holds_a_table_of_operations_is_on_the_page() -> None:
 @pytest.mark.parametrize("path", re.findall(r"`((?:pytest_msprobe|standards|hook_lib)/[\w/.-]+)`", PAGE))
 def test_each_file_on_the_page_is_there(path: str) -> None:
     assert (ROOT / path).is_file()
+
+
+def test_each_golden_definition_is_on_the_page() -> None:
+    names = {name.partition(".")[2] for name in ReferenceRegistry().names()}
+    assert sorted(name for name in names if f"`{name}`" not in PAGE) == []
+
+
+def test_what_is_said_to_be_left_out_has_no_golden_definition() -> None:
+    left_out = re.findall(r"`(_?npu_\w+)`", PAGE.partition("| left out |")[2].partition("## ")[0])
+    assert len(left_out) > 20
+    assert [name for name in left_out if ReferenceRegistry().get(f"NPU.{name}") is not None] == []
 
 
 def modules() -> Iterator[Path]:

@@ -60,9 +60,9 @@ class TorchFramework:
 
 def _on_gpu(call: Call, golden: Callable[..., Any]) -> Functions:
     # Only a GPU's runs pay for loading it.
-    from pytest_msprobe.engine.replay.fused_kernels import FUSED_ON_GPU
+    from pytest_msprobe.engine.replay.fused_kernels import FUSED_ON_GPU, FusedAttention
 
     if call.name.qualified_api not in FUSED_ON_GPU:
         return Functions(golden, golden)
-    kernel = FUSED_ON_GPU[call.name.qualified_api]()
+    kernel = FusedAttention(golden)
     return Functions(kernel, golden, lambda: kernel.stand_in)

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
 from pytest_msprobe.engine.replay.references.attention_core import exponentials
 
 if TYPE_CHECKING:
@@ -27,27 +26,28 @@ class NoKernelError(Exception):
 
 
 class FusedAttention:
-    """``npu_fusion_attention`` by a fused kernel, and by its golden definition where no kernel takes the call.
+    """A fused attention by a kernel, and by its golden ``definition`` where no kernel takes the call.
 
     ``stand_in`` tells of the last call why the definition stood in; it is empty where a kernel computed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, definition: Callable[..., Any]) -> None:
         self.stand_in = ""
+        self._definition = definition
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Take the arguments of ``npu_fusion_attention`` and return what it returns, statistics in float32 or wider."""
+        """Take the definition's arguments and return what it returns, statistics in float32 or wider."""
         try:
-            result = npu_fusion_attention(*args, **kwargs, attend=attend_by_kernel)
+            result = self._definition(*args, **kwargs, attend=attend_by_kernel)
         except NoKernelError as missing:
             self.stand_in = f"computed by its golden definition in place of a fused kernel: {missing}"
-            return npu_fusion_attention(*args, **kwargs)
+            return self._definition(*args, **kwargs)
         self.stand_in = ""
         return result
 
 
-#: The APIs that a GPU has a fused kernel for.
-FUSED_ON_GPU: dict[str, Callable[[], FusedAttention]] = {"NPU.npu_fusion_attention": FusedAttention}
+#: The APIs that a GPU has a fused kernel for; the definition of each takes what computes attention as ``attend``.
+FUSED_ON_GPU = frozenset(f"NPU.npu_fusion_attention{version}" for version in ("", "_v2", "_v3"))
 
 
 def attend_by_kernel(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_msprobe.engine.replay import drawn_indices as indices
+from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.drawn import Constraint
@@ -41,8 +42,9 @@ class Traits:
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
 
     Results: ``random`` gives what results must be like that are drawn; ``selection`` tells of positions in the input;
-    ``specified_outputs`` is how many of the results are defined at all, None for all; ``of_dtype`` says that results
-    are about the dtype itself, so that golden is computed in the recorded one.
+    ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
+    nothing is promised of those that golden has None for; ``quantizes`` that whole numbers among them are rounded;
+    ``of_dtype`` that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
@@ -56,6 +58,8 @@ class Traits:
     random: PropertyOf | None = None
     selection: Selection | None = None
     specified_outputs: int | None = None
+    optional_outputs: bool = False
+    quantizes: bool = False
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None
@@ -180,10 +184,40 @@ _ROWS = (
     ),
     # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
     (
-        "npu_fusion_attention",
+        "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
         Traits(constraint=values.compressed_mask, random=unjudged.fused_attention, specified_outputs=3),
     ),
+    ("npu_attention_update npu_fused_infer_attention_score", Traits(optional_outputs=True)),
+    ("npu_apply_rotary_pos_emb", Traits(in_place=True)),
+    ("npu_mrope", Traits(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
+    # ... tokens on their way to experts and back,
     ("npu_moe_gating_top_k_softmax", Traits(constraint=values.moe_gating)),
+    ("npu_moe_gating_top_k", Traits(specified_outputs=2)),
+    ("npu_moe_token_unpermute", Traits(constraint=routing.token_unpermute)),
+    ("npu_moe_init_routing", Traits(constraint=routing.init_routing)),
+    ("npu_moe_finalize_routing", Traits(constraint=routing.finalize_routing)),
+    ("npu_moe_compute_expert_tokens", Traits(constraint=routing.expert_tokens)),
+    ("npu_moe_re_routing", Traits(constraint=routing.re_routing, optional_outputs=True)),
+    ("npu_grouped_matmul", Traits(constraint=routing.groups_of_rows("group_list", "group_list_type"))),
+    # ... rows that are written to,
+    ("npu_gather_sparse_index", Traits(constraint=routing.rows_of(0, "input", 1, "index"))),
+    ("npu_scatter_nd_update npu_scatter_nd_update_", Traits(constraint=routing.scatter_nd)),
+    ("scatter_update scatter_update_", Traits(constraint=routing.scatter_update)),
+    # ... results that are quantized.
+    ("npu_quant_matmul npu_quantize npu_rms_norm_quant npu_weight_quant_batchmatmul", Traits(quantizes=True)),
+    (
+        "npu_dynamic_quant npu_dynamic_quant_asymmetric",
+        Traits(quantizes=True, constraint=routing.groups_of_rows("group_index")),
+    ),
+    ("npu_group_quant", Traits(quantizes=True, constraint=routing.groups_of_rows("group_index"))),
+    (
+        "npu_swiglu_quant",
+        Traits(quantizes=True, constraint=routing.groups_of_rows("group_index", "group_list_type")),
+    ),
+    (
+        "npu_add_rms_norm_quant npu_add_rms_norm_dynamic_quant",
+        Traits(quantizes=True, optional_outputs=True),
+    ),
 )
 
 

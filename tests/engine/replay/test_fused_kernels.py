@@ -61,7 +61,7 @@ class CalledBackends(TorchDispatchMode):
 def test_a_fused_kernel_computes_what_the_definition_says(layout: str, options: dict[str, Any]) -> None:
     tensors = [draw(2, 4, 5, 8), draw(2, 2, 5, 8, seed=1), draw(2, 2, 5, 8, seed=2)]
     q, k, v = (in_layout(x, layout).requires_grad_() for x in tensors)
-    kernel = FusedAttention()
+    kernel = FusedAttention(npu_fusion_attention)
     with CalledBackends() as called:
         out, maximum, total, *_ = kernel(q, k, v, 4, layout, scale=0.3, **options)
     assert any("_scaled_dot_product_flash_attention" in name for name in called.names)
@@ -79,7 +79,7 @@ def test_a_fused_kernel_computes_what_the_definition_says(layout: str, options: 
 def test_packed_sequences_go_through_the_kernel_one_by_one() -> None:
     q, k, v = draw(7, 2, 8), draw(9, 2, 8, seed=1), draw(9, 2, 8, seed=2)
     lengths = {"actual_seq_qlen": [3, 7], "actual_seq_kvlen": [4, 9]}
-    kernel = FusedAttention()
+    kernel = FusedAttention(npu_fusion_attention)
     with CalledBackends() as called:
         out = kernel(q, k, v, 2, "TND", atten_mask=TRIANGLE, sparse_mode=3, **lengths)[0]
     assert any("_scaled_dot_product_flash_attention" in name for name in called.names)
@@ -91,7 +91,7 @@ def test_a_row_with_everything_hidden_is_zero_and_has_no_gradient() -> None:
     q, k, v = (draw(1, 2, 3, 8, seed=i).requires_grad_() for i in range(3))
     hidden = torch.zeros(3, 3, dtype=torch.bool)
     hidden[1] = True
-    kernel = FusedAttention()
+    kernel = FusedAttention(npu_fusion_attention)
     out = kernel(q, k, v, 2, "BNSD", atten_mask=hidden, sparse_mode=1)[0]
     out.sum().backward()
     assert kernel.stand_in == ""
@@ -105,7 +105,7 @@ def test_a_row_with_everything_hidden_is_zero_and_has_no_gradient() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_narrow_inputs_keep_their_dtype_and_get_statistics_in_float32(dtype: torch.dtype) -> None:
     q, k, v = (draw(1, 2, 6, 8, seed=i, dtype=torch.float32).to(dtype) for i in range(3))
-    out, maximum, total, *_ = FusedAttention()(q, k, v, 2, "BNSD", scale=0.35)
+    out, maximum, total, *_ = FusedAttention(npu_fusion_attention)(q, k, v, 2, "BNSD", scale=0.35)
     assert (out.dtype, maximum.dtype, total.dtype) == (dtype, torch.float32, torch.float32)
     expected = npu_fusion_attention(q.double(), k.double(), v.double(), 2, "BNSD", scale=0.35)
     eps = torch.finfo(dtype).eps
@@ -123,7 +123,7 @@ def test_narrow_inputs_keep_their_dtype_and_get_statistics_in_float32(dtype: tor
 )
 def test_what_no_kernel_takes_is_computed_by_definition_and_says_so(options: dict[str, Any], reason: str) -> None:
     q = draw(1, 2, 4, 8)
-    kernel = FusedAttention()
+    kernel = FusedAttention(npu_fusion_attention)
     torch.manual_seed(3)
     out = kernel(q, q, q, 2, "BNSD", **options)[0]
     torch.manual_seed(3)

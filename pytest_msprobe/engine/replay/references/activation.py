@@ -1,10 +1,12 @@
-"""Activations: fast GELU, GELU, GEGLU, Mish, SiLU, SwiGLU."""
+"""Activations: fast GELU, GELU, GEGLU, Mish, SiLU, SwiGLU and their kin."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pytest_msprobe.engine.replay.references.unsupported import refuse
 
 _FAST_GELU_SLOPE = 1.702
 
@@ -65,3 +67,33 @@ def npu_swiglu_backward(grad: Tensor, self: Tensor, dim: int = -1) -> Tensor:
     a, b = self.chunk(2, dim)
     s = torch.sigmoid(a)
     return torch.cat((grad * b * s * (1 + a * (1 - s)), grad * a * s), dim)
+
+
+def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002
+    """gelu(a) * b for the halves a, b of the last dimension; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
+    a, b = input.chunk(2, -1)
+    return F.gelu(a, approximate=approximate) * b
+
+
+def npu_clipped_swiglu(
+    x: Tensor,
+    *,
+    group_index: Tensor | None = None,
+    dim: int = -1,
+    alpha: float = 1.702,
+    limit: float = 7.0,
+    bias: float = 1.0,
+    interleaved: bool = True,
+) -> Tensor:
+    """Return a * sigmoid(alpha a) * (b + bias), a clipped from above at ``limit`` and b to [-limit, limit].
+
+    The dimensions from ``dim`` on are one: a are its even elements and b the odd ones, or, without ``interleaved``, its
+    halves. Raises NotImplementedError for ``group_index``, behind whose groups nothing is promised.
+    """
+    refuse("npu_clipped_swiglu", group_index=group_index)
+    flat = x.flatten(dim)
+    a, b = (flat[..., ::2], flat[..., 1::2]) if interleaved else flat.chunk(2, -1)
+    a, b = a.clamp(max=limit), b.clamp(-limit, limit)
+    shape = list(x.shape)
+    shape[dim] //= 2
+    return (a * torch.sigmoid(alpha * a) * (b + bias)).reshape(shape)

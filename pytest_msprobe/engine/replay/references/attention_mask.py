@@ -22,8 +22,8 @@ _COMPRESSED = 2048
 class AttentionMask:
     """``atten_mask`` and the arguments that say how to read it; see ``npu_fusion_attention`` for the modes.
 
-    ``packed`` is true for input layout TND. Raises ValueError for a mode that the layout does not have, and for
-    mode 6 without ``prefix``.
+    ``packed`` is true for input layout TND; ``api`` is whose arguments they are. Raises ValueError for a mode that the
+    layout does not have, and for mode 6 without ``prefix``.
     """
 
     given: Tensor | None
@@ -32,16 +32,17 @@ class AttentionMask:
     next_tockens: int
     prefix: Sequence[int] | None
     packed: bool
+    api: str = "npu_fusion_attention"
 
     def __post_init__(self) -> None:
         modes = _PACKED_MODES if self.packed else _BATCHED_MODES
         if self.sparse_mode not in modes:
             raise ValueError(
-                f"sparse_mode {self.sparse_mode} of npu_fusion_attention is not one of {modes}, "
+                f"sparse_mode {self.sparse_mode} of {self.api} is not one of {modes}, "
                 f"those {'with' if self.packed else 'without'} input_layout TND"
             )
         if self.sparse_mode == 6 and self.given is not None and self.prefix is None:
-            raise ValueError("sparse_mode 6 of npu_fusion_attention needs prefix, one number per batch entry")
+            raise ValueError(f"sparse_mode 6 of {self.api} needs prefix, one number per batch entry")
 
     def of_batch(self, batch: int, rows: int, columns: int) -> Tensor | None:
         """Return what is hidden, broadcastable to (batch, N, rows, columns), or None where nothing is."""

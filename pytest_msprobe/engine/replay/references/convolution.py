@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +32,7 @@ npu_conv2d = npu_convolution
 npu_conv3d = npu_convolution
 
 
-def npu_conv_transpose2d(
+def npu_convolution_transpose(
     input: Tensor,  # noqa: A002
     weight: Tensor,
     bias: Tensor | None,
@@ -43,7 +42,10 @@ def npu_conv_transpose2d(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Two-dimensional transposed convolution; note the order of the arguments."""
-    return F.conv_transpose2d(
-        input, weight, bias, list(stride), list(padding), list(output_padding), groups, list(dilation)
+    """Transposed convolution over as many dimensions as ``stride`` has numbers; note the order of the arguments."""
+    return torch.convolution(
+        input, weight, bias, list(stride), list(padding), list(dilation), True, list(output_padding), groups
     )
+
+
+npu_conv_transpose2d = npu_convolution_transpose

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
+
+from pytest_msprobe.engine.replay.references.unsupported import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,3 +104,52 @@ def npu_min(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tens
     """Return (minimum along ``dim``, its index as int32)."""
     values, indices = self.min(dim, keepdim)
     return values, indices.int()
+
+
+def npu_dtype_cast_(self: Tensor, src: Tensor) -> Tensor:
+    """Write ``src`` into self, in self's dtype."""
+    return self.copy_(src)
+
+
+def npu_sign_bits_pack(self: Tensor, size: int) -> Tensor:
+    """Pack the signs of eight numbers each, 0 where negative, into uint8, the first in the lowest bit; (size, n).
+
+    Numbers that are missing at the end count as negative.
+    """
+    bits = F.pad((self >= 0).int(), (0, -len(self) % 8)).reshape(-1, 8)
+    packed = (bits << torch.arange(8, device=self.device)).sum(-1)
+    return packed.to(torch.uint8).reshape(size, -1)
+
+
+def npu_sign_bits_unpack(input: Tensor, size: int, dtype: torch.dtype) -> Tensor:  # noqa: A002
+    """Undo :func:`npu_sign_bits_pack`: 1 for a bit that is set, -1 for the others; (size, n)."""
+    bits = (input.int().unsqueeze(-1) >> torch.arange(8, device=input.device)) & 1
+    return (2 * bits - 1).reshape(size, -1).to(dtype)
+
+
+def npu_indexing(
+    self: Tensor,
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int],
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Tensor:
+    """Slice each dimension i from begin[i] to end[i] by strides[i].
+
+    Bit i of ``begin_mask`` and ``end_mask`` says that there is no such bound, of ``shrink_axis_mask`` that begin[i]
+    alone is taken and the dimension goes. Raises NotImplementedError for the other masks and ValueError, by torch, for
+    a negative stride.
+    """
+    refuse("npu_indexing", ellipsis_mask=ellipsis_mask or None, new_axis_mask=new_axis_mask or None)
+
+    def of_dim(i: int) -> slice | int:
+        if shrink_axis_mask >> i & 1:
+            return begin[i]
+        first, last = (None if mask >> i & 1 else bound[i] for mask, bound in ((begin_mask, begin), (end_mask, end)))
+        return slice(first, last, strides[i])
+
+    return self[tuple(of_dim(i) for i in range(len(begin)))]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.references.unsupported import refuse
+from pytest_msprobe.engine.replay.references.widening import at_least_float32
+
 
 def npu_moe_gating_top_k_softmax(
     x: Tensor, finished: Tensor | None = None, k: int = 1
@@ -16,10 +19,52 @@ def npu_moe_gating_top_k_softmax(
     entry in column-major order of the (rows, k) matrix: row_idx[i, j] = j * rows + i.
     """
     experts = x.shape[-1]
-    probabilities, order = torch.softmax(x, -1).sort(stable=True, dim=-1, descending=True)
+    # rounded to half precision, unequal probabilities would become equal and change their order
+    probabilities, order = torch.softmax(at_least_float32(x), -1).sort(stable=True, dim=-1, descending=True)
     expert_idx = order[..., :k]
     if finished is not None:
         expert_idx = expert_idx.masked_fill(finished.bool().unsqueeze(-1), experts)
     rows = x.shape[:-1].numel()
     row_idx = torch.arange(rows * k, dtype=torch.int32, device=x.device).reshape(k, rows).T
-    return probabilities[..., :k], expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
+    return probabilities[..., :k].to(x.dtype), expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
+
+
+def npu_moe_gating_top_k(
+    x: Tensor,
+    k: int,
+    *,
+    bias: Tensor | None = None,
+    input_ids: Tensor | None = None,
+    tid2eid: Tensor | None = None,
+    k_group: int = 1,
+    group_count: int = 1,
+    group_select_mode: int = 0,
+    renorm: int = 0,
+    norm_type: int = 0,
+    out_flag: bool = False,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, expert_idx, norm) of gating logits ``x`` (rows, experts): (rows, k), (rows, k) in int32, as x.
+
+    norm is softmax(x), with ``norm_type`` 1 sigmoid(x). Experts are selected by norm + bias: first the ``k_group`` best
+    of ``group_count`` groups, by their greatest score or, with ``group_select_mode`` 1, the sum of their two greatest,
+    then the k best experts of these, the lower index first among equals. y is norm there, for sigmoid over
+    (sum + eps), times ``routed_scaling_factor``. Raises NotImplementedError for ``renorm`` and the hash mode
+    (``input_ids``, ``tid2eid``). Of norm nothing is promised without ``out_flag``.
+    """
+    refuse("npu_moe_gating_top_k", renorm=renorm or None, input_ids=input_ids, tid2eid=tid2eid)
+    logits = at_least_float32(x)
+    norm = torch.sigmoid(logits) if norm_type == 1 else torch.softmax(logits, -1)
+    scores = norm.detach() if bias is None else norm.detach() + bias
+    if group_count > 1:
+        groups = torch.unflatten(scores, -1, (group_count, -1))
+        best = groups.topk(2 if group_select_mode == 1 else 1).values.sum(-1)
+        kept = best.sort(stable=True, descending=True).indices[:, :k_group]
+        left_out = torch.ones_like(best, dtype=torch.bool).scatter(1, kept, False)
+        scores = groups.masked_fill(left_out.unsqueeze(-1), -torch.inf).flatten(1)
+    expert_idx = scores.sort(stable=True, descending=True).indices[:, :k]
+    y = norm.gather(1, expert_idx)
+    if norm_type == 1:
+        y = y / (y.sum(-1, keepdim=True) + eps)
+    return (y * routed_scaling_factor).to(x.dtype), expert_idx.int(), norm.detach()

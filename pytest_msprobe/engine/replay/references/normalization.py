@@ -79,3 +79,18 @@ def npu_group_norm_silu(
     mean = grouped.mean(-1)
     rstd = torch.rsqrt(grouped.var(-1, unbiased=False) + eps)
     return F.silu(F.group_norm(input, group, weight, bias, eps)), mean.detach(), rstd.detach()
+
+
+def npu_group_norm_swish(
+    input: Tensor,  # noqa: A002
+    num_groups: int,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float | None = 1e-5,
+    swish_scale: float | None = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y * sigmoid(swish_scale * y), mean, rstd), y = group_norm(input); shapes as npu_group_norm_silu's."""
+    epsilon = 1e-5 if eps is None else eps
+    _, mean, rstd = npu_group_norm_silu(input, weight, bias, num_groups, epsilon)
+    y = F.group_norm(input, num_groups, weight, bias, epsilon)
+    return y * torch.sigmoid((1.0 if swish_scale is None else swish_scale) * y), mean, rstd

@@ -14,33 +14,69 @@ _PACKAGE = __name__.rpartition(".")[0]
 _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
     "activation": {
         "NPU": (
-            "fast_gelu", "npu_fast_gelu", "npu_geglu", "npu_gelu", "npu_mish", "npu_silu", "npu_silu_",
-            "npu_swiglu",
+            "fast_gelu", "npu_clipped_swiglu", "npu_fast_gelu", "npu_geglu", "npu_gelu", "npu_gelu_mul", "npu_mish",
+            "npu_silu", "npu_silu_", "npu_swiglu",
         ),
         "Aten": ("npu_fast_gelu_backward", "npu_swiglu_backward"),
     },
     "attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
-    "convolution": {"NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution")},
+    "attention_versions": {"NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")},
+    "convolution": {
+        "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
+    },
+    "grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
+    "inference_attention": {
+        "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
+    },
     "layout": {
         "NPU": (
-            "npu_broadcast", "npu_confusion_transpose", "npu_dtype_cast", "npu_format_cast",
-            "npu_format_cast_", "npu_max", "npu_min", "npu_one_hot", "npu_reshape", "npu_slice",
-            "npu_sort_v2", "npu_transpose", "one_",
+            "npu_broadcast", "npu_confusion_transpose", "npu_dtype_cast", "npu_dtype_cast_", "npu_format_cast",
+            "npu_format_cast_", "npu_indexing", "npu_max", "npu_min", "npu_one_hot", "npu_reshape",
+            "npu_sign_bits_pack", "npu_sign_bits_unpack", "npu_slice", "npu_sort_v2", "npu_transpose", "one_",
         ),
         "Aten": ("npu_confusion_transpose_backward",),
     },
-    "linear": {"NPU": ("npu_linear",), "Aten": ("matmul_backward", "npu_linear_backward")},
+    "linear": {
+        "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
+        "Aten": ("matmul_backward", "npu_linear_backward"),
+    },
     "loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
-    "moe": {"NPU": ("npu_moe_gating_top_k_softmax",)},
+    "moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
+    "moe_routing": {
+        "NPU": (
+            "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing", "npu_moe_re_routing",
+            "npu_moe_token_permute", "npu_moe_token_unpermute",
+        ),
+    },
     "normalization": {
         "NPU": (
-            "npu_add_rms_norm", "npu_deep_norm", "npu_group_norm_silu", "npu_layer_norm_eval",
+            "npu_add_rms_norm", "npu_deep_norm", "npu_group_norm_silu", "npu_group_norm_swish", "npu_layer_norm_eval",
             "npu_rms_norm",
         ),
         "Aten": ("npu_rms_norm_backward",),
     },
     "optimizer": {"NPU": ("npu_apply_adam", "npu_apply_adam_w")},
-    "rotary": {"NPU": ("npu_rotary_mul",), "Aten": ("npu_rotary_mul_backward",)},
+    "quantization": {
+        "NPU": (
+            "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
+        ),
+    },
+    "quantized_layers": {
+        "NPU": (
+            "npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_quant", "npu_rms_norm_quant", "npu_swiglu_quant",
+        ),
+    },
+    "quantized_matmul": {"NPU": ("npu_quant_matmul", "npu_weight_quant_batchmatmul")},
+    "rotary": {
+        "NPU": ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope", "npu_rotary_mul"),
+        "Aten": ("npu_rotary_mul_backward",),
+    },
+    "scatter": {
+        "NPU": (
+            "npu_gather_sparse_index", "npu_scatter_nd_update", "npu_scatter_nd_update_", "scatter_update",
+            "scatter_update_",
+        ),
+    },
     "softmax": {"NPU": ("npu_scaled_masked_softmax",), "Aten": ("npu_scaled_masked_softmax_backward",)},
 }  # fmt: skip
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _rotated(x: Tensor, rotary_mode: str) -> Tensor:
@@ -34,3 +39,73 @@ def npu_rotary_mul_backward(
     grad_r1 = (grad * self).sum_to_size(r1.shape)
     grad_r2 = (grad * _rotated(self, rotary_mode)).sum_to_size(r2.shape)
     return grad_self, grad_r1, grad_r2
+
+
+def npu_interleave_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Take the even elements of the last dimension, then the odd ones, and turn them as :func:`npu_rotary_mul`."""
+    return npu_rotary_mul(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin)
+
+
+def npu_apply_rotary_pos_emb(
+    query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: str = "BSND", rotary_mode: str = "half"
+) -> tuple[Tensor, Tensor]:
+    """Turn query and key in place as :func:`npu_rotary_mul`, and return them.
+
+    cos and sin have one head, which every head shares; where it stands in ``layout`` is where it is in query and key.
+    """
+    return (
+        query.copy_(npu_rotary_mul(query, cos, sin, rotary_mode)),
+        key.copy_(npu_rotary_mul(key, cos, sin, rotary_mode)),
+    )
+
+
+def npu_mrope(
+    positions: Tensor,
+    query: Tensor,
+    key: Tensor,
+    cos_sin_cache: Tensor,
+    head_size: int,
+    *,
+    mrope_section: Sequence[int] | None = None,
+    rotary_mode: str = "half",
+    cache_mode: str = "default",
+) -> tuple[Tensor, Tensor]:
+    """Turn the first dimensions of every head of query and key, (tokens, heads * head_size), by their positions.
+
+    ``cos_sin_cache`` (length, 2 n) holds the cosines and sines of n angles for each position. ``positions`` is
+    (tokens,), or (sections, tokens) with ``mrope_section``, which says how many of the n angles follow each row of
+    positions: one section after the other, or, with ``cache_mode`` interleave, three rows by turns. ``rotary_mode`` is
+    half (i, i + n) or interleaved (2i, 2i + 1). Raises ValueError for another mode.
+    """
+    cos, sin = cos_sin_cache[positions.long()].chunk(2, -1)
+    if mrope_section is not None and any(mrope_section):
+        cos, sin = (_by_section(each, mrope_section, cache_mode) for each in (cos, sin))
+    turned = [_turned(torch.unflatten(x, -1, (-1, head_size)), cos, sin, rotary_mode).flatten(1) for x in (query, key)]
+    return turned[0], turned[1]
+
+
+def _by_section(angles: Tensor, sections: Sequence[int], cache_mode: str) -> Tensor:
+    """Choose of (sections, tokens, n) which row each angle follows."""
+    if cache_mode == "default":
+        return torch.cat([part[i] for i, part in enumerate(torch.split(angles, list(sections), -1))], -1)
+    if cache_mode != "interleave":
+        raise ValueError(f"cache_mode {cache_mode!r} of npu_mrope is not one of default, interleave")
+    chosen = angles[0].clone()
+    for row in (1, 2):
+        chosen[..., row : sections[1] * 3 : 3] = angles[row, ..., row : sections[1] * 3 : 3]
+    return chosen
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, rotary_mode: str) -> Tensor:
+    """Turn (tokens, heads, head_size) by (tokens, n) angles; what is behind the first 2 n dimensions stays."""
+    if rotary_mode not in ("half", "interleaved"):
+        raise ValueError(f"rotary_mode {rotary_mode!r} of npu_mrope is not one of half, interleaved")
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    rotary, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
+    if rotary_mode == "half":
+        first, second = rotary.chunk(2, -1)
+    else:
+        first, second = rotary[..., ::2], rotary[..., 1::2]
+    parts = (first * cos - second * sin, second * cos + first * sin)
+    turned = torch.cat(parts, -1) if rotary_mode == "half" else torch.stack(parts, -1).flatten(-2)
+    return torch.cat((turned, rest), -1)

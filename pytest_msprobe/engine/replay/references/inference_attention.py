@@ -1,0 +1,175 @@
+"""Fused attention of inference: of a whole prompt, of one token after the other, and of either."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_msprobe.engine.replay.references.attention_core import attend
+from pytest_msprobe.engine.replay.references.attention_layout import heads_first, in_layout
+from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+from pytest_msprobe.engine.replay.references.unsupported import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+_UNLIMITED = 2147483647
+# input layout -> that of query, key and value, and that of the result
+_LAYOUTS = {"BSH": ("BSH", "BSH"), "BSND": ("BSND", "BSND"), "BNSD": ("BNSD", "BNSD"), "BNSD_BSND": ("BNSD", "BSND")}
+
+
+def npu_prompt_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    atten_mask: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    pre_tokens: int = _UNLIMITED,
+    next_tokens: int = 0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    actual_seq_lengths_kv: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    **unsupported: Any,
+) -> Tensor:
+    """softmax(mask(scale_value * q k^T)) v in ``input_layout`` BSH, BSND, BNSD, or BNSD_BSND with a result in BSND.
+
+    ``atten_mask`` is true where a key is hidden, (Sq, Skv) or with dimensions for batch and heads before; without it
+    everything is visible. ``sparse_mode`` 0 to 4 is that of ``npu_fusion_attention``, its lower right corner that of
+    the actual lengths, of which there is one for all batch entries or one each.
+
+    Raises NotImplementedError for queries shorter than Sq, behind which nothing is promised, other layouts, and
+    ``pse_shift``, ``padding_mask`` and what quantizes; ValueError for another mode.
+    """
+    return _attention(
+        "npu_prompt_flash_attention",
+        (query, key, value),
+        input_layout,
+        (num_heads, num_key_value_heads),
+        scale_value,
+        (atten_mask, sparse_mode, pre_tokens, next_tokens),
+        (actual_seq_lengths, actual_seq_lengths_kv),
+        unsupported,
+    )
+
+
+def npu_incre_flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    atten_mask: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None,
+    num_heads: int = 1,
+    scale_value: float = 1.0,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    block_size: int = 0,
+    inner_precise: int = 1,
+    **unsupported: Any,
+) -> Tensor:
+    """softmax(mask(scale_value * q k^T)) v of one query per batch entry, in ``input_layout`` BSH, BSND or BNSD.
+
+    ``actual_seq_lengths`` are those of key and value. ``atten_mask`` is true where a key is hidden, (B, ..., Skv).
+    Raises NotImplementedError as :func:`npu_prompt_flash_attention`, and for caches in blocks (``block_table``).
+    """
+    mask = None if atten_mask is None else atten_mask.reshape(-1, 1, 1, atten_mask.shape[-1])
+    return _attention(
+        "npu_incre_flash_attention",
+        (query, key, value),
+        input_layout,
+        (num_heads, num_key_value_heads),
+        scale_value,
+        (mask, 1, _UNLIMITED, _UNLIMITED),
+        (None, actual_seq_lengths),
+        unsupported,
+    )
+
+
+def npu_fused_infer_attention_score(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    atten_mask: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None,
+    actual_seq_lengths_kv: Sequence[int] | None = None,
+    num_heads: int = 1,
+    scale: float = 1.0,
+    pre_tokens: int = _UNLIMITED,
+    next_tokens: int = _UNLIMITED,
+    input_layout: str = "BSH",
+    num_key_value_heads: int = 0,
+    sparse_mode: int = 0,
+    inner_precise: int = 0,
+    block_size: int = 0,
+    antiquant_mode: int = 0,
+    key_antiquant_mode: int = 0,
+    value_antiquant_mode: int = 0,
+    softmax_lse_flag: bool = False,
+    **unsupported: Any,
+) -> tuple[Tensor, None]:
+    """Return (:func:`npu_prompt_flash_attention` of the arguments, None: nothing is promised of the second result).
+
+    Raises NotImplementedError as that does, and for ``block_table``, ``query_rope``, shared prefixes, paddings on the
+    left and ``softmax_lse_flag``.
+    """
+    out = _attention(
+        "npu_fused_infer_attention_score",
+        (query, key, value),
+        input_layout,
+        (num_heads, num_key_value_heads),
+        scale,
+        (atten_mask, sparse_mode, pre_tokens, next_tokens),
+        (actual_seq_lengths, actual_seq_lengths_kv),
+        {**unsupported, "softmax_lse_flag": softmax_lse_flag or None},
+    )
+    return out, None
+
+
+def _attention(
+    api: str,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    input_layout: str,
+    heads: tuple[int, int],
+    scale: float,
+    masking: tuple[Tensor | None, int, int, int],
+    lengths: tuple[Sequence[int] | None, Sequence[int] | None],
+    unsupported: dict[str, Any],
+) -> Tensor:
+    refuse(api, **unsupported, input_layout=None if input_layout in _LAYOUTS else input_layout)
+    layout, layout_of_result = _LAYOUTS[input_layout]
+    q = heads_first(tensors[0], layout, heads[0])
+    k, v = (heads_first(each, layout, heads[1] or heads[0]) for each in tensors[1:])
+    given, sparse_mode, pre_tokens, next_tokens = masking
+    batch, rows = q.shape[0], q.shape[2]
+    shorter = [length for length in lengths[0] or () if length < rows]
+    refuse(api, **{f"actual_seq_lengths below {rows}": shorter or None})
+    outs = []
+    for entry, columns in enumerate(_each_length(lengths[1], batch, k.shape[2])):
+        mask = AttentionMask(_of_entry(given, entry), sparse_mode, pre_tokens, next_tokens, None, False, api)
+        hidden = mask.of_batch(1, rows, columns)
+        one = slice(entry, entry + 1)
+        outs.append(attend(q[one], k[one, :, :columns], v[one, :, :columns], None, hidden, scale, 1.0)[0])
+    return in_layout(torch.cat(outs), layout_of_result)
+
+
+def _each_length(lengths: Sequence[int] | None, batch: int, longest: int) -> list[int]:
+    """Return the length of each batch entry; one length is that of all."""
+    if not lengths:
+        return [longest] * batch
+    return [int(length) for length in lengths][:batch] if len(lengths) > 1 else [int(lengths[0])] * batch
+
+
+def _of_entry(mask: Tensor | None, entry: int) -> Tensor | None:
+    """Return what a mask (..., Sq, Skv) hides in one batch entry, with dimensions for it and for heads where it has."""
+    if mask is None or mask.dim() == 2:
+        return mask
+    batched = mask.unsqueeze(1) if mask.dim() == 3 else mask
+    return batched[entry : entry + 1] if batched.shape[0] > 1 else batched

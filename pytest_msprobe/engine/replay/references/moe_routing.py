@@ -1,0 +1,134 @@
+"""Tokens on their way to experts and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_msprobe.engine.replay.references.unsupported import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def npu_moe_token_permute(
+    tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return (tokens ordered by expert, where each of them went), for ``indices`` (tokens,) or (tokens, k).
+
+    Tokens of one expert keep their order. Of the k * tokens copies the first ``num_out_tokens`` are returned, without
+    the last -num_out_tokens where it is negative, all where it is 0; the places (int32) are those of all copies, in
+    the order of the flattened ``indices``. Raises NotImplementedError for ``padded_mode``. Semantics of CANN's
+    ``MoeTokenPermute``.
+    """
+    refuse("npu_moe_token_permute", padded_mode=padded_mode or None)
+    order = indices.flatten().argsort(stable=True)
+    wanted = num_out_tokens or 0
+    kept = min(wanted, order.numel()) if wanted > 0 else wanted + order.numel()
+    choices = indices.shape[1] if indices.dim() > 1 else 1
+    return tokens[order[:kept] // choices], order.argsort().int()
+
+
+def npu_moe_token_unpermute(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
+    padded_mode: bool = False,
+    restore_shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Undo :func:`npu_moe_token_permute`: sum over a token's k copies, weighted with ``probs`` (tokens, k).
+
+    Without ``probs`` each token has one copy. Copies that were left out count as 0. ``restore_shape`` belongs to
+    ``padded_mode``, for which NotImplementedError is raised. Semantics of CANN's ``MoeTokenUnpermute``.
+    """
+    refuse("npu_moe_token_unpermute", padded_mode=padded_mode or None)
+    places = sorted_indices.long()
+    missing = places >= permuted_tokens.shape[0]
+    copies = permuted_tokens[places.masked_fill(missing, 0)].masked_fill(missing.unsqueeze(-1), 0.0)
+    if probs is None:
+        return copies
+    return (copies.reshape(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
+
+
+def npu_moe_init_routing(
+    x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (expanded_x, expanded_row_idx, expanded_expert_idx) of x (rows, h) and ``expert_idx`` (rows, k).
+
+    The k * rows copies are ordered by expert, equals as they stood; ``row_idx`` says of each which copy it is, and
+    copy c is of row c % rows. expanded_row_idx[c] is where copy c went; of expanded_x the first
+    min(active_num, rows) * k are returned.
+    """
+    rows, k = expert_idx.shape
+    experts, order = expert_idx.flatten().sort(stable=True)
+    copies = row_idx.flatten()[order].long()
+    went = torch.zeros_like(copies, dtype=torch.int32)
+    went[copies] = torch.arange(copies.numel(), dtype=torch.int32, device=copies.device)
+    return x[copies[: min(active_num, rows) * k] % rows], went, experts
+
+
+def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
+    """Return how many rows belong to the experts 0 to e, for each of ``num_expert`` experts e."""
+    experts = torch.arange(num_expert, device=sorted_expert_for_source_row.device)
+    ends = torch.searchsorted(sorted_expert_for_source_row.long(), experts, right=True)
+    return ends.to(sorted_expert_for_source_row.dtype)
+
+
+def npu_moe_finalize_routing(
+    expanded_permuted_rows: Tensor,
+    skip1: Tensor | None,
+    skip2: Tensor | None,
+    bias: Tensor | None,
+    scales: Tensor | None,
+    expanded_src_to_dst_row: Tensor,
+    export_for_source_row: Tensor | None,
+    drop_pad_mode: int | None = 0,
+) -> Tensor:
+    """Return skip1 + skip2 + the sum over k of scales[:, k] * (row[:, k] + bias of its expert), (rows, h).
+
+    ``expanded_src_to_dst_row`` says where the k-th copy of row i is among ``expanded_permuted_rows``: its entry
+    k * rows + i, with ``drop_pad_mode`` 2 its entry i * K + k. Raises NotImplementedError for the modes 1 and 3, that
+    drop tokens.
+    """
+    refuse("npu_moe_finalize_routing", drop_pad_mode=drop_pad_mode if drop_pad_mode in (1, 3) else None)
+    per_row = scales if scales is not None else export_for_source_row
+    k = 1 if per_row is None else per_row.shape[1]
+    places = expanded_src_to_dst_row.long()
+    # (rows, k)
+    places = places.reshape(-1, k) if drop_pad_mode == 2 else places.reshape(k, -1).T
+    copies = expanded_permuted_rows[places]
+    if bias is not None and export_for_source_row is not None:
+        copies = copies + bias[export_for_source_row.long()]
+    out = copies.sum(1) if scales is None else (copies * scales.unsqueeze(-1)).sum(1)
+    for skip in (skip1, skip2):
+        out = out if skip is None else out + skip
+    return out
+
+
+def npu_moe_re_routing(
+    tokens: Tensor,
+    expert_token_num_per_rank: Tensor,
+    *,
+    per_token_scales: Tensor | None = None,
+    expert_token_num_type: int = 1,
+    idx_type: int = 0,
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """Bring tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
+
+    ``expert_token_num_per_rank`` is (ranks, experts). Returns (tokens, their scales, their former places in int32,
+    tokens of each expert); nothing is promised of the scales, here None, without ``per_token_scales``. Raises
+    NotImplementedError for another ``expert_token_num_type`` or ``idx_type``.
+    """
+    refuse(
+        "npu_moe_re_routing",
+        expert_token_num_type=None if expert_token_num_type == 1 else expert_token_num_type,
+        idx_type=idx_type or None,
+    )
+    counts = expert_token_num_per_rank.long()
+    experts = torch.arange(counts.shape[1], device=counts.device).repeat(counts.shape[0])
+    order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
+    scales = None if per_token_scales is None else per_token_scales[order]
+    return tokens[order], scales, order.int(), counts.sum(0).to(expert_token_num_per_rank.dtype)
