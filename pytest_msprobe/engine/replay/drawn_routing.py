@@ -15,6 +15,30 @@ def token_unpermute(drawn: Drawn) -> None:
         places.copy_(torch.randperm(places.numel(), generator=drawn.generator).view_as(places))
 
 
+def _as_many_experts_each(routing_map: torch.Tensor | None, experts: int, generator: torch.Generator) -> None:
+    if routing_map is not None and routing_map.dim() == 2:
+        ranks = torch.rand(routing_map.shape, generator=generator).argsort(-1)
+        routing_map.copy_(ranks < experts)
+
+
+def routing_map(drawn: Drawn) -> None:
+    """Send every token to as many experts as ``num_out_tokens`` says."""
+    tokens, wanted = drawn.tensor(0, "tokens"), drawn.kwargs.get("num_out_tokens")
+    if tokens is not None and len(tokens) and not drawn.kwargs.get("drop_and_pad"):
+        experts = 1 if wanted is None else wanted // len(tokens)
+        _as_many_experts_each(drawn.tensor(1, "routing_map"), experts, drawn.generator)
+
+
+def routed_back(drawn: Drawn) -> None:
+    """Give each copy of a token a place of its own, and every token as many copies."""
+    tokens, shape = drawn.tensor(0, "permuted_tokens"), drawn.get(2, "restore_shape")
+    if tokens is not None and shape and shape[0] and not drawn.kwargs.get("drop_and_pad"):
+        token_unpermute(drawn)
+        chosen = drawn.kwargs.get("routing_map")
+        if isinstance(chosen, torch.Tensor):
+            _as_many_experts_each(chosen, len(tokens) // shape[0], drawn.generator)
+
+
 def init_routing(drawn: Drawn) -> None:
     """Count the copies of the tokens column by column, as the gating does."""
     copies = drawn.tensor(1, "row_idx")

@@ -31,6 +31,10 @@ def whole(*shape: int, high: int = 127, low: int = 0, dtype: torch.dtype = torch
     return torch.randint(low, high + 1, shape, dtype=dtype)
 
 
+def routing(tokens: int, experts: int, each: int) -> Tensor:
+    return torch.rand(tokens, experts).argsort(-1) < each
+
+
 def call(*args: Any, **kwargs: Any) -> Arguments:
     return args, kwargs
 
@@ -74,10 +78,20 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     ),
     "npu_moe_gating_top_k": lambda: call(single(6, 16), 3, bias=single(16), k_group=2, group_count=4, norm_type=1),
     "npu_moe_init_routing": lambda: call(half(6, 8), torch.arange(12).view(2, 6).T.int(), whole(6, 2, high=3), 6),
+    "npu_moe_init_routing_v2": lambda: call(
+        half(6, 32), whole(6, 2, high=3), active_num=12, expert_num=4, expert_tokens_num_type=1, quant_mode=1,
+        expert_tokens_num_flag=True, active_expert_range=[0, 4], row_idx_type=1
+    ),
     "npu_moe_re_routing": lambda: call(
         half(12, 8), torch.full((2, 3), 2, dtype=torch.int32), per_token_scales=single(12)
     ),
     "npu_moe_token_permute": lambda: call(trained(half(6, 8)), whole(6, 2, high=3)),
+    "npu_moe_token_permute_with_routing_map": lambda: call(
+        trained(half(6, 8)), routing(6, 4, 2), probs=trained(half(6, 4)), num_out_tokens=12
+    ),
+    "npu_moe_token_unpermute_with_routing_map": lambda: call(
+        trained(half(12, 8)), torch.randperm(12).int(), [6, 8], probs=trained(half(6, 4)), routing_map=routing(6, 4, 2)
+    ),
     "npu_moe_token_unpermute": lambda: call(trained(half(12, 8)), torch.randperm(12).int(), trained(half(6, 2))),
     "npu_mrope": lambda: call(whole(5, high=8, dtype=torch.int64), half(5, 32), half(5, 16), half(9, 16), 16),
     "npu_prompt_flash_attention": lambda: call(half(2, 5, 32), half(2, 7, 32), half(2, 7, 32), num_heads=4),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.references.quantization import quantized_by_row
 from pytest_msprobe.engine.replay.references.unsupported import refuse
+from pytest_msprobe.engine.replay.references.widening import at_least_float32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,3 +134,52 @@ def npu_moe_re_routing(
     order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
     scales = None if per_token_scales is None else per_token_scales[order]
     return tokens[order], scales, order.int(), counts.sum(0).to(expert_token_num_per_rank.dtype)
+
+
+def npu_moe_init_routing_v2(
+    x: Tensor,
+    expert_idx: Tensor,
+    *,
+    scale: Tensor | None = None,
+    offset: Tensor | None = None,
+    active_num: int = -1,
+    expert_capacity: int = -1,
+    expert_num: int = -1,
+    drop_pad_mode: int = 0,
+    expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False,
+    quant_mode: int = 0,
+    active_expert_range: Sequence[int] = (),
+    row_idx_type: int = 0,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return (expanded_x, expanded_row_idx, expert_tokens, expanded_scale) of x (rows, h) and ``expert_idx`` (rows, k).
+
+    The rows * k copies are ordered by expert, equals as they stood. expanded_row_idx (int32) says where each went, with
+    ``row_idx_type`` 1 which came. expert_tokens (int64) counts the copies of each expert in ``active_expert_range``,
+    with ``expert_tokens_num_type`` 0 up to each. ``quant_mode`` is -1, then expanded_scale is that of each copy's row,
+    or 1: rows of int8 with their scale. Nothing is promised of what is None: expert_tokens without their flag and
+    expanded_scale without ``scale``. As op-plugin's own test of the operator computes it.
+
+    Raises NotImplementedError for static quantization (``quant_mode`` 0), dynamic one with ``scale``, ``offset``,
+    ``drop_pad_mode`` 1, ``expert_tokens_num_type`` 2 and experts outside of the range, behind whose copies nothing is
+    promised.
+    """
+    first, last = active_expert_range or (0, expert_num)
+    refuse(
+        "npu_moe_init_routing_v2",
+        quant_mode_0=True if quant_mode == 0 else None,
+        scale=scale if quant_mode == 1 else None,
+        offset=offset,
+        drop_pad_mode=drop_pad_mode or None,
+        expert_tokens_num_type=expert_tokens_num_type if expert_tokens_num_type not in (0, 1) else None,
+        experts_outside_of_active_expert_range=bool(((expert_idx < first) | (expert_idx >= last)).any()) or None,
+    )
+    order = expert_idx.flatten().argsort(stable=True)
+    rows = order // expert_idx.shape[1]
+    counts = torch.bincount(expert_idx.flatten() - first, minlength=last - first)
+    tokens = counts.cumsum(0) if expert_tokens_num_type == 0 else counts
+    places = (order if row_idx_type == 1 else order.argsort()).int()
+    expanded, scales = x[rows], None if scale is None else scale[rows]
+    if quant_mode == 1:
+        expanded, scales = quantized_by_row(at_least_float32(expanded))
+    return expanded, places, tokens if expert_tokens_num_flag else None, scales

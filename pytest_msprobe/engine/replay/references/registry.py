@@ -44,9 +44,12 @@ _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
     "moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
     "moe_routing": {
         "NPU": (
-            "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing", "npu_moe_re_routing",
-            "npu_moe_token_permute", "npu_moe_token_unpermute",
+            "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing",
+            "npu_moe_init_routing_v2", "npu_moe_re_routing", "npu_moe_token_permute", "npu_moe_token_unpermute",
         ),
+    },
+    "moe_routing_map": {
+        "NPU": ("npu_moe_token_permute_with_routing_map", "npu_moe_token_unpermute_with_routing_map")
     },
     "normalization": {
         "NPU": (

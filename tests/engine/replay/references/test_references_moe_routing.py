@@ -12,9 +12,14 @@ from pytest_msprobe.engine.replay.references.moe_routing import (
     npu_moe_compute_expert_tokens,
     npu_moe_finalize_routing,
     npu_moe_init_routing,
+    npu_moe_init_routing_v2,
     npu_moe_re_routing,
     npu_moe_token_permute,
     npu_moe_token_unpermute,
+)
+from pytest_msprobe.engine.replay.references.moe_routing_map import (
+    npu_moe_token_permute_with_routing_map,
+    npu_moe_token_unpermute_with_routing_map,
 )
 
 EXPERTS = torch.tensor([[2, 0], [1, 2], [0, 2], [1, 0]], dtype=torch.int32)
@@ -107,6 +112,129 @@ def test_init_routing_is_that_of_the_documentation() -> None:
     # copy c of column-major order is of row c % 3, its choice c // 3
     assert went.tolist() == [2, 0, 1, 4, 3, 5]
     assert npu_moe_init_routing(x, row_idx, expert_idx, 2)[0].equal(expanded[:4])
+
+
+@pytest.mark.parametrize("came", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_init_routing_2_counts_and_places_the_copies(came: bool, cumulative: bool) -> None:
+    x, scale, experts = draw(4, 3), draw(4, seed=1), EXPERTS + 3
+    order = by_expert(experts)
+    expanded, places, counts, scales = npu_moe_init_routing_v2(
+        x,
+        experts,
+        scale=scale,
+        expert_num=9,
+        expert_tokens_num_type=0 if cumulative else 1,
+        expert_tokens_num_flag=True,
+        quant_mode=-1,
+        active_expert_range=[2, 7],
+        row_idx_type=int(came),
+    )
+    close(expanded, [x[token].tolist() for token, _ in order])
+    close(scales, [float(scale[token]) for token, _ in order])
+    flat = [2 * token + choice for token, choice in order]
+    assert places.tolist() == (flat if came else [flat.index(copy) for copy in range(8)])
+    # experts 2 to 6, of which 3, 4 and 5 are chosen
+    each = [0, 3, 2, 3, 0]
+    assert counts is not None
+    assert counts.tolist() == ([0, 3, 5, 8, 8] if cumulative else each)
+    assert (places.dtype, counts.dtype) == (torch.int32, torch.int64)
+
+
+def test_init_routing_2_quantizes_each_row() -> None:
+    x = draw(4, 3)
+    expanded, _, counts, scales = npu_moe_init_routing_v2(x, EXPERTS, expert_num=3, quant_mode=1)
+    steps = [max(abs(value) for value in x[token].tolist()) / 127 for token, _ in by_expert(EXPERTS)]
+    close(scales, steps)
+    rows = [x[token].tolist() for token, _ in by_expert(EXPERTS)]
+    assert expanded.tolist() == [[round(v / step) for v in row] for row, step in zip(rows, steps, strict=True)]
+    assert counts is None
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"quant_mode": 0}, "quant_mode_0"),
+        ({"scale": EXPERTS}, "scale"),
+        ({"drop_pad_mode": 1}, "drop_pad_mode"),
+        ({"expert_tokens_num_type": 2}, "expert_tokens_num_type"),
+        ({"active_expert_range": [1, 3]}, "experts_outside_of_active_expert_range"),
+    ],
+)
+def test_init_routing_2_names_what_has_no_golden_definition(options: dict[str, object], named: str) -> None:
+    given = {"expert_num": 3, "quant_mode": 1, **options}
+    with pytest.raises(NotImplementedError, match=f"has no golden definition with {named}"):
+        npu_moe_init_routing_v2(draw(4, 3), EXPERTS, **given)  # type: ignore[arg-type]
+
+
+# the examples of torch_npu's documentation
+def test_a_routing_map_sends_tokens_as_in_the_documentation() -> None:
+    tokens = torch.tensor([[0.1] * 4, [0.2] * 4, [0.3] * 4])
+    probs = torch.tensor([[0.5, 0.3], [0.4, 0.6], [0.2, 0.8]])
+    everyone = torch.ones((3, 2), dtype=torch.int8)
+    permuted, chosen, places = npu_moe_token_permute_with_routing_map(tokens, everyone, probs=probs, num_out_tokens=6)
+    assert permuted.equal(tokens.repeat(2, 1))
+    assert chosen is not None
+    assert chosen.equal(torch.tensor([0.5, 0.4, 0.2, 0.3, 0.6, 0.8]))
+    assert places.tolist() == [0, 3, 1, 4, 2, 5]
+    padded = npu_moe_token_permute_with_routing_map(tokens, everyone, num_out_tokens=4, drop_and_pad=True)
+    assert (padded[0].shape, padded[1], padded[2].shape) == ((4, 4), None, (4,))
+
+
+MAP = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
+
+
+def test_a_routing_map_sends_each_token_to_its_experts_and_back() -> None:
+    tokens, probs = draw(4, 2), draw(4, 3, seed=1)
+    order = [(token, expert) for expert in range(3) for token in range(4) if MAP[token, expert]]
+    permuted, chosen, places = npu_moe_token_permute_with_routing_map(tokens, MAP, probs=probs, num_out_tokens=8)
+    close(permuted, [tokens[token].tolist() for token, _ in order])
+    close(chosen, [float(probs[pair]) for pair in order])
+    assert [order[place][0] for place in places] == [0, 0, 1, 1, 2, 2, 3, 3]
+    back = npu_moe_token_unpermute_with_routing_map(permuted, places, [4, 2], probs=probs, routing_map=MAP)
+    close(back, [(tokens[token] * sum(probs[token, MAP[token]])).tolist() for token in range(4)])
+    close(npu_moe_token_unpermute_with_routing_map(permuted, places, [4, 2]), 2 * tokens)
+
+
+def test_an_expert_of_fixed_capacity_takes_the_tokens_of_its_map_first() -> None:
+    tokens, probs = draw(4, 2), draw(4, 3, seed=1)
+    permuted, chosen, taken = npu_moe_token_permute_with_routing_map(
+        tokens, MAP, probs=probs, num_out_tokens=9, drop_and_pad=True
+    )
+    # expert 1 is sent only tokens 1 and 2, and takes token 0 as well
+    assert taken.tolist() == [0, 2, 3, 1, 2, 0, 0, 1, 3]
+    close(permuted, tokens[taken.long()])
+    close(chosen, [float(probs[int(token), i // 3]) for i, token in enumerate(taken)])
+    expected = np.zeros((4, 2))
+    for i, token in enumerate(taken.tolist()):
+        expected[token] += permuted[i].numpy() * float(probs[token, i // 3])
+    back = npu_moe_token_unpermute_with_routing_map(permuted, taken, [4, 2], probs=probs, drop_and_pad=True)
+    close(back, expected)
+
+
+@pytest.mark.parametrize("drop_and_pad", [False, True])
+def test_routing_maps_there_and_back_are_differentiable(drop_and_pad: bool) -> None:
+    options = {"drop_and_pad": drop_and_pad}
+
+    def there_and_back(tokens: Tensor, probs: Tensor) -> Tensor:
+        permuted, chosen, places = npu_moe_token_permute_with_routing_map(
+            tokens, MAP, probs=probs, num_out_tokens=9 if drop_and_pad else 8, **options
+        )
+        assert chosen is not None
+        weighted = permuted * permuted * chosen.unsqueeze(-1)
+        return npu_moe_token_unpermute_with_routing_map(
+            weighted, places, [4, 2], probs=probs, routing_map=MAP, **options
+        )
+
+    inputs = (draw(4, 2).requires_grad_(), draw(4, 3, seed=1).requires_grad_())
+    assert torch.autograd.gradcheck(there_and_back, inputs)
+
+
+def test_a_routing_map_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="other numbers of experts than 1"):
+        npu_moe_token_permute_with_routing_map(draw(4, 2), MAP, num_out_tokens=4)
+    with pytest.raises(ValueError, match="needs routing_map with probs"):
+        npu_moe_token_unpermute_with_routing_map(draw(8, 2), torch.arange(8), [4, 2], probs=draw(4, 3))
 
 
 def test_expert_tokens_are_counted_up_to_each_expert() -> None:
