@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from msprobe_standards.dtypes import roundoffs_allowed
-from msprobe_standards.protocol import Standard, bias, within
+from msprobe_standards.dtypes import msprobe_bounds, roundoffs_allowed
+from msprobe_standards.protocol import Standard, bias, shared, within
 
 if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards.dtypes import Bounds
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
@@ -22,6 +25,8 @@ _STANDARD_ERRORS = 7.0
 _DRIFT_RATIO = 2.0
 _CORRECT_ROUNDING = 1.0
 _UNAIDED_FLOORS = 4.0
+_SHARED_FLOOR = 0.25
+_SCALED = frozenset({"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,9 @@ class Benchmark(Standard):
     * drift of the magnitudes: ``max_bias`` unit roundoffs beyond twice the baseline's, where it is statistically
       certain; truncation makes it about 0.67. With a floor of one or more it is only held to the limit of the root
       mean square;
-    * share of small elements that are wrong in all digits (``tail_share``): four times, and 0.03 for chance.
+    * share of small elements that are wrong in all digits (``tail_share``): four times, and 0.03 for chance;
+    * error that elements with neighbouring golden values share: ``max_shared`` unit roundoffs, where it is
+      statistically certain; the default, 0, does not judge it.
 
     Where there is no baseline, or its NaN and inf disagree with the golden result, the limits are those of a baseline
     that errs by four floors, and the reason says so.
@@ -48,12 +55,20 @@ class Benchmark(Standard):
     max_error_ratio: float = 10.0
     max_bias: float = 0.5
     floor: float = 0.0
+    max_shared: float = 0.0
 
     name: ClassVar[str] = "benchmark"
-    wanted: ClassVar[frozenset[str]] = frozenset(
-        {"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"}
-    )
     needs_baseline: ClassVar[bool] = True
+
+    @property
+    def wanted(self) -> frozenset[str]:  # type: ignore[override]
+        """The scaled errors, and what neighbours share where it is judged."""
+        return _SCALED | {"shared_error", "shared_z"} if self.max_shared else _SCALED
+
+    def bounds(self, dtype: torch.dtype) -> Bounds:
+        """Leave small elements, whose errors relate to the scale, out of what neighbours share."""
+        bounds = msprobe_bounds(dtype)
+        return replace(bounds, shared_floor=_SHARED_FLOOR) if self.max_shared else bounds
 
     def settled(self, metrics: Metrics) -> Verdict | None:
         """Pass what stays under the floors; whatever does not is for the baseline to explain."""
@@ -89,4 +104,7 @@ class Benchmark(Standard):
             "tail_share": _TAIL_RATIO * tail + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + _NONE_SEEN / n,
         }
         measured = {name: metrics[name] for name in limits} | {"gain_error": bias(metrics)}
+        if self.max_shared:
+            limits["shared_error"] = self.max_shared
+            measured["shared_error"] = shared(metrics)
         return within(self.name, metrics, limits, measured)

@@ -21,6 +21,7 @@ import torch
 from msprobe_standards.accumulation import Walk
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
 from msprobe_standards.layouts import is_plain
+from msprobe_standards.neighbours import shared_error
 
 Numbers = Iterator[tuple[str, float]]
 
@@ -50,6 +51,8 @@ METRICS: Mapping[str, str] = {
     "gain_error": "least-squares gain of target over golden less one, in unit roundoffs; truncation makes it negative",
     "gain_z": "gain_error in its own standard errors",
     "tail_share": "share of elements with a relative error above the bound tail",
+    "shared_error": "root mean square error that elements with neighbouring golden values share, in unit roundoffs",
+    "shared_z": "shared_error's square in its own standard errors",
 }
 """Name and meaning of every metric, in the order of `Metrics`."""
 
@@ -73,6 +76,7 @@ _GROUPS: Mapping[str, frozenset[str]] = {
     ),
     "ulp": frozenset({"max_ulp_error", "mean_ulp_error", "ulp_error_proportion"}),
     "scaled": frozenset({"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"}),
+    "neighbours": frozenset({"shared_error", "shared_z"}),
 }
 _INTEGER_METRICS = frozenset({"max_abs_err", "nonfinite_mismatch", "error_rate", "cast_error_rate"})
 _ALL_METRICS = frozenset(METRICS)
@@ -135,7 +139,9 @@ def measure(
     target, golden = _plain(target), _plain(golden)
     walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
     walk.over(target, golden)
-    numbers = {name: value for group in _GROUPS if group in groups for name, value in _RESULTS[group](walk)}
+    numbers = {name: value for group in _RESULTS if group in groups for name, value in _RESULTS[group](walk)}
+    if "neighbours" in groups:
+        numbers["shared_error"], numbers["shared_z"] = shared_error(target, golden, dtype, walk.bounds.shared_floor)
     width = 2 if target.is_complex() else 1
     where = {name: _unravel(flat // width, target.shape) for name, flat in walk.where.items()}
     return Metrics(numbers, dtype, walk.count, where)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
 
 _CERTAIN = 7
+_IN_WORDS = {
+    "gain_error": " (all magnitudes drift together)",
+    "shared_error": " (neighbouring values err alike, as approximations do and roundings do not)",
+}
 
 
 class Standard(Protocol):
@@ -63,7 +67,7 @@ def within(
     """Return pass where every measured number is at most its limit, else fail with those that are not named.
 
     ``measured`` defaults to the metrics of the limits' names, ``wrong_share`` is the share of wrong elements where it
-    is known. NaN and inf elements that disagree fail whatever the limits.
+    is known and decides. NaN and inf elements that disagree fail whatever the limits.
     """
     measured = measured or {name: metrics[name] for name in limits}
     if metrics["nonfinite_mismatch"]:
@@ -73,8 +77,10 @@ def within(
     if margin <= 1:
         return Verdict("pass", standard, "", measured, limits, margin)
     broken = sorted((name for name in limits if used[name] > 1), key=lambda name: -used[name])
-    reason = "; ".join(f"{name} is {measured[name]:.4g}, allowed {limits[name]:.4g}" for name in broken)
-    if wrong_share is not None:
+    reason = "; ".join(
+        f"{name} is {measured[name]:.4g}, allowed {limits[name]:.4g}{_IN_WORDS.get(name, '')}" for name in broken
+    )
+    if wrong_share:
         reason += f"; {_counted(wrong_share * metrics.numel, metrics)} are wrong"
     return Verdict("fail", standard, reason + at_worst(metrics), measured, limits, margin)
 
@@ -107,6 +113,14 @@ def bias(metrics: Metrics) -> float:
     the constants come from").
     """
     return abs(metrics["gain_error"]) if metrics["gain_z"] > _CERTAIN else 0.0
+
+
+def shared(metrics: Metrics) -> float:
+    """Return the error that neighbouring values share, in unit roundoffs, where it is certain, else 0.
+
+    As certain as a `bias`: independent errors that are as often up as down exceed a ``shared_z`` of 7 as rarely.
+    """
+    return metrics["shared_error"] if metrics["shared_z"] > _CERTAIN else 0.0
 
 
 def _used(value: float, limit: float) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from msprobe_standards.dtypes import msprobe_bounds
-from msprobe_standards.protocol import Standard, bias, within
+from msprobe_standards.protocol import Standard, bias, shared, within
 
 if TYPE_CHECKING:
     import torch
@@ -23,22 +23,28 @@ class Ulp(Standard):
     Correct rounding to nearest gives 0.5, truncation and faithful rounding up to 1. The unit is that of the golden
     value in the target's dtype, in the subnormal range that of the smallest normal value. ``scale_floor`` widens it
     for elements below that share of the mean golden magnitude (0: nowhere): an addition of a scaled operand may cancel.
-    ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`); the
-    default, 0, does not judge it. ``docs/standards.md``, "ULP", has the reasons.
+    ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`),
+    ``max_shared`` the error that elements with neighbouring golden values may share, in unit roundoffs
+    (`msprobe_standards.neighbours`); the defaults, 0, do not judge them. ``docs/standards.md``, "ULP", has the reasons.
     """
 
     max_ulp: float = 2.0
     max_share: float = 0.0
     scale_floor: float = 0.0
     max_bias: float = 0.0
+    max_shared: float = 0.0
 
     name: ClassVar[str] = "ulp"
 
     @property
     def wanted(self) -> frozenset[str]:  # type: ignore[override]
-        """The ULP metrics, and those of the bias where it is judged."""
-        ulps = frozenset({"max_ulp_error", "ulp_error_proportion"})
-        return ulps | {"gain_error", "gain_z"} if self.max_bias else ulps
+        """The ULP metrics, and those of the bias and of what neighbours share where it is judged."""
+        wanted = {"max_ulp_error", "ulp_error_proportion"}
+        if self.max_bias:
+            wanted |= {"gain_error", "gain_z"}
+        if self.max_shared:
+            wanted |= {"shared_error", "shared_z"}
+        return frozenset(wanted)
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
         """Count the elements above ``max_ulp``."""
@@ -52,4 +58,7 @@ class Ulp(Standard):
         if self.max_bias:
             limits["gain_error"] = self.max_bias
             measured["gain_error"] = bias(metrics)
+        if self.max_shared:
+            limits["shared_error"] = self.max_shared
+            measured["shared_error"] = shared(metrics)
         return within(self.name, metrics, limits, measured, metrics["ulp_error_proportion"])

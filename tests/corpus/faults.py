@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.corpus import (
+    faults_of_approximation,
     faults_of_gradients,
     faults_of_kernels,
     faults_of_layers,
@@ -11,7 +12,14 @@ from tests.corpus import (
 )
 from tests.corpus.fault import Variant
 
-_MODULES = (faults_of_rounding, faults_of_memory, faults_of_kernels, faults_of_layers, faults_of_gradients)
+_MODULES = (
+    faults_of_rounding,
+    faults_of_approximation,
+    faults_of_memory,
+    faults_of_kernels,
+    faults_of_layers,
+    faults_of_gradients,
+)
 
 FAULTS: tuple[Variant, ...] = tuple(
     found for module in _MODULES for found in vars(module).values() if isinstance(found, Variant)

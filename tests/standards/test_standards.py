@@ -124,7 +124,11 @@ def test_limits_of_a_standard_can_be_set_by_name() -> None:
     ("name", "limits", "message"),
     [
         ("ULP", {}, r"unknown standard 'ULP' \(known: absolute_threshold, .*ulp\)"),
-        ("ulp", {"max": 1}, r"'ulp' has no limit 'max' \(it has: max_ulp, max_share, scale_floor, max_bias\)"),
+        (
+            "ulp",
+            {"max": 1},
+            r"'ulp' has no limit 'max' \(it has: max_ulp, max_share, scale_floor, max_bias, max_shared\)",
+        ),
         ("ulp", {"max_ulp": "2"}, "limit 'max_ulp' of standard 'ulp' is '2'; it must be a number, 0 or above"),
         ("ulp", {"max_ulp": -1}, "must be a number"),
         ("ulp", {"max_ulp": math.nan}, "must be a number"),

@@ -149,9 +149,9 @@ def _elements(call: Call) -> int:
 
 
 def _only_drifts(verdict: Verdict) -> bool:
-    """Tell whether nothing but a drift is wrong: it is certain for independent errors only, not for repeated values."""
+    """Tell whether only drift or direction is wrong: certain for independent errors only, not for repeated values."""
     broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
-    return broken == {"gain_error"}
+    return bool(broken) and broken <= {"gain_error", "shared_error"}
 
 
 def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
