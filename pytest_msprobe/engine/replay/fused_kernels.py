@@ -51,15 +51,23 @@ FUSED_ON_GPU = frozenset(f"NPU.npu_fusion_attention{version}" for version in (""
 
 
 def attend_by_kernel(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float, keep_prob: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    hidden: Tensor | None,
+    scale: float,
+    keep_prob: float,
+    sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention of (B, N, S, D) tensors by SDPA's flash or memory-efficient kernel.
 
     The kernels keep maximum and sum to themselves: these two are computed by definition, in float32 or wider. Raises
     NoKernelError where no kernel takes the call.
     """
-    if bias is not None:
-        raise NoKernelError("kernels take no pse")
+    for name, given in {"pse": bias, "sink": sink}.items():
+        if given is not None:
+            raise NoKernelError(f"kernels take no {name}")
     if not (q.numel() and k.numel()):
         raise NoKernelError("there are no tokens")
     out = _by_kernel(q, k, v, hidden, scale, keep_prob)

@@ -118,6 +118,7 @@ def test_narrow_inputs_keep_their_dtype_and_get_statistics_in_float32(dtype: tor
     ("options", "reason"),
     [
         ({"pse": draw(1, 2, 4, 4)}, "kernels take no pse"),
+        ({"sink": draw(2)}, "kernels take no sink"),
         ({"keep_prob": 0.5}, r"float64, 8 dimensions .* dropout 0\.5"),
     ],
 )

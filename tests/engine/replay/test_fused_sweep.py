@@ -189,12 +189,12 @@ def test_an_argument_without_a_golden_definition_is_named_in_the_skip(recorder: 
     assert check(sound).forward.outcome == "pass"
     forward = {
         "input_args": [element(q)] * 3 + [element(2), element("BNSD")],
-        "input_kwargs": {"sink": element(single(2))},
+        "input_kwargs": {"padding_mask": element(single(2))},
         "output": [element(q)],
     }
     result = check(recorder.keep(key, forward)).forward
     assert result.skip is SkipReason.NO_GOLDEN
-    assert "npu_fusion_attention has no golden definition with sink" in result.verdict.reason
+    assert "npu_fusion_attention has no golden definition with padding_mask" in result.verdict.reason
 
 
 def test_an_argument_that_the_definition_does_not_know_is_named_in_the_skip(recorder: Recorder, check: Any) -> None:

@@ -58,9 +58,10 @@ def npu_fusion_attention(
 
     ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
     ``actual_seq_qlen`` and ``actual_seq_kvlen`` are their *cumulative* lengths (trailing zeros: sequences
-    that take no part, whose rows are 0). ``atten_mask`` is true where a key is hidden, of shape (B, N, Sq,
-    Skv), (B, 1, Sq, Skv), (1, 1, Sq, Skv) or (Sq, Skv). Without it everything is visible and ``sparse_mode``
-    counts for nothing, as torch_npu documents. With it:
+    that take no part, whose rows are 0). ``sink`` (N) is for each head the score of one more key, whose value
+    is 0 (CANN's ``aclnnFlashAttentionVarLenScoreV5``). ``atten_mask`` is true where a key is hidden, of shape
+    (B, N, Sq, Skv), (B, 1, Sq, Skv), (1, 1, Sq, Skv) or (Sq, Skv). Without it everything is visible and
+    ``sparse_mode`` counts for nothing, as torch_npu documents. With it:
 
     ====  ==========================================================================================
     mode  hidden
@@ -79,23 +80,29 @@ def npu_fusion_attention(
     (Sq, Skv) is taken as it is instead. A row with everything hidden gives 0 and has no gradient.
 
     Returns (attention_out in ``input_layout``; softmax_max and softmax_sum, the maximum of each row's scores
-    and the sum of exp(score - maximum), eight times each: (B, N, Sq, 8), for TND (T, N, 8), -inf and 0 for a
-    row with everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
+    and the sum of exp(score - maximum), eight times each: (B, N, Sq, 8), for TND (T, N, 8), which holds for
+    each sequence one head after the other unless ``softmax_layout`` is TND; -inf and 0 for a row with
+    everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
     below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not.
 
     ``attend``, no argument of torch_npu's, computes the attention of each batch: the definition, or a kernel.
 
     Raises ValueError for another layout or mode and for one that lacks its lengths or prefix, and
-    NotImplementedError for ``padding_mask``, ``sink``, ``softmax_layout``, ``pse`` with TND or compressed to 1024
+    NotImplementedError for ``padding_mask``, another ``softmax_layout``, ``pse`` with TND or compressed to 1024
     rows, which have no golden definition.
     """
-    refuse("npu_fusion_attention", padding_mask=padding_mask, sink=sink, softmax_layout=softmax_layout or None)
+    other_layout = None if softmax_layout in ("", "TND") else softmax_layout
+    refuse("npu_fusion_attention", padding_mask=padding_mask, softmax_layout=other_layout)
     layout = input_layout.upper()
     hidden = AttentionMask(atten_mask, sparse_mode, pre_tockens, next_tockens, prefix, layout == "TND")
     if layout == "TND":
         refuse("npu_fusion_attention with input_layout TND", pse=pse)
         q_lengths, kv_lengths = _lengths(actual_seq_qlen), _lengths(actual_seq_kvlen)
-        out, maximum, total, count = _packed(query, key, value, q_lengths, kv_lengths, hidden, scale, keep_prob, attend)
+        out, maximum, total, count = _packed(
+            query, key, value, q_lengths, kv_lengths, hidden, scale, keep_prob, sink, attend
+        )
+        if softmax_layout != "TND":
+            maximum, total = (_head_by_head(each, q_lengths) for each in (maximum, total))
     elif layout in BATCHED_LAYOUTS:
         q = heads_first(query, layout, head_num)
         # as many dimensions per head in key as in query; value may have fewer, but has key's heads
@@ -107,7 +114,7 @@ def npu_fusion_attention(
                 "the compressed form has no golden definition, give every row"
             )
         mask = hidden.of_batch(q.shape[0], q.shape[2], k.shape[2])
-        heads, maximum, total = attend(q, k, v, pse, mask, scale, keep_prob)
+        heads, maximum, total = attend(q, k, v, pse, mask, scale, keep_prob, sink)
         out = in_layout(heads, layout)
         count = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
     else:
@@ -187,6 +194,7 @@ def _packed(
     hidden: AttentionMask,
     scale: float,
     keep_prob: float,
+    sink: Tensor | None,
     attend: Attend,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     """Attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
@@ -203,7 +211,7 @@ def _packed(
         k = key[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
         v = value[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
         mask = hidden.of_sequence(index, last, rows, columns)
-        out, maximum, total = attend(q, k, v, None, mask, scale, keep_prob)
+        out, maximum, total = attend(q, k, v, None, mask, scale, keep_prob, sink)
         parts.append((out[0].transpose(0, 1), maximum[0].T, total[0].T))
         q_start, kv_start = q_start + rows, kv_start + columns
         count += query.shape[1] * rows * columns
@@ -212,6 +220,12 @@ def _packed(
     parts.append((query.new_zeros(rest, query.shape[1], value.shape[2]), nothing - torch.inf, nothing))
     outs, maxima, totals = zip(*parts, strict=True)
     return torch.cat(outs), torch.cat(maxima), torch.cat(totals), count
+
+
+def _head_by_head(statistic: Tensor, lengths: list[int]) -> Tensor:
+    """Order (T, N) numbers as the device does by default: of each sequence head by head, in the same shape."""
+    sequences = torch.split(statistic, [*lengths, len(statistic) - sum(lengths)])
+    return torch.cat([sequence.T.flatten() for sequence in sequences]).reshape(statistic.shape)
 
 
 def _lengths(cumulative: Sequence[int] | None) -> list[int]:

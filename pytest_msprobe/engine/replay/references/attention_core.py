@@ -23,21 +23,30 @@ class Attend(Protocol):
         hidden: Tensor | None,
         scale: float,
         keep_prob: float,
+        sink: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the output (B, N, Sq, Dv), and of each row of scores maximum and sum of exp(score - maximum)."""
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float, keep_prob: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    hidden: Tensor | None,
+    scale: float,
+    keep_prob: float,
+    sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return dropout(softmax(scale * (q k^T + bias))) v, and each row's maximum and sum, (B, N, Sq), detached.
 
     Heads are grouped where q has a multiple of k's. ``hidden`` is true where a key is hidden from a query. A row with
-    everything hidden gives 0, has no gradient, and -inf and 0 for its statistics.
+    everything hidden gives 0, has no gradient, and -inf and 0 for its statistics. ``sink`` (N) is for each head the
+    score of one more key, whose value is 0.
     """
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    weights, maximum, total = exponentials(q, k, bias, hidden, scale)
+    weights, maximum, total = exponentials(q, k, bias, hidden, scale, sink)
     # a row with everything hidden has nothing to divide by
     weights = weights / total.masked_fill(total == 0, 1.0)
     if keep_prob < 1:
@@ -46,7 +55,7 @@ def attend(
 
 
 def exponentials(
-    q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float
+    q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float, sink: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return exp(score - maximum), (B, N, Sq, Skv), and of each row the maximum score and the sum, (B, N, Sq, 1)."""
     scores = q @ k.mT
@@ -59,6 +68,10 @@ def exponentials(
         maximum = scores.detach().amax(-1, keepdim=True)
     else:
         maximum = scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    if sink is not None:
+        sink = sink.reshape(1, -1, 1, 1).to(scores.dtype)
+        maximum = torch.maximum(maximum, sink.detach())
     # a row with everything hidden has no maximum to subtract
     weights = torch.exp(scores - maximum.masked_fill(maximum == -torch.inf, 0.0))
-    return weights, maximum, weights.sum(-1, keepdim=True)
+    total = weights.sum(-1, keepdim=True)
+    return weights, maximum, total if sink is None else total + torch.exp(sink - maximum)

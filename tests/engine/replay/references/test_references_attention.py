@@ -175,12 +175,41 @@ def test_packed_sequences_attend_each_to_itself(
         out.split(q_lengths), maximum.split(q_lengths), q.split(q_lengths), k.split(kv_lengths), v.split(kv_lengths),
         hidden, strict=True,
     )  # fmt: skip
+    # of each sequence the rows of one head after the other
     for part, part_max, q_part, k_part, v_part, visible in parts:
         shape = (q_part.shape[0], k_part.shape[0])
         one = [t.transpose(0, 1)[None] for t in (q_part, k_part, v_part)]
         expected, row_max, _ = by_hand(one[0], one[1], one[2], allowed(*shape, visible).reshape(shape), 1.0)
         close(part, expected[0].transpose(1, 0, 2))
-        close(part_max[..., 0], row_max[0].T)
+        close(part_max[..., 0].reshape(4, -1), row_max[0])
+
+
+def test_statistics_of_packed_sequences_follow_the_tokens_where_that_is_asked_for() -> None:
+    q, k, v = packed_case([2, 3], [3, 3])
+    lengths: dict[str, Any] = {"actual_seq_qlen": [2, 5], "actual_seq_kvlen": [3, 6]}
+    _, maximum, total, *_ = npu_fusion_attention(q, k, v, 4, "TND", softmax_layout="TND", **lengths)
+    for rows, columns in ((slice(0, 2), slice(0, 3)), (slice(2, 5), slice(3, 6))):
+        one = [t.transpose(0, 1)[None] for t in (q[rows], k[columns], v[columns])]
+        _, row_max, row_sum = by_hand(one[0], one[1], one[2], np.zeros((1, 1), bool), 1.0)
+        close(maximum[rows, :, 0], row_max[0].T)
+        close(total[rows, :, 0], row_sum[0].T)
+
+
+def test_a_sink_is_one_more_key_without_a_value() -> None:
+    q, k, v, sink = draw(2, 4, 3, 6), draw(2, 2, 5, 6, seed=1), draw(2, 2, 5, 6, seed=2), draw(4, seed=3)
+    out, maximum, total, *_ = npu_fusion_attention(q, k, v, 4, "BNSD", scale=0.4, sink=sink)
+    for b, n, row in np.ndindex(2, 4, 3):
+        scores = [0.4 * float(q[b, n, row] @ k[b, n // 2, column]) for column in range(5)]
+        highest = max(*scores, float(sink[n]))
+        weights = np.exp(np.array(scores) - highest)
+        below = weights.sum() + np.exp(float(sink[n]) - highest)
+        close(out[b, n, row], weights @ v[b, n // 2].numpy() / below)
+        close(maximum[b, n, row], [highest] * 8)
+        close(total[b, n, row], [below] * 8)
+    inputs = [t[:1].clone().requires_grad_() for t in (q, k, v)] + [sink.requires_grad_()]
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, s: npu_fusion_attention(q, k, v, 4, "BNSD", scale=0.4, sink=s)[0], inputs
+    )
 
 
 def test_packed_sequences_that_take_no_part_give_zero_rows() -> None:
@@ -257,7 +286,7 @@ def test_arguments_that_contradict_each_other_are_named(options: dict[str, Any],
     ("options", "message"),
     [
         ({"padding_mask": TRIANGLE}, "no golden definition with padding_mask"),
-        ({"sink": TRIANGLE}, "no golden definition with sink"),
+        ({"softmax_layout": "NTD"}, "no golden definition with softmax_layout"),
         ({"pse": torch.zeros(1, 2, 3, 4)}, "pse .* has 3 rows for 4 queries"),
         ({"pse": torch.zeros(1, 2, 4, 4), "input_layout": "TND"}, "TND has no golden definition with pse"),
     ],

@@ -114,7 +114,7 @@ def test_one_token_attends_to_the_keys_before_it() -> None:
         (lambda: npu_fused_infer_attention_score(Q, K, V, softmax_lse_flag=True), "softmax_lse_flag"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", query_rope=Q), "query_rope"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", pse_type=2), "pse_type"),
-        (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", sink=Q), "sink"),
+        (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", q_start_idx=[1]), "q_start_idx"),
     ],
 )  # fmt: skip
 def test_what_has_no_golden_definition_is_named(call: Any, named: str) -> None:
