@@ -57,11 +57,9 @@ def _write_tables(journal: Journal, folder: Path) -> None:
         for entry in journal.entries.values():
             tables.add(dumps[entry.id], entry.result)
         tables.close()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         tables.discard()
-        # A dump's name with NUL, which no folder can have, is no matter of the system's.
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise CommandError(f"cannot be written: {why}", file=folder) from None
+        raise CommandError(f"cannot be written: {error.strerror}", file=folder) from None
 
 
 @contextlib.contextmanager

@@ -134,7 +134,8 @@ def _places(dumps: Collection[Path]) -> dict[Path, Path]:
 
     A dump of another name than msprobe gives has a folder of its own name: ``step0/dump_1.json``.
     """
-    paths = {dump: Path(os.path.normpath(dump)) for dump in dumps}
+    # A journal may have any text for a name.
+    paths = {dump: Path(os.path.normpath(str(dump).replace("\0", "%00"))) for dump in dumps}
     homes = {dump: path.parent if path.name == DUMP_FILE else path for dump, path in paths.items()}
     shared = os.path.commonpath(homes.values()) if homes else ""
     return {dump: home.relative_to(shared) for dump, home in homes.items()}

@@ -223,12 +223,12 @@ def test_the_table_of_one_rank_is_the_baseline_of_its_dump_and_of_no_other(
 def test_dumps_of_whatever_name_and_journals_of_whatever_place_keep_their_tables_apart_and_inside(
     tmp_path: Path, judged: Any
 ) -> None:
-    dumps = [Path("/d/x/dump.json"), Path("/d/x.json"), Path("/d/../../elsewhere/dump.json")]
+    dumps = [Path("/d/x/dump.json"), Path("/d/x.json"), Path("/d/../../elsewhere/dump.json"), Path("/d/\0")]
     tables = TablesByDump(tmp_path / "out", dumps)
     for dump in dumps:
         tables.add(dump, judged("Torch.add.0.forward", "pass"))
     folders = {table.details.parent.relative_to(tmp_path / "out") for table in tables.close()}
-    assert folders == {Path("d/x"), Path("d/x.json"), Path("elsewhere")}
+    assert folders == {Path("d/x"), Path("d/x.json"), Path("elsewhere"), Path("d/%00")}
 
 
 def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> None:
