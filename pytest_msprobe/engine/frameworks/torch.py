@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
@@ -37,7 +39,10 @@ class TorchFramework:
         return math_modes(device)
 
     def in_torch_terms(self, call: Call) -> Call:
-        """Return the call itself."""
+        """Return the call; for an operator of the library ``npu`` with its name as torch_npu's API."""
+        match call.name.api.split("."):
+            case ["ops", "npu", api, *_] if call.name.type in (LIBRARY, "Torch"):
+                return replace(call, counterpart=replace(call.name, type="NPU", api=api))
         return call
 
     def functions(
@@ -52,17 +57,19 @@ class TorchFramework:
         foreign = next((element.type for element in tensors_of(recorded) if element.type == "mindspore.Tensor"), None)
         if foreign or call.name.type in _MINDSPORE_TYPES:
             raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
-        golden = resolve(call.name, references, function=function)
-        if device.name != "npu" and call.name.type != LIBRARY:
-            return _on_gpu(call, golden) if hardware(device) == "cuda" else Functions(golden, golden)
-        return Functions(resolve(call.name, references, own=True, function=function), golden)
+        registered = references.get(call.name.qualified_api) is not None
+        name = call.name if registered or call.counterpart is None else call.counterpart
+        golden = resolve(name, references, function=function)
+        if device.name != "npu" and name.type != LIBRARY:
+            return _on_gpu(name, golden) if hardware(device) == "cuda" else Functions(golden, golden)
+        return Functions(resolve(name, references, own=True, function=function), golden)
 
 
-def _on_gpu(call: Call, golden: Callable[..., Any]) -> Functions:
+def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
     # Only a GPU's runs pay for loading it.
     from pytest_msprobe.engine.replay.fused_kernels import FUSED_ON_GPU, FusedAttention
 
-    if call.name.qualified_api not in FUSED_ON_GPU:
+    if name.qualified_api not in FUSED_ON_GPU:
         return Functions(golden, golden)
     kernel = FusedAttention(golden)
     return Functions(kernel, golden, lambda: kernel.stand_in)

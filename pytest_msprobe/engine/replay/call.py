@@ -14,7 +14,7 @@ from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord
 class Call:
     """A call as recorded; ``tensor_folder`` is where its real data would be.
 
-    ``counterpart`` is the torch API of the same meaning, for a call of another framework.
+    ``counterpart`` is the torch API of the same meaning, for a call of another framework or by another name.
     """
 
     name: ApiName

@@ -182,6 +182,20 @@ def test_a_result_that_was_not_asked_for_may_be_anything(recorder: Recorder, che
     assert check(made, device=device_that(alter)).forward.outcome == "pass"
 
 
+@pytest.mark.parametrize("key", ["torch.ops.npu.npu_swiglu.0", "torch.ops.npu.npu_swiglu.default.0"])
+def test_an_operator_recorded_as_its_library_s_has_the_same_golden_definition(
+    key: str, recorder: Recorder, check: Any, device_that: Any
+) -> None:
+    forward = {"input_args": [element(half(4, 8))], "input_kwargs": {}, "output": [element(half(4, 4))]}
+    made = recorder.keep(key, forward)
+    assert check(made).forward.outcome == "pass"
+
+    def alter(func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs).flip(0)
+
+    assert check(made, device=device_that(alter)).forward.outcome == "fail"
+
+
 def test_an_argument_without_a_golden_definition_is_named_in_the_skip(recorder: Recorder, check: Any) -> None:
     q = half(1, 2, 4, 8)
     key = "NPU.npu_fusion_attention.0"

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from pytest_msprobe.engine.replay.references.activation import npu_fast_gelu
 from pytest_msprobe.engine.replay.references.groups import group_sizes
+from pytest_msprobe.engine.replay.references.quantized_matmul import npu_quant_matmul
 from pytest_msprobe.engine.replay.references.unsupported import refuse
 
 if TYPE_CHECKING:
@@ -58,16 +59,19 @@ def npu_grouped_matmul(
     ``group_list`` tells, by their ends or, with ``group_list_type`` 1, by their sizes. A weight of int8 counts as
     (weight + antiquant_offset) * antiquant_scale. ``act_type`` is 0 none, 1 ReLU, 2 GELU (tanh), 4 fast GELU, 5 SiLU.
 
-    Raises NotImplementedError for products of int8 (``scale``, ``offset``, ``per_token_scale``), ``activation_*``,
-    groups of another dimension than rows (``group_type``), ``group_list_type`` 2 and ``act_type`` 3, and ValueError
-    where the groups do not share out the rows.
+    For x of int8 the product is (x_i @ weight_i + bias_i) * scale_i * per_token_scale, with a float bias added at the
+    end, in ``output_dtype``, a float.
+
+    Raises NotImplementedError for a packed (int64) ``scale``, a result of int8, ``offset``, ``activation_*``, groups of
+    another dimension than rows (``group_type``), ``group_list_type`` 2 and ``act_type`` 3, and ValueError where the
+    groups do not share out the rows.
     """
     api = "npu_grouped_matmul"
     refuse(
         api,
-        scale=scale or None,
+        packed_scale=scale if scale and not scale[0].is_floating_point() else None,
+        result_of_int8=True if scale and output_dtype in (None, torch.int8, torch.int32) else None,
         offset=offset or None,
-        per_token_scale=per_token_scale or None,
         activation_input=activation_input or None,
         activation_quant_scale=activation_quant_scale or None,
         activation_quant_offset=activation_quant_offset or None,
@@ -81,16 +85,33 @@ def npu_grouped_matmul(
         if group_list is None:
             raise ValueError(f"{api} needs group_list for one x and {len(weights)} weights")
         rows = list(torch.split(x[0], group_sizes(api, group_list, len(x[0]), cumulative=group_list_type != 1)))
-    biases = _of_each_group(bias, 2) if bias else [None] * len(weights)
-    factors = _of_each_group(antiquant_scale, 2) if antiquant_scale else [None] * len(weights)
-    shifts = _of_each_group(antiquant_offset, 2) if antiquant_offset else [None] * len(weights)
-    activate = _BY_ACT_TYPE[act_type or 0]
-    outs = [
-        activate(_affine(part, _dequantized(matrix, factor, shift), addend))
-        for part, matrix, addend, factor, shift in zip(rows, weights, biases, factors, shifts, strict=True)
-    ]
+    biases = _each_or_none(bias, len(weights))
+    if scale:
+        products = _of_int8(rows, weights, biases, _of_each_group(scale, 2), per_token_scale)
+    else:
+        factors, shifts = (_each_or_none(each, len(weights)) for each in (antiquant_scale, antiquant_offset))
+        layers = zip(rows, weights, biases, factors, shifts, strict=True)
+        products = [_layer(*layer) for layer in layers]
+    outs = [_BY_ACT_TYPE[act_type or 0](product) for product in products]
     outs = [torch.cat(outs)] if split_item in (2, 3) else outs
     return outs if output_dtype is None else [out.to(output_dtype) for out in outs]
+
+
+def _of_int8(
+    rows: list[Tensor],
+    weights: list[Tensor],
+    biases: Sequence[Tensor | None],
+    scales: list[Tensor],
+    token_scales: Sequence[Tensor] | None,
+) -> list[Tensor]:
+    """Return the scaled products of groups of int8, in float64."""
+    tokens: Sequence[Tensor | None] = [None] * len(rows)
+    if token_scales:
+        tokens = torch.split(torch.cat(list(token_scales)), [len(part) for part in rows])
+    return [
+        npu_quant_matmul(part, weight, scale, pertoken_scale=token, bias=bias, output_dtype=torch.float64)
+        for part, weight, scale, token, bias in zip(rows, weights, scales, tokens, biases, strict=True)
+    ]
 
 
 def npu_ffn(
@@ -151,6 +172,10 @@ def _dequantized(weight: Tensor, factor: Tensor | None, shift: Tensor | None) ->
         return weight
     shifted = weight.to(factor.dtype)
     return (shifted if shift is None else shifted + shift) * factor
+
+
+def _each_or_none(tensors: Sequence[Tensor] | None, groups: int) -> Sequence[Tensor | None]:
+    return _of_each_group(tensors, 2) if tensors else [None] * groups
 
 
 def _of_each_group(tensors: Sequence[Tensor], dims: int) -> list[Tensor]:

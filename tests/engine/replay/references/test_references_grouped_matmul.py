@@ -73,6 +73,27 @@ def test_a_weight_of_int8_is_widened() -> None:
     close(found, row_by_row(X, widened, torch.zeros_like(BIAS), OWNER))
 
 
+@pytest.mark.parametrize("of_tokens", [False, True])
+@pytest.mark.parametrize("whole_bias", [False, True])
+def test_products_of_int8_are_scaled_by_group_and_by_token(of_tokens: bool, whole_bias: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(-128, 128, (5, 4), dtype=torch.int8, generator=generator)
+    weight = torch.randint(-128, 128, (3, 4, 2), dtype=torch.int8, generator=generator)
+    scale, tokens = draw(3, 2, seed=3), draw(5, seed=4)
+    bias = torch.randint(-999, 999, (3, 2), dtype=torch.int32, generator=generator) if whole_bias else BIAS
+    expected = np.empty((5, 2))
+    for i, g in enumerate(OWNER):
+        for j in range(2):
+            total = sum(int(x[i, k]) * int(weight[g, k, j]) for k in range(4)) + (int(bias[g, j]) if whole_bias else 0)
+            scaled = total * float(scale[g, j]) * (float(tokens[i]) if of_tokens else 1)
+            expected[i, j] = max(scaled + (0 if whole_bias else float(bias[g, j])), 0)
+    (found,) = npu_grouped_matmul(
+        [x], [weight], bias=[bias], scale=[scale], per_token_scale=[tokens] if of_tokens else None, group_list=ENDS,
+        split_item=2, act_type=1, output_dtype=torch.float64,
+    )  # fmt: skip
+    close(found, expected)
+
+
 def test_inputs_and_weights_have_gradients() -> None:
     inputs = tuple(each.clone().requires_grad_() for each in (X, WEIGHT, BIAS))
 
@@ -83,13 +104,18 @@ def test_inputs_and_weights_have_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"scale": [X]}, {"per_token_scale": [X]}, {"group_type": 2}, {"group_list_type": 2}, {"act_type": 3}],
+    ("options", "named"),
+    [
+        ({"scale": [torch.ones(3, 2, dtype=torch.int64)], "output_dtype": torch.float16}, "packed_scale"),
+        ({"scale": [BIAS]}, "result_of_int8"),
+        ({"offset": [BIAS]}, "offset"),
+        ({"group_type": 2}, "group_type"),
+        ({"group_list_type": 2}, "group_list_type"),
+        ({"act_type": 3}, "act_type"),
+    ],
 )
-def test_what_has_no_golden_definition_is_named(options: dict[str, Any]) -> None:
-    with pytest.raises(
-        NotImplementedError, match=f"npu_grouped_matmul has no golden definition with {next(iter(options))}"
-    ):
+def test_what_has_no_golden_definition_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"npu_grouped_matmul has no golden definition with {named}"):
         npu_grouped_matmul([X], [WEIGHT], **{"group_list": ENDS, **options})
 
 
