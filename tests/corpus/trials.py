@@ -26,8 +26,12 @@ class RecordedCall:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of one variant: the records whose results it changed, and the reasons of those that failed."""
+    """What came of one variant: the records whose results it changed, and the reasons of those that failed.
 
+    ``judged`` counts all records that had a verdict, skipped ones left out.
+    """
+
+    judged: int = 0
     touched: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -73,6 +77,7 @@ class Bench:
             self.healthy[record] = digest
         elif digest != self.healthy.get(record):
             tally.touched.add(record)
+        tally.judged += result.verdict.outcome != "skip"
         if result.verdict.outcome not in ("pass", "skip"):
             tally.failed[record] = result.verdict.reason
 
