@@ -1,4 +1,4 @@
-"""Defects that 16 bits nearly hide: approximations good to a part in a thousand, formulas that differ by as much."""
+"""Approximations: coarse ones and other formulas that 16 bits nearly hide, and small errors that float32 shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.corpus.fault import Launch, overwrite, variant
+from tests.corpus.fault import Launch, overwrite, regraded, variant
 from tests.corpus.kernels import batch_norm, layer_norm
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -159,3 +159,35 @@ def biased_variance_of_16_bits(launch: Launch) -> Any:
     """Variance and standard deviation of 16-bit values divide by n."""
     function = torch.var if launch.api == "var" else torch.std
     return _computed(launch, lambda x: function(x, launch.argument(1, "dim"), correction=0))
+
+
+@variant("silu softmax")
+def half_precision_inside(launch: Launch) -> Any:
+    """Functions of float32 values are computed in float16."""
+    if launch.args[0].dtype != torch.float32:
+        return launch.run()
+    return overwrite(launch.run(), lambda right: launch.run(launch.args[0].detach().half()).to(right.dtype))
+
+
+@variant("softmax log_softmax")
+def temperature_below_one(launch: Launch) -> Any:
+    """Softmax sharpens its input by a quarter."""
+    return launch.run(launch.args[0] * 1.25)
+
+
+@variant("log log2 log1p")
+def logarithm_of_shifted_argument(launch: Launch) -> Any:
+    """The logarithm adds 1e-4 to its argument, to be safe from zero."""
+    return launch.run(launch.args[0] + 1e-4)
+
+
+@variant("erf")
+def error_function_shifted(launch: Launch) -> Any:
+    """erf is too large by 2e-5 in float32."""
+    return overwrite(launch.run(), lambda right: right + 2e-5 if right.dtype == torch.float32 else right)
+
+
+@variant("log exp tanh sigmoid", backward=True)
+def gradient_of_function_too_large(launch: Launch) -> Any:
+    """Gradients of functions are too large by two parts in a hundred thousand."""
+    return regraded(launch, lambda gradient: gradient * 1.00002)
