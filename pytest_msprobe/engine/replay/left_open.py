@@ -10,7 +10,6 @@ from pytest_msprobe.engine.replay.traits import traits_of
 
 # docs/standards.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
-_ROUNDED = (torch.int8, torch.uint8, torch.int32)
 
 
 def accept_what_is_open(operation: str, target: Any, golden: Any) -> Any:
@@ -25,15 +24,15 @@ def accept_what_is_open(operation: str, target: Any, golden: Any) -> Any:
     def accepted(found: Any, right: Any) -> Any:
         if traits.optional_outputs and right is None:
             return None
-        return right if traits.quantizes and _are_neighbours(found, right) else found
+        return right if _are_neighbours(found, right, traits.quantizes) else found
 
     return type(target)([accepted(found, right) for found, right in zip(target, golden, strict=True)])
 
 
-def _are_neighbours(found: Any, right: Any) -> bool:
+def _are_neighbours(found: Any, right: Any, dtypes: frozenset[torch.dtype]) -> bool:
     if not (isinstance(found, torch.Tensor) and isinstance(right, torch.Tensor)):
         return False
-    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in _ROUNDED:
+    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in dtypes:
         return False
     apart = (found.long() - right.long()).abs()
     return bool((apart <= 1).all()) and int(apart.sum()) <= max(1, int(_NEIGHBOURS * apart.numel()))

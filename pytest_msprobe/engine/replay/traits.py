@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from pytest_msprobe.engine.replay import drawn_indices as indices
 from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
@@ -43,8 +45,8 @@ class Traits:
 
     Results: ``random`` gives what results must be like that are drawn; ``selection`` tells of positions in the input;
     ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
-    nothing is promised of those that golden has None for; ``quantizes`` that whole numbers among them are rounded;
-    ``of_dtype`` that results are about the dtype itself, so that golden is computed in the recorded one.
+    nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
+    ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
@@ -59,7 +61,7 @@ class Traits:
     selection: Selection | None = None
     specified_outputs: int | None = None
     optional_outputs: bool = False
-    quantizes: bool = False
+    quantizes: frozenset[torch.dtype] = frozenset()
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None
@@ -69,6 +71,8 @@ def traits_of(api: str) -> Traits:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
     return TABLE.get(operation(api), _NOTHING_SPECIAL)
 
+
+_EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
 _ROWS = (
     # Indices: within the dimension that they count in, and distinct where places are written to.
@@ -196,7 +200,7 @@ _ROWS = (
     ("npu_moe_token_unpermute", Traits(constraint=routing.token_unpermute)),
     ("npu_moe_token_permute_with_routing_map", Traits(constraint=routing.routing_map, optional_outputs=True)),
     ("npu_moe_token_unpermute_with_routing_map", Traits(constraint=routing.routed_back)),
-    ("npu_moe_init_routing_v2", Traits(optional_outputs=True, quantizes=True)),
+    ("npu_moe_init_routing_v2", Traits(optional_outputs=True, quantizes=_EIGHT_BITS)),
     ("npu_moe_init_routing", Traits(constraint=routing.init_routing)),
     ("npu_moe_finalize_routing", Traits(constraint=routing.finalize_routing)),
     ("npu_moe_compute_expert_tokens", Traits(constraint=routing.expert_tokens)),
@@ -207,19 +211,20 @@ _ROWS = (
     ("npu_scatter_nd_update npu_scatter_nd_update_", Traits(constraint=routing.scatter_nd)),
     ("scatter_update scatter_update_", Traits(constraint=routing.scatter_update)),
     # ... results that are quantized.
-    ("npu_quant_matmul npu_quantize npu_rms_norm_quant npu_weight_quant_batchmatmul", Traits(quantizes=True)),
+    ("npu_quant_matmul npu_rms_norm_quant npu_weight_quant_batchmatmul", Traits(quantizes=_EIGHT_BITS)),
+    ("npu_quantize", Traits(quantizes=_EIGHT_BITS | {torch.int32})),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
-        Traits(quantizes=True, constraint=routing.groups_of_rows("group_index")),
+        Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index")),
     ),
-    ("npu_group_quant", Traits(quantizes=True, constraint=routing.groups_of_rows("group_index"))),
+    ("npu_group_quant", Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index"))),
     (
         "npu_swiglu_quant",
-        Traits(quantizes=True, constraint=routing.groups_of_rows("group_index", "group_list_type")),
+        Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index", "group_list_type")),
     ),
     (
         "npu_add_rms_norm_quant npu_add_rms_norm_dynamic_quant",
-        Traits(quantizes=True, optional_outputs=True),
+        Traits(quantizes=_EIGHT_BITS, optional_outputs=True),
     ),
 )
 

@@ -164,6 +164,15 @@ def test_a_few_neighbours_are_rounding_and_many_are_not(
     assert check(made, device=device_that(neighbours(4))).forward.outcome == "fail"
 
 
+def test_an_index_beside_quantized_rows_has_no_neighbours(recorder: Recorder, check: Any, device_that: Any) -> None:
+    def alter(func: Any, args: Any, kwargs: Any) -> Any:
+        rows, places, *rest = func(*args, **kwargs)
+        places[0] += 1
+        return rows, places, *rest
+
+    assert check(recorded(recorder, "npu_moe_init_routing_v2"), device=device_that(alter)).forward.outcome == "fail"
+
+
 def test_a_number_that_is_two_away_is_no_rounding(recorder: Recorder, check: Any, device_that: Any) -> None:
     def alter(func: Any, args: Any, kwargs: Any) -> Any:
         y, scale = func(*args, **kwargs)

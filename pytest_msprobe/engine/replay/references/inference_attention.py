@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.references.attention_core import attend
-from pytest_msprobe.engine.replay.references.attention_layout import heads_first, in_layout
+from pytest_msprobe.engine.replay.references.attention_layout import BATCHED_LAYOUTS, heads_first, in_layout
 from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
 from pytest_msprobe.engine.replay.references.unsupported import refuse
 
@@ -70,15 +70,23 @@ def npu_incre_flash_attention(
     scale_value: float = 1.0,
     input_layout: str = "BSH",
     num_key_value_heads: int = 0,
+    block_table: Tensor | None = None,
     block_size: int = 0,
     inner_precise: int = 1,
     **unsupported: Any,
 ) -> Tensor:
     """softmax(mask(scale_value * q k^T)) v of one query per batch entry, in ``input_layout`` BSH, BSND or BNSD.
 
-    ``actual_seq_lengths`` are those of key and value. ``atten_mask`` is true where a key is hidden, (B, ..., Skv).
-    Raises NotImplementedError as :func:`npu_prompt_flash_attention`, and for caches in blocks (``block_table``).
+    ``actual_seq_lengths`` are those of key and value. ``atten_mask`` is true where a key is hidden, (B, ..., Skv). With
+    ``block_table`` (B, n) key and value are caches in blocks of tokens, (blocks, tokens, H) or (blocks, N, tokens, D),
+    and row b names the blocks of batch entry b in their order. Raises NotImplementedError as
+    :func:`npu_prompt_flash_attention`, and ValueError for blocks without ``actual_seq_lengths``.
     """
+    if block_table is not None:
+        if not actual_seq_lengths:
+            raise ValueError("block_table of npu_incre_flash_attention needs actual_seq_lengths")
+        heads = num_key_value_heads or num_heads
+        key, value = (_from_blocks(cache, block_table, heads, input_layout) for cache in (key, value))
     mask = None if atten_mask is None else atten_mask.reshape(-1, 1, 1, atten_mask.shape[-1])
     return _attention(
         "npu_incre_flash_attention",
@@ -158,6 +166,16 @@ def _attention(
         one = slice(entry, entry + 1)
         outs.append(attend(q[one], k[one, :, :columns], v[one, :, :columns], None, hidden, scale, 1.0)[0])
     return in_layout(torch.cat(outs), layout_of_result)
+
+
+def _from_blocks(cache: Tensor, block_table: Tensor, heads: int, layout: str) -> Tensor:
+    """Return what a cache holds of every batch entry, in ``layout``; behind an entry's length it means nothing."""
+    if layout not in BATCHED_LAYOUTS:
+        return cache
+    blocks = cache if cache.dim() == 4 else heads_first(cache, "BSH", heads)
+    # (B, n, N, tokens, D)
+    of_entries = blocks[block_table.long().clamp(0, len(blocks) - 1)]
+    return in_layout(of_entries.transpose(1, 2).flatten(2, 3), layout)
 
 
 def _each_length(lengths: Sequence[int] | None, batch: int, longest: int) -> list[int]:

@@ -102,6 +102,25 @@ def test_one_token_attends_to_the_keys_before_it() -> None:
     close(out, by_hand(q, K, V, lambda b, r, c: c < (3, 5)[b] and not hidden[b, 0, 0, c], 0.3))
 
 
+@pytest.mark.parametrize("heads_before_tokens", [False, True])
+def test_keys_are_found_in_the_blocks_that_the_table_names(heads_before_tokens: bool) -> None:
+    q, keys, values = Q[:, :, :1], draw(5, 3, 2, 6, seed=5), draw(5, 3, 2, 6, seed=6)
+    # blocks of three tokens; the second sequence ends in its second block
+    table, lengths = torch.tensor([[4, 0], [2, 3]], dtype=torch.int32), [6, 4]
+    dense = [
+        torch.stack([cache[row.long()].flatten(0, 1) for row in table]).transpose(1, 2) for cache in (keys, values)
+    ]
+    expected = by_hand(q, *dense, lambda b, r, c: c < lengths[b], 0.3)
+    caches = [cache.transpose(1, 2) if heads_before_tokens else cache.flatten(2) for cache in (keys, values)]
+    out = npu_incre_flash_attention(
+        q, *caches, num_heads=4, num_key_value_heads=2, input_layout="BNSD", scale_value=0.3, block_table=table,
+        block_size=3, actual_seq_lengths=lengths,
+    )  # fmt: skip
+    close(out, expected)
+    with pytest.raises(ValueError, match="needs actual_seq_lengths"):
+        npu_incre_flash_attention(q, *caches, num_heads=4, input_layout="BNSD", block_table=table)
+
+
 @pytest.mark.parametrize(
     ("call", "named"),
     [
@@ -109,7 +128,7 @@ def test_one_token_attends_to_the_keys_before_it() -> None:
         (lambda: npu_prompt_flash_attention(Q, K, V, quant_scale2=Q), "quant_scale2"),
         (lambda: npu_prompt_flash_attention(Q, K, V, input_layout="TND"), "input_layout"),
         (lambda: npu_prompt_flash_attention(Q, K, V, input_layout="BNSD", actual_seq_lengths=[2]), "actual_seq_len"),
-        (lambda: npu_incre_flash_attention(Q, K, V, block_table=Q), "block_table"),
+        (lambda: npu_incre_flash_attention(Q, K, V, kv_padding_size=Q), "kv_padding_size"),
         (lambda: npu_fused_infer_attention_score(Q, K, V, query_rope=Q), "query_rope"),
         (lambda: npu_fused_infer_attention_score(Q, K, V, softmax_lse_flag=True), "softmax_lse_flag"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", query_rope=Q), "query_rope"),
