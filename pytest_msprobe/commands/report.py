@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
+from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkTables
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.storage.whole import whole_file
@@ -22,7 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("journal", metavar="JOURNAL", type=Path, help="a file that pytest --msprobe-journal wrote")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
-    parser.add_argument("--csv", metavar="DIR", type=Path, help="write msprobe's two accuracy_checking CSV files")
+    parser.add_argument(
+        "--csv",
+        metavar="DIR",
+        type=Path,
+        help="write msprobe's CSV files: two of accuracy_checking, and free_benchmark.csv",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,11 +58,13 @@ def _write_junit(journal: Journal, path: Path) -> None:
 
 def _write_tables(journal: Journal, folder: Path) -> None:
     dumps = {entry.id: journal.dump_of(entry) for entry in journal.entries.values()}
-    tables = TablesByDump(folder, set(dumps.values()))
+    tables, moved = TablesByDump(folder, set(dumps.values())), FreeBenchmarkTables(folder, set(dumps.values()))
     try:
         for entry in journal.entries.values():
             tables.add(dumps[entry.id], entry.result)
+            moved.add(dumps[entry.id], entry.result.record, entry.result.extras)
         tables.close()
+        moved.close()
     except OSError as error:
         tables.discard()
         raise CommandError(f"cannot be written: {error.strerror}", file=folder) from None

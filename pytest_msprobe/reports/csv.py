@@ -105,9 +105,9 @@ class TablesByDump:
     """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to."""
 
     def __init__(self, folder: Path, dumps: Collection[Path], spelling: str = _SIGNIFICANT) -> None:
-        places = _places(dumps)
-        tables = {place: Tables(folder / place, spelling) for place in places.values()}
-        self._tables = {dump: tables[place] for dump, place in places.items()}
+        homes = places(dumps)
+        tables = {place: Tables(folder / place, spelling) for place in homes.values()}
+        self._tables = {dump: tables[place] for dump, place in homes.items()}
         self._last: Tables | None = None
 
     def add(self, dump: Path, result: DirectionResult) -> None:
@@ -129,7 +129,7 @@ class TablesByDump:
             tables.discard()
 
 
-def _places(dumps: Collection[Path]) -> dict[Path, Path]:
+def places(dumps: Collection[Path]) -> dict[Path, Path]:
     """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``.
 
     A dump of another name than msprobe gives has a folder of its own name: ``step0/dump_1.json``.

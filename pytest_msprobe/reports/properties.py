@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_msprobe.journal.file import Entry, Journal
+from pytest_msprobe.results.perturbed import perturbed_of
+from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import DirectionResult
 
 
@@ -16,6 +18,15 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         ("msprobe.standard", verdict.standard),
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
         ("msprobe.margin", f"{verdict.margin:.6g}"),
+        *_followed_up(result),
+    ]
+
+
+def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
+    repeats, perturbed = repeats_of(result.extras), perturbed_of(result.extras)
+    return [
+        *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
+        *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.moved else []),
     ]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from msprobe_standards.verdict import Verdict, worst
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skips import SkipReason
+
+_Told = TypeVar("_Told")
 
 #: Under this name a result that passes tells why its verdict says little.
 LITTLE_JUDGED = "little_judged"
@@ -153,6 +155,15 @@ def to_plain(result: DirectionResult) -> dict[str, Any]:
 def from_plain(plain: dict[str, Any]) -> DirectionResult:
     """Return the result that ``to_plain`` took apart."""
     return msgspec.convert(plain, DirectionResult)
+
+
+def told(extras: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told | None:
+    """Return what a feature told of a record, None where that is nothing, or nothing that it could have told."""
+    try:
+        # A journal spells the numbers that JSON lacks.
+        return msgspec.convert(extras[name], kind, strict=False) if name in extras else None
+    except msgspec.ValidationError:
+        return None
 
 
 def as_utf8(tree: Any) -> Any:

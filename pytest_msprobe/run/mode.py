@@ -57,7 +57,10 @@ class Mode(Protocol):
         """Return the header's lines: what is run, how, and on which dumps."""
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
-        """Return the plugins that hear of every item, by name; they live in the controller only."""
+        """Return the plugins that hear of every item, by name; they live in the controller only.
+
+        One whose name begins with ``msprobe-csv`` also hears of what a resumed journal had finished.
+        """
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what the journal's header says beside mode, policy and dumps."""

@@ -164,13 +164,13 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         device=_device(_text(config, "device", AUTO), devices),
         policy=_policy(_text(config, "policy", "default"), config.invocation_params.dir),
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
-        seed=int(_number(config, "seed", int, "a whole number", lambda seed: True) or 0),
+        seed=int(number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
         only=_patterns(config.getoption("msprobe_only")) or peer.white_list,
         skip=_patterns(config.getoption("msprobe_skip")) or peer.black_list,
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
-        timeout=_number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
+        timeout=number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
         isolate=read_isolate(config),
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
@@ -225,9 +225,13 @@ def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default:
     return value or None
 
 
-def _number(
+def number(
     config: pytest.Config, name: str, kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool]
 ) -> float | None:
+    """Return the number that an option or its ini twin has, None where neither is given.
+
+    Raises OptionError, which says what is ``wanted``, for what is no number or not ``valid``.
+    """
     try:
         given = config.getoption(f"msprobe_{name}") or config.getini(f"msprobe_{name}")
     except (TypeError, ValueError, pytest.UsageError) as error:

@@ -6,12 +6,12 @@ The terminal and its counts hear nothing of it; the summary tells it apart.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 from _pytest.junitxml import xml_key
 
 from pytest_msprobe.journal.file import Entry, Journal, read_journal
-from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import label
 from pytest_msprobe.reports.properties import entry_properties
@@ -24,23 +24,23 @@ def report_finished(config: pytest.Config, finished: Collection[str]) -> None:
 
     Raises JournalError where the journal is damaged.
     """
-    path, tables, junit = config.stash[options_key].journal, _tables(config), config.stash.get(xml_key, None)
-    if path is None or not finished or not (tables or junit):
+    path, junit = config.stash[options_key].journal, config.stash.get(xml_key, None)
+    files = [*_tables(config), *([junit] if junit else [])]
+    if path is None or not finished or not files:
         return
     journal = read_journal(path)
     labels = label({journal.dump_of(entry) for entry in journal.entries.values()})
     for entry in journal.entries.values():
         if entry.id in finished:
             for report in _reports(journal, entry, labels[journal.dump_of(entry)]):
-                if tables:
-                    tables.pytest_runtest_logreport(report)
-                if junit:
-                    junit.pytest_runtest_logreport(report)
+                for file in files:
+                    file.pytest_runtest_logreport(report)
 
 
-def _tables(config: pytest.Config) -> CsvReport | None:
-    plugin: CsvReport | None = config.pluginmanager.get_plugin("msprobe-csv")
-    return plugin
+def _tables(config: pytest.Config) -> list[Any]:
+    """Return the reporters that write tables of verdicts: they are called ``msprobe-csv`` or begin so."""
+    named = config.pluginmanager.list_name_plugin()
+    return [plugin for name, plugin in named if plugin is not None and name.startswith("msprobe-csv")]
 
 
 def _reports(journal: Journal, entry: Entry, dump: str) -> Iterator[pytest.TestReport]:

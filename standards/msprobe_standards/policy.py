@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
 _FAMILIES = ("bool", "int", "float", "complex", "float8")
+_FRAMEWORKS = ("pytorch", "mindspore")
+_DEVICES = ("npu", "cuda", "cpu")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-_POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules")
+_POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules", "nondeterministic")
+_NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
 _RULE_KEYS = (
     "standard",
     "limits",
@@ -54,6 +57,16 @@ class Rule:
     level: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Nondeterministic:
+    """APIs whose result a correct device may compute otherwise each time, under conditions as a rule has them."""
+
+    apis: frozenset[str]
+    backward: bool | None = None
+    framework: str | None = None
+    device: str | None = None
+
+
 @dataclass(frozen=True)
 class Policy:
     """A table of rules, searched in order; the first whose conditions all hold gives the standard.
@@ -66,6 +79,7 @@ class Policy:
     levels: Sequence[str] = ()
     level: str | None = None
     loose_names: bool = False
+    nondeterministic: Sequence[Nondeterministic] = ()
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -117,6 +131,19 @@ class Policy:
         if key not in self._selected:
             self._selected[key] = self._first_match(*key)
         return self._selected[key]
+
+    def knows_nondeterministic(
+        self, api: str, *, framework: str = "pytorch", backward: bool = False, device: str | None = None
+    ) -> bool:
+        """Tell whether a call of this API may differ from itself; the arguments are those of `select`."""
+        names = _loose(api) if self.loose_names else {api}
+        return any(
+            not names.isdisjoint(known.apis)
+            and known.backward in (None, backward)
+            and known.framework in (None, framework)
+            and known.device in (None, device)
+            for known in self.nondeterministic
+        )
 
     def _first_match(
         self,
@@ -193,10 +220,14 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
         return ExcusedByBaseline(standard) if excused else standard
 
     rules = [_rule(row, f"{path}: rules[{i}]", levels, make) for i, row in enumerate(rows)]
+    known = table.get("nondeterministic", [])
+    if not isinstance(known, list):
+        raise ValueError(f"{path}: nondeterministic: {shown(known)} is not a list of mappings with 'apis'")
+    nondeterministic = [_nondeterministic(row, f"{path}: nondeterministic[{i}]") for i, row in enumerate(known)]
     name = table.get("name", path.stem)
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a text")
-    return Policy(name, rules, levels, level, names == "loose")
+    return Policy(name, rules, levels, level, names == "loose", nondeterministic)
 
 
 def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:
@@ -220,9 +251,21 @@ def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, M
         flag(key="backward"),
         flag(key="scalars"),
         flag(key="recorded_baseline"),
-        _optional(row, where, "framework", ("pytorch", "mindspore")),
-        _optional(row, where, "device", ("npu", "cuda", "cpu")),
+        _optional(row, where, "framework", _FRAMEWORKS),
+        _optional(row, where, "device", _DEVICES),
         _optional(row, where, "level", tuple(levels)),
+    )
+
+
+def _nondeterministic(row: object, where: str) -> Nondeterministic:
+    if not isinstance(row, dict) or "apis" not in row:
+        raise ValueError(f"{where}: {shown(row)} is not a mapping with 'apis'")
+    _check_keys(row, _NONDETERMINISTIC_KEYS, where)
+    return Nondeterministic(
+        frozenset(_names(row["apis"], f"{where}: apis")),
+        _optional(row, where, "backward", (True, False)),
+        _optional(row, where, "framework", _FRAMEWORKS),
+        _optional(row, where, "device", _DEVICES),
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -157,6 +158,19 @@ def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
         (f"rules: [{{standard: ulp, limits: {{max_ulp: 1{'0' * 400}}}}}]", r"rules\[0\]: limit 'max_ulp' .* number"),
         ("rules: [{standard: ulp, limits: {max_ulp: .nan}}]", r"rules\[0\]: limit 'max_ulp' .* is nan; it must be"),
         ("rules: [{standard: !!int x}]", "not valid YAML at line 1: not a value of int"),
+        ("{nondeterministic: add, rules: [{standard: ulp}]}", "nondeterministic: 'add' is not a list of mappings"),
+        (
+            "{nondeterministic: [add], rules: [{standard: ulp}]}",
+            r"nondeterministic\[0\]: 'add' is not a mapping with 'apis'",
+        ),
+        (
+            "{nondeterministic: [{apis: [add], output: [int]}], rules: [{standard: ulp}]}",
+            r"nondeterministic\[0\]: unknown key 'output' .*allowed: apis, backward, framework, device",
+        ),
+        (
+            "{nondeterministic: [{apis: [add], device: gpu}], rules: [{standard: ulp}]}",
+            r"nondeterministic\[0\]: device: 'gpu' \(allowed: npu, cuda, cpu\)",
+        ),
         (f"rules: {'[' * 60}{']' * 60}", "nested deeper than 50 levels"),
         ("rules: [{standard: ulp, apis: 0x1" + "0" * 5000 + "}]", "rules.0.: apis: a number of thousands of digits"),
     ],
@@ -166,6 +180,28 @@ def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Pa
     path.write_text(text)
     with pytest.raises(ValueError, match=f"mine.yaml: {message}"):
         Policy.load(path)
+
+
+@pytest.mark.parametrize(
+    ("api", "conditions", "is_known"),
+    [
+        ("scatter_add_", {"device": "cuda"}, True),
+        ("scatter_add_", {"device": "cuda", "backward": True}, True),
+        ("scatter_add_", {"device": "cpu"}, False),
+        ("scatter_add_", {"device": "npu"}, False),
+        ("index_select", {"device": "cuda", "backward": True}, True),
+        ("index_select", {"device": "cuda"}, False),
+        ("matmul", {"device": "cuda"}, False),
+    ],
+)
+def test_the_default_policy_knows_what_torch_documents_as_nondeterministic_on_gpus(
+    api: str, conditions: dict[str, Any], is_known: bool
+) -> None:
+    assert Policy.load("default").knows_nondeterministic(api, **conditions) is is_known
+
+
+def test_other_built_in_policies_know_nothing_nondeterministic() -> None:
+    assert not Policy.load("msprobe-26").knows_nondeterministic("scatter_add", device="cuda")
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:

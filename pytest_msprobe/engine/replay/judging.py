@@ -162,7 +162,7 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
 
 def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
     """Judge a random result, and the argument's memory where that is to hold it too."""
-    run, subject, get = _drawn(trial), trial.subject, trial.device.get
+    run, subject, get = drawn(trial), trial.subject, trial.device.get
     output = map_tensors(get, run.output)
     yield _output_result("output", randomness.check_forward(output), output, None)
     for tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
@@ -170,7 +170,7 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
         yield _output_result("changed", randomness.check_forward(written), written, None)
 
 
-def _drawn(trial: Trial) -> Run:
+def drawn(trial: Trial) -> Run:
     """Return the target's run of a random API, with the generators seeded for it and the CPU's put back."""
     state = torch.get_rng_state()
     torch.manual_seed(trial.subject.seed)
@@ -181,7 +181,7 @@ def _drawn(trial: Trial) -> Run:
 
 
 def _judge_random_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
-    output = map_tensors(trial.device.get, _drawn(trial).output)
+    output = map_tensors(trial.device.get, drawn(trial).output)
     gradients = _present(trial.target_gradients, trial.device.get)
     verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
     if verdict is None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -25,6 +27,15 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.baselines.keeping import KeepTensors
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
+    # What these find is a failure to be saved like any other.
+    if check.repeat is not None:
+        from pytest_msprobe.modes.check.repeat.follow_up import Repeat
+
+        steps.append(Repeat(check.repeat))
+    if check.perturb is not None:
+        from pytest_msprobe.modes.check.perturb.follow_up import Perturb
+
+        steps.append(Perturb(check.perturb))
     if check.save is not None:
         from pytest_msprobe.modes.check.cases.saving import SaveFailure
 
@@ -38,9 +49,20 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
 
 
 def followed_up(judged: Judged, steps: list[FollowUp]) -> DirectionResult:
-    """Return what came of a record after every step; one that ran out of memory is left alone, to be tried again."""
-    if judged.result.breakdown is Breakdown.OOM:
-        return judged.result
+    """Return what came of a record after every step; where memory runs out it is left alone, to be tried again."""
     for step in steps:
-        judged = replace(judged, result=step(judged))
+        if judged.result.breakdown is Breakdown.OOM:
+            break
+        judged = replace(judged, result=_followed(judged, step))
     return judged.result
+
+
+def _followed(judged: Judged, step: FollowUp) -> DirectionResult:
+    try:
+        return step(judged)
+    except Exception as error:
+        from pytest_msprobe.engine.values.failures import is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        return broken(judged.result.record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")

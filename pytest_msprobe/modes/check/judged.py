@@ -6,11 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.results.skips import SkipReason
+
 if TYPE_CHECKING:
     from msprobe_hooks.dump.names import Direction
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.results.result import DirectionResult
+
+# Of these calls nothing could be told by golden, but they run.
+_RUNS_UNJUDGED = (SkipReason.NO_GOLDEN, SkipReason.NO_BASELINE, SkipReason.UNSPECIFIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +30,8 @@ class Judged:
 
 
 FollowUp = Callable[[Judged], "DirectionResult"]
+
+
+def can_run_again(result: DirectionResult) -> bool:
+    """Tell whether a judged call has a result on the device, or may have one, to be compared with another."""
+    return result.breakdown is None and (result.skip is None or result.skip in _RUNS_UNJUDGED)

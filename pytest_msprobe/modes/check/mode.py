@@ -19,6 +19,9 @@ from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
 from pytest_msprobe.modes.check.options import check_key
+from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
+from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
+from pytest_msprobe.modes.check.repeat.tally import RepeatsTally
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
@@ -26,7 +29,6 @@ from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.storage.digests import fingerprint
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -76,21 +78,26 @@ class CheckMode:
         """Return the summary, msprobe's tables and what writes a baseline."""
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
-        tallies = LittleJudgedTally(), ExploredTally(), UnusedTensorsTally(), SavedTally()
+        tallies = (
+            LittleJudgedTally(),
+            RepeatsTally(),
+            PerturbedTally(),
+            ExploredTally(),
+            UnusedTensorsTally(),
+            SavedTally(),
+        )
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath, run_ut(config).precision)
+            if config.stash[check_key].perturb is not None:
+                reporters["msprobe-csv-free-benchmark"] = FreeBenchmarkReport(csv, dumps, config.rootpath)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
             reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what decides a verdict beside the policy."""
-        check = config.stash[check_key]
-        settings = config.stash[options_key].settings()
-        settings |= {"explore": str(check.explore.examples)} if check.explore is not None else {}
-        settings |= {"baseline": fingerprint(check.baseline)} if check.baseline is not None else {}
-        return JournalFacts(settings)
+        return JournalFacts(config.stash[options_key].settings() | config.stash[check_key].settings())
 
     def items(self, file: pytest.File, dump: Dump) -> Iterable[RecordItem]:
         """Return an item for each API record."""

@@ -13,23 +13,41 @@ from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.modes.check.perturb import options as perturb
+from pytest_msprobe.modes.check.repeat import options as repeat
+from pytest_msprobe.storage.digests import fingerprint
 from pytest_msprobe.storage.sizes import SaveOptions
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored."""
+    """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
+
+    ``repeat`` is how often a call runs on the device, ``perturb`` the name of the perturbation of its inputs.
+    """
 
     baseline: Path | None = None
     save_baseline: Path | None = None
     save_baseline_tensors: SaveOptions | None = None
     save: SaveOptions | None = None
     explore: ExploreOptions | None = None
+    repeat: int | None = None
+    perturb: str | None = None
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
         words = ["--msprobe-baseline", str(self.baseline)] if self.baseline is not None else []
-        return words + (["--msprobe-explore", str(self.explore.examples)] if self.explore is not None else [])
+        return words + [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value)]
+
+    def settings(self) -> dict[str, str]:
+        """Return what two runs must share for one to go on with the other's journal."""
+        return self._asked() | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
+
+    def _asked(self) -> dict[str, str]:
+        """Return what is asked of each record beside its verdict."""
+        examples = None if self.explore is None else self.explore.examples
+        asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
+        return {name: str(value) for name, value in asked.items() if value is not None}
 
 
 check_key = pytest.StashKey[CheckOptions]()
@@ -41,6 +59,8 @@ def add_options(group: pytest.OptionGroup) -> None:
     cases.add_options(group)
     save_limit.add_options(group)
     explore.add_options(group)
+    repeat.add_options(group)
+    perturb.add_options(group)
 
 
 def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
@@ -51,9 +71,15 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
         explore=explore.read_explore_options(config),
+        repeat=repeat.read_repeat(config) if is_chosen else None,
+        perturb=perturb.read_perturb(config),
     )
     if not is_chosen and (options.baseline or options.save_baseline):
         raise OptionError(
             "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
+        )
+    if not is_chosen and (options.perturb or config.getoption("msprobe_repeat")):
+        raise OptionError(
+            "--msprobe-repeat and --msprobe-perturb are about checks: give --msprobe-dump PATH to make one"
         )
     return options

@@ -23,7 +23,9 @@ from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_case
+from pytest_msprobe.modes.check.repeat.follow_up import repeated
 from pytest_msprobe.reports.failure import failure_text
+from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.stored import TensorFileError
 from pytest_msprobe.storage.tensors import read_tensor
@@ -120,6 +122,8 @@ class Bench:
 def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
     """Judge the case in a folder on the setup's device, by its policy; the setup's seed is to be the case's.
 
+    Its call runs as often as it did when the case was saved.
+
     Raises CaseError where the tensors are missing, damaged or those of another case.
     """
 
@@ -133,7 +137,9 @@ def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
         except TensorFileError as error:
             raise CaseError(str(error), remedy="copy or save the case again") from None
 
-    return Replay(case.call(), setup, saved).judge(case.direction)
+    replay = Replay(case.call(), setup, saved)
+    result, before = replay.judge(case.direction), repeats_of(case.result.extras)
+    return result if before is None else repeated(replay, case.direction, result, before.times)
 
 
 def _register(plugins: Sequence[ModuleType], kind: str, registry: object) -> None:

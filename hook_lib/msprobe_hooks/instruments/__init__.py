@@ -1,0 +1,1 @@
+"""Observers of a call that ask more than to be written down."""

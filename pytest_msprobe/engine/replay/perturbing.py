@@ -1,0 +1,79 @@
+"""A judged call run once more with perturbed inputs, and how far its results move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
+from msprobe_hooks.instruments.ratio import Movement, Output, movements, outputs_of
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.judging import drawn
+from pytest_msprobe.engine.replay.trial import Subject, TargetError, Trial
+from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.results.perturbed import MovedOutput, Perturbed
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+# From the same seed, other numbers are drawn in another dtype or elsewhere.
+_CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
+
+
+def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Perturbed:
+    """Run the call of a judged trial with perturbed inputs, and say which of the device's results move too far.
+
+    What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
+    told. Raises Skip and TargetError where the unperturbed call does.
+    """
+    original = _results(trial, direction)
+    try:
+        again = _perturbed(trial, perturbation)
+        found = movements(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
+    except NotPerturbedError as error:
+        return Perturbed(perturbation, direction, left_out=str(error))
+    except Skip as skip:
+        return Perturbed(perturbation, direction, left_out=f"with perturbed inputs, {skip.reason.value}")
+    except TargetError:
+        return Perturbed(perturbation, direction, left_out="the call raises with perturbed inputs")
+    ratio = max((movement.ratio for movement in found if movement.ratio is not None), default=None)
+    moved = tuple(_moved(movement) for movement in found if not movement.is_consistent)
+    return Perturbed(perturbation, direction, ratio, moved, "" if found else "no result that could be compared")
+
+
+def _perturbed(trial: Trial, perturbation: str) -> Trial:
+    subject = trial.subject
+    if trial.randomness is not None and perturbation in _CHANGES_WHAT_IS_DRAWN:
+        raise NotPerturbedError("draws random numbers, which would then be others")
+    args, kwargs = perturb(perturbation, subject.arguments.args, subject.arguments.kwargs)
+    changed = replace(subject, arguments=replace(subject.arguments, args=args, kwargs=kwargs))
+    if perturbation == "to_cpu":
+        return Trial(replace(changed, target=subject.golden, autocast=None), CpuDevice())
+    if perturbation == "improve_precision":
+        return Trial(replace(changed, autocast=None), trial.device)
+    if perturbation != "no_change":
+        _require_accepted(changed, trial)
+    return Trial(changed, trial.device)
+
+
+def _require_accepted(changed: Subject, trial: Trial) -> None:
+    """Raise Skip for inputs that the CPU rejects: on an accelerator they can end its context, and with it the run."""
+    if trial.device.location().type == "cpu":
+        return
+    try:
+        _ = Trial(changed, trial.device).golden
+    except Skip as skip:
+        if skip.reason is SkipReason.REJECTED_INPUTS:
+            raise
+
+
+def _results(trial: Trial, direction: Direction) -> list[Output]:
+    """Return what a direction gives on the device, on the CPU: a call's results, or the gradients of its inputs."""
+    if trial.randomness is not None:
+        drawn(trial)
+    results = trial.target.results if direction == "forward" else list(trial.target_gradients.values())
+    return [(index, map_tensors(trial.device.get, output)) for index, output in outputs_of(results)]
+
+
+def _moved(movement: Movement) -> MovedOutput:
+    return MovedOutput(
+        movement.index, movement.dtype, movement.shape, movement.ratio, movement.threshold, movement.flips_sign
+    )

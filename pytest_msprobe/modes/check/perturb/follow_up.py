@@ -1,0 +1,56 @@
+"""Running a call with perturbed inputs, as a step after the verdict."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.engine.replay.perturbing import perturbed_call
+from pytest_msprobe.engine.replay.repeating import why_unrepeatable
+from pytest_msprobe.engine.replay.trial import TargetError
+from pytest_msprobe.modes.check.judged import Judged, can_run_again
+from pytest_msprobe.results.perturbed import Perturbed, with_perturbed
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import Skip
+
+_STANDARD = "perturbation"
+
+
+class Perturb:
+    """Perturbs each call by the perturbation of that name.
+
+    A result that moves too far is a warning and no failure: a right kernel does the same where the call is
+    ill-conditioned. So is msprobe's handler ``check``, which reports and goes on with the original result.
+    """
+
+    def __init__(self, perturbation: str) -> None:
+        self._perturbation = perturbation
+
+    def __call__(self, judged: Judged) -> DirectionResult:
+        """Perturb a call that runs on the device."""
+        if not can_run_again(judged.result):
+            return judged.result
+        replay = judged.replay
+        left_out = why_unrepeatable(replay.trial, replay.setup.framework.name)
+        if left_out:
+            return with_perturbed(judged.result, Perturbed(self._perturbation, judged.direction, left_out=left_out))
+        with warnings.catch_warnings():
+            # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+            warnings.simplefilter("ignore")
+            try:
+                perturbed = perturbed_call(replay.trial, judged.direction, self._perturbation)
+            except (Skip, TargetError):
+                # What golden could not judge does not run here either.
+                return judged.result
+        return _told(judged.result, perturbed)
+
+
+def _told(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
+    told = with_perturbed(result, perturbed)
+    if not perturbed.moved:
+        return told
+    if result.verdict.outcome == "fail":
+        return replace(told, notes=(*told.notes, f"It is sensitive as well: {perturbed}"))
+    verdict = Verdict("warn", _STANDARD, str(perturbed))
+    return replace(told, verdict=verdict, skip=None)

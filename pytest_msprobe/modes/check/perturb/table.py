@@ -1,0 +1,81 @@
+"""The free benchmark's table, ``free_benchmark.csv``, in msprobe's columns: a row for what moved too far."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msprobe_hooks.dump.layout import step_rank
+from pytest_msprobe.reports.csv import as_text, places
+from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.results.perturbed import MovedOutput, Perturbed, perturbed_of
+from pytest_msprobe.storage.whole import whole_file
+
+FILE_NAME = "free_benchmark.csv"
+HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index")
+_SIGN_FLIP = "symbol_flipping"
+_ESCAPED = "backslashreplace"
+
+
+class FreeBenchmarkTables:
+    """The tables below a folder, one for each dump, beside its other tables."""
+
+    def __init__(self, folder: Path, dumps: Collection[Path]) -> None:
+        self._files = {dump: folder / place / FILE_NAME for dump, place in places(dumps).items()}
+        self._rows: dict[Path, list[list[Any]]] = {path: [] for path in self._files.values()}
+
+    def add(self, dump: Path, record: str, extras: Mapping[str, Any]) -> None:
+        """Keep the rows of a record of a dump."""
+        perturbed = perturbed_of(extras)
+        if perturbed is not None:
+            self._rows[self._files[dump]] += [_row(dump, record, perturbed, moved) for moved in perturbed.moved]
+
+    def close(self) -> None:
+        """Write each table that has a row, and one without where an earlier run left its own."""
+        for path, rows in self._rows.items():
+            if rows or path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with whole_file(path) as part, part.open("w", encoding="utf-8", newline="", errors=_ESCAPED) as file:
+                    csv.writer(file).writerows([HEADER, *rows])
+
+
+def _row(dump: Path, record: str, perturbed: Perturbed, moved: MovedOutput) -> list[Any]:
+    where = step_rank(dump)
+    max_rel = _SIGN_FLIP if moved.flips_sign else None if moved.ratio is None else moved.ratio - 1
+    shape = f"torch.Size({list(moved.shape)})" if moved.dtype else None
+    values = (where.rank, perturbed.perturbation, perturbed.stage, where.step, as_text(record), max_rel)
+    return ["" if value is None else value for value in (*values, moved.dtype, shape, moved.index)]
+
+
+class FreeBenchmarkReport:
+    """Writes the tables of a run when it ends."""
+
+    def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
+        self._folder = folder
+        self._root = root
+        self._tables = FreeBenchmarkTables(folder, dumps)
+        self._problem = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what is known of one record."""
+        plain = getattr(report, "msprobe", None)
+        if plain is not None:
+            self._tables.add(self._root / report.nodeid.partition("::")[0], plain["record"], plain["extras"])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the tables; a run that loses them does not end as if it had them."""
+        try:
+            self._tables.close()
+        except OSError as error:
+            self._problem = f"{FILE_NAME}: {cannot_be_written(self._folder, error)}"
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say why there are no tables."""
+        if self._problem:
+            terminalreporter.line(f"ERROR: {self._problem}", red=True)

@@ -1,0 +1,60 @@
+"""What came of running a call with perturbed inputs, as results, reports and the free benchmark's table tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from pytest_msprobe.results.result import DirectionResult, told
+
+_PERTURBED = "perturbed"
+
+
+class MovedOutput(msgspec.Struct, frozen=True):
+    """An output that moved by more than it should; ``index`` is its place among several.
+
+    ``ratio`` of its two values is over ``threshold``; both are None where no ratio judges, or where a sign flipped.
+    """
+
+    index: int | None
+    dtype: str
+    shape: tuple[int, ...]
+    ratio: float | None = None
+    threshold: float | None = None
+    flips_sign: bool = False
+
+    def __str__(self) -> str:
+        place = "the result" if self.index is None else f"result {self.index}"
+        if self.flips_sign:
+            return f"{place} changes its sign"
+        if self.ratio is None:
+            return f"{place} changes by more than its dtype's precision"
+        return f"{place} changes by a ratio of {self.ratio:.7g}, where {self.threshold:.7g} is allowed"
+
+
+class Perturbed(msgspec.Struct, frozen=True):
+    """A call perturbed at a ``stage``, forward or backward: the largest ratio of its results, and what moved too far.
+
+    ``left_out`` is why it was not perturbed.
+    """
+
+    perturbation: str
+    stage: str
+    ratio: float | None = None
+    moved: tuple[MovedOutput, ...] = ()
+    left_out: str = ""
+
+    def __str__(self) -> str:
+        return f"perturbed by {self.perturbation}, {'; '.join(map(str, self.moved))}"
+
+
+def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
+    """Return a result that tells of perturbed inputs."""
+    return result.with_extra(_PERTURBED, msgspec.to_builtins(perturbed))
+
+
+def perturbed_of(extras: Mapping[str, Any]) -> Perturbed | None:
+    """Return what the extras of a result tell of perturbed inputs."""
+    return told(extras, _PERTURBED, Perturbed)
