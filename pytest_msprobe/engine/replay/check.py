@@ -25,6 +25,7 @@ from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
+from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
 from pytest_msprobe.engine.replay.variety import lost_variety
 from pytest_msprobe.engine.values.failures import is_out_of_memory
@@ -160,7 +161,7 @@ class Replay:
 
     def _little_judged(self, direction: Direction, result: DirectionResult) -> str:
         """Say why a verdict that passes says little; empty where it does not."""
-        if isinstance(self.trial.randomness, JUDGES_LITTLE):
+        if isinstance(self.trial.randomness, JUDGES_LITTLE) and not any(map(is_of_second_run, result.outputs)):
             return result.verdict.reason
         return self._lost.get(direction, "") or self.trial.subject.stand_in()
 

@@ -20,6 +20,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.switched_off import PLACE, with_second_run
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
@@ -38,7 +39,11 @@ def judge_forward(
     """
     randomness = trial.randomness
     if randomness is not None:
-        return list(_judge_drawn(trial, randomness))
+
+        def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
+            return judge_forward(off, select, measure_all=measure_all, recorded=recorded)
+
+        return with_second_run(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:
@@ -64,7 +69,11 @@ def judge_backward(
     """Judge the gradients of a call's inputs, as `judge_forward` its results."""
     randomness = trial.randomness
     if randomness is not None:
-        return [_judge_random_gradients(trial, randomness)]
+
+        def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
+            return judge_backward(off, select, measure_all=measure_all, recorded=recorded)
+
+        return with_second_run(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
     golden = {"grad": _golden_gradients(trial)}
     noise = cancelled(golden["grad"], trial.grad_outputs.values())
     golden["grad"] = without_rounding(golden["grad"], noise)
@@ -126,7 +135,11 @@ def produced(
             return {"grad": _present(found, get)}
         return _all_of(trial.subject.api, found, get, memory)
 
-    return {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
+    trees = {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
+    off = ran.get("switched_off")
+    for side, second in produced(off, direction, wanted).items() if off is not None else ():
+        trees.setdefault(side, {})[PLACE] = second
+    return trees
 
 
 def _judged_memory(trial: Trial, golden: Run, target: Run) -> JudgedMemory:
@@ -180,12 +193,12 @@ def drawn(trial: Trial) -> Run:
         torch.set_rng_state(state)
 
 
-def _judge_random_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
+def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
     output = map_tensors(trial.device.get, drawn(trial).output)
     gradients = _present(trial.target_gradients, trial.device.get)
     verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
     if verdict is None:
-        raise Skip(SkipReason.UNSPECIFIED, "no property of this random gradient is known")
+        verdict = Verdict("skip", "random", "no property of this random gradient is known")
     return _output_result("grad", verdict, gradients, None)
 
 

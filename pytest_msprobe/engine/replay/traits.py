@@ -16,9 +16,18 @@ from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.drawn import Constraint
-from pytest_msprobe.engine.replay.random_apis import choosing, distributions, drawing, masking, slopes, unjudged
+from pytest_msprobe.engine.replay.random_apis import (
+    choosing,
+    distributions,
+    drawing,
+    masking,
+    slopes,
+    switches,
+    unjudged,
+)
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED
 from pytest_msprobe.engine.replay.random_apis.properties import PropertyOf
+from pytest_msprobe.engine.replay.random_apis.switches import SwitchOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,8 @@ class Traits:
     the 64 bits that torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
 
-    Results: ``random`` gives what results must be like that are drawn; ``selection`` tells of positions in the input;
+    Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
+    ``selection`` tells of positions in the input;
     ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
     nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
@@ -58,6 +68,7 @@ class Traits:
     index: bool = False
     bare_sizes: bool = False
     random: PropertyOf | None = None
+    switch: SwitchOf | None = None
     selection: Selection | None = None
     specified_outputs: int | None = None
     optional_outputs: bool = False
@@ -127,11 +138,16 @@ _ROWS = (
     # Results that are drawn: dropout and its like.
     (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
-        Traits(random=masking.dropout),
+        Traits(random=masking.dropout, switch=switches.probability("p", 1)),
     ),
-    ("_npu_dropout _fused_dropout", Traits(random=masking.unconditional_dropout)),
-    ("alpha_dropout alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_", Traits(random=masking.alpha_dropout)),
-    ("rrelu rrelu_ rrelu_with_noise rrelu_with_noise_", Traits(random=slopes.rrelu)),
+    ("_npu_dropout", Traits(random=masking.unconditional_dropout, switch=switches.probability("p", 1))),
+    ("_fused_dropout", Traits(random=masking.unconditional_dropout, switch=switches.probability("p", 1, 1.0))),
+    (
+        "alpha_dropout alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_",
+        Traits(random=masking.alpha_dropout, switch=switches.probability("p", 1)),
+    ),
+    ("rrelu rrelu_", Traits(random=slopes.rrelu, switch=switches.one_slope(1))),
+    ("rrelu_with_noise rrelu_with_noise_", Traits(random=slopes.rrelu, switch=switches.one_slope(2))),
     # ... by the values of the input,
     ("bernoulli", Traits(constraint=values.unit_interval, random=choosing.bernoulli)),
     ("bernoulli_", Traits(random=choosing.bernoulli)),
@@ -159,9 +175,27 @@ _ROWS = (
         Traits(random=drawing.two_parameters(distributions.log_normal, ("mean", "std"), (1.0, 2.0))),
     ),
     # ... within something larger,
-    ("scaled_dot_product_attention", Traits(random=unjudged.attention)),
-    ("multi_head_attention_forward", Traits(random=unjudged.multi_head_attention)),
-    ("lstm gru rnn_tanh rnn_relu", Traits(constraint=values.packed, random=unjudged.recurrent)),
+    (
+        """scaled_dot_product_attention _scaled_dot_product_attention_math
+        _scaled_dot_product_fused_attention_overrideable""",
+        Traits(random=unjudged.attention, switch=switches.probability("dropout_p", 4)),
+    ),
+    (
+        "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu",
+        Traits(random=unjudged.flash_attention, switch=switches.probability("dropout_p", 3)),
+    ),
+    (
+        "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
+        Traits(random=unjudged.efficient_attention, switch=switches.probability("dropout_p", 5)),
+    ),
+    (
+        "multi_head_attention_forward",
+        Traits(random=unjudged.multi_head_attention, switch=switches.probability("dropout_p", 10)),
+    ),
+    (
+        "lstm gru rnn_tanh rnn_relu",
+        Traits(constraint=values.packed, random=unjudged.recurrent, switch=switches.between_layers),
+    ),
     (
         """fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
         fractional_max_pool3d_with_indices""",
@@ -189,7 +223,12 @@ _ROWS = (
     # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
-        Traits(constraint=values.compressed_mask, random=unjudged.fused_attention, specified_outputs=3),
+        Traits(
+            constraint=values.compressed_mask,
+            random=unjudged.fused_attention,
+            switch=switches.probability("keep_prob", 9, 1.0),
+            specified_outputs=3,
+        ),
     ),
     ("npu_attention_update npu_fused_infer_attention_score", Traits(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", Traits(in_place=True)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +22,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
+from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -54,7 +55,8 @@ class Subject:
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
-    the API itself draws. ``stand_in`` is that of `Functions`.
+    the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
+    as ``dropout_p=0``.
     """
 
     key: str
@@ -67,6 +69,7 @@ class Subject:
     output_dtypes: tuple[str, ...] = ()
     seed: int = 0
     stand_in: Callable[[], str] = str
+    changed: str = ""
 
     @property
     def operation(self) -> str:
@@ -102,6 +105,18 @@ class Trial:
         except TypeError:
             # Arguments that do not fit the API are refused by its golden run, with torch's own words.
             return None
+
+    @functools.cached_property
+    def switched_off(self) -> Trial | None:
+        """The trial of the same call with its randomness switched off; None where it has none, or no such switch."""
+        subject = self.subject
+        switch_of = traits_of(subject.api).switch
+        if switch_of is None or subject.changed or self.randomness is None:
+            return None
+        switch = switch_of(subject.arguments.args, subject.arguments.kwargs)
+        args, kwargs = switch.applied(subject.arguments.args, subject.arguments.kwargs)
+        arguments = replace(subject.arguments, args=args, kwargs=kwargs)
+        return Trial(replace(subject, arguments=arguments, changed=str(switch)), self.device)
 
     @functools.cached_property
     def golden(self) -> Run:

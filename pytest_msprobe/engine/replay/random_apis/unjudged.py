@@ -10,6 +10,7 @@ import torch
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED, Parameters, bound, sizes, tensors
 from pytest_msprobe.engine.replay.random_apis.properties import Form, RandomProperty
+from pytest_msprobe.engine.replay.random_apis.switches import recurrent_switches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -115,7 +116,21 @@ _HEADS: Parameters = (
 
 def attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Attention with dropout: averages of the values, some left out and the rest scaled up."""
-    given = bound(api, _ATTENTION, args, kwargs)
+    return _attention(bound(api, _ATTENTION, args, kwargs))
+
+
+def flash_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """ATen's flash attention, whose dropout stands where others have their mask."""
+    return _attention(bound(api, (*_ATTENTION[:3], ("dropout_p", 0.0)), args, kwargs))
+
+
+def efficient_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """ATen's memory-efficient attention and cuDNN's, with another switch before the dropout."""
+    names = (*_ATTENTION[:3], ("attn_bias", None), ("compute_log_sumexp", False), ("dropout_p", 0.0))
+    return _attention(bound(api, names, args, kwargs))
+
+
+def _attention(given: Mapping[str, Any]) -> RandomProperty | None:
     p = float(given["dropout_p"])
     if p == 0:
         return None
@@ -146,8 +161,7 @@ def multi_head_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 def recurrent(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
     """Recurrent networks with dropout between their layers; two argument orders, plain and packed."""
-    # both orders have (has_biases, num_layers, dropout, train) after the tensors
-    start = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
+    start = recurrent_switches(args)
     switches = bound(
         api,
         (("has_biases", True), ("num_layers", 1), ("dropout", 0.0), ("training", False)),

@@ -58,7 +58,7 @@ def _compare(row: RecordRow, other: RecordRow, policy: Policy) -> ComparedRecord
         name = parse_api_name(row.record)
     except ValueError as error:
         return ComparedRecord(_as_it_was(row) if row.outcome == "fail" else _skipped(row.record, str(error)))
-    tensors = [output for output in row.outputs if output.dtype]
+    tensors = row.measured
 
     def compare(index: int, output: OutputRow) -> ComparedOutput:
         position = next((i for i, tensor in enumerate(tensors) if tensor is output), len(tensors))

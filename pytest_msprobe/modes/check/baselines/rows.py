@@ -65,8 +65,15 @@ class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         if self.of_table == of_table:
             return next((output for output in self.outputs if output.path == path), None)
-        tensors = [output for output in self.outputs if output.dtype]
+        tensors = self.measured
         return tensors[position] if position < len(tensors) else None
+
+    @property
+    def measured(self) -> list[OutputRow]:
+        """The tensors that a table has rows for: a random result has no golden one to be measured against."""
+        return [
+            output for output in self.outputs if output.dtype and (output.golden_dtype or output.standard != "random")
+        ]
 
 
 def record_row(result: DirectionResult, dump: str) -> RecordRow:

@@ -24,7 +24,7 @@ from pytest_msprobe.modes.check.cases.saving import case_name, save_case
 from pytest_msprobe.storage.sizes import SaveOptions
 from pytest_msprobe.storage.stored import TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
-from tests.support.dumps import SOFTMAX, forward
+from tests.support.dumps import SOFTMAX, forward, value
 from tests.support.dumps import tensor as element
 
 DTYPES = [
@@ -78,14 +78,24 @@ def test_a_case_holds_inputs_and_all_three_results(save: Any) -> None:
     assert (case.seed, case.policy, case.settings["torch"]) == (3, "default", torch.__version__)
 
 
-def test_a_saved_case_fails_as_the_record_did_and_passes_elsewhere(save: Any, replay: Any, setup: Setup) -> None:
+HEADS = element(2, 4, 6, 8, requires_grad=True)
+ATTENTION = {
+    "Functional.scaled_dot_product_attention.0.forward": forward(HEADS, HEADS, HEADS, dropout_p=value(0.3)),
+    "Functional.scaled_dot_product_attention.0.backward": {"input": [HEADS], "output": [HEADS] * 3},
+}
+
+
+@pytest.mark.parametrize("records", [SOFTMAX, ATTENTION], ids=["softmax", "dropout inside"])
+def test_a_saved_case_fails_as_the_record_did_and_passes_elsewhere(
+    save: Any, replay: Any, setup: Setup, records: Any
+) -> None:
     from pytest_msprobe.devices.cpu import CpuDevice
 
-    for record in SOFTMAX:
-        folder = Path(save(SOFTMAX, record).folder)
+    for record in records:
+        folder = Path(save(records, record).folder)
         case = read_case(folder)
         again = replay_case(case, folder, setup)
-        assert again.verdict == case.result.verdict == replay(SOFTMAX, record)[1].verdict
+        assert again.verdict == case.result.verdict == replay(records, record)[1].verdict
         assert replay_case(case, folder, replace(setup, device=CpuDevice())).verdict.outcome == "pass"
 
 
