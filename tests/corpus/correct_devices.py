@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_msprobe.engine.values.tree import map_tensors
-from tests.corpus import correct_functions
+from tests.corpus import correct_functions, correct_layers
 from tests.corpus.fault import Launch, Variant, arrived, exactly, overwrite, plain_name, variant
 from tests.corpus.kernels import batch_norm, convolution, layer_norm, product, working
 
@@ -294,7 +294,8 @@ def other_dropout_generator(launch: Launch) -> Any:
         return launch.run()
     generator = launch.memory.setdefault("generator", torch.Generator().manual_seed(12345))
     kept = torch.rand(x.shape, generator=generator, dtype=torch.float64) >= p
-    return x * kept.to(x.dtype) * (1 / (1 - p))
+    result = x * kept.to(x.dtype) * (1 / (1 - p))
+    return x.copy_(result) if launch.argument(3, "inplace", False) else result
 
 
 @variant("embedding", backward=True)
@@ -344,5 +345,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 CORRECT_DEVICES: tuple[Variant, ...] = tuple(
-    found for found in [*vars().values(), *vars(correct_functions).values()] if isinstance(found, Variant)
+    found
+    for devices in (vars(), vars(correct_functions), vars(correct_layers))
+    for found in list(devices.values())
+    if isinstance(found, Variant)
 )

@@ -96,7 +96,7 @@ def variant(apis: str = "", *, backward: bool = False) -> Callable[[Kernel], Var
 
 
 class VariantDevice(SimDevice):
-    """A device that runs some APIs another way. ``digests`` holds a checksum of each record's results."""
+    """A device that runs some APIs another way. ``digests`` has a checksum of what each record's runs gave."""
 
     def __init__(self, variant: Variant | None = None) -> None:
         self.variant = variant
@@ -117,13 +117,14 @@ class VariantDevice(SimDevice):
         else:
             self._forward = launch
             output = launch.run() if backward else launch.run_forward()
-        self.digests[record] = digest(output if backward else [output, list(args), dict(kwargs)])
+        results = output if backward else [output, list(args), dict(kwargs)]
+        self.digests[record] = digest(results, self.digests.get(record, 0))
         return output
 
 
-def digest(tree: Any) -> int:
-    """Return a checksum of every bit of a tree of tensors and plain values."""
-    check = zlib.crc32(repr(map_tensors(lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}", tree)).encode())
+def digest(tree: Any, check: int = 0) -> int:
+    """Return a checksum of every bit of a tree of tensors and plain values, carried on from another."""
+    check = zlib.crc32(repr(map_tensors(lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}", tree)).encode(), check)
     for _, tensor in tensors_with_paths(tree):
         values = tensor.detach().resolve_conj().resolve_neg().contiguous()
         # Zeros of either sign are equal.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.corpus import (
     faults_of_approximation,
+    faults_of_arguments,
+    faults_of_dropout,
     faults_of_gradients,
     faults_of_kernels,
     faults_of_layers,
@@ -16,8 +18,10 @@ _MODULES = (
     faults_of_rounding,
     faults_of_approximation,
     faults_of_memory,
+    faults_of_arguments,
     faults_of_kernels,
     faults_of_layers,
+    faults_of_dropout,
     faults_of_gradients,
 )
 

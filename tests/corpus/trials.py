@@ -62,6 +62,7 @@ class Bench:
             if variant is not None and not variant.touches(call.name.api):
                 continue
             replay = Replay(call, Setup(device, self.policy, seed=self.seed))
+            device.digests.clear()
             directions = [replay.forward] if variant is None or not variant.backward else []
             directions += [replay.backward] if call.backward else []
             for judged in directions:

@@ -1,0 +1,104 @@
+"""Records ``tests/data/verdict_quality/layers``: calls with dropout inside, and calls that write to their arguments.
+
+Run it as ``python -m tests.corpus.record_layers FOLDER``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from msprobe_hooks import record
+
+
+def main() -> None:
+    """Record one pass."""
+    torch.manual_seed(0)
+    with record(Path(sys.argv[1]), level="L1", task="statistics"):
+        attention()
+        attention_layer()
+        recurrent()
+        dropout()
+        in_place()
+
+
+def attention() -> None:
+    """Attention with dropout: masked in three ways, grouped, in two formats."""
+    hidden = torch.rand(2, 1, 24, 24) < 0.3
+    hidden[..., 0] = False
+    for dtype in (torch.float32, torch.bfloat16):
+        query, key, value = (_leaf(2, 4, 24, 16).to(dtype) for _ in range(3))
+        _backward(F.scaled_dot_product_attention(query, key, value, dropout_p=0.1, is_causal=True))
+        _backward(F.scaled_dot_product_attention(query, key, value, ~hidden, 0.2))
+        _backward(
+            F.scaled_dot_product_attention(query, key, value, torch.randn(2, 1, 24, 24).to(dtype), 0.2, scale=0.3)
+        )
+        _backward(
+            F.scaled_dot_product_attention(query, key[:, :2], value[:, :2], dropout_p=0.1, enable_gqa=True)
+        )  # fmt: skip
+
+
+def attention_layer() -> None:
+    """A whole attention layer, with a padding mask."""
+    layer = torch.nn.MultiheadAttention(24, 3, dropout=0.2, batch_first=True)
+    torch.nn.init.normal_(layer.in_proj_bias)
+    x = _leaf(3, 10, 24)
+    hidden = torch.zeros(3, 10, dtype=torch.bool)
+    hidden[:, 7:] = True
+    _backward(layer(x, x, x, key_padding_mask=hidden)[0])
+
+
+def recurrent() -> None:
+    """Recurrent networks of two layers, with dropout in between."""
+    for layer in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+        _backward(layer(12, 16, num_layers=2, dropout=0.3, batch_first=True)(_leaf(3, 7, 12))[0])
+    _backward(torch.nn.RNN(12, 16, num_layers=2, dropout=0.3, nonlinearity="relu")(_leaf(7, 3, 12))[0])
+
+
+def dropout() -> None:
+    """The other kinds of dropout, and slopes that are drawn."""
+    x = _leaf(32, 16, 8, 8)
+    _backward(F.alpha_dropout(x, 0.2, True))
+    _backward(F.dropout2d(x, 0.2, True))
+    _backward(F.rrelu(x, 0.1, 0.4, True))
+    F.dropout(x.detach().clone(), 0.2, True, True)
+
+
+def in_place() -> None:
+    """Calls that write to an argument, returned or not, with and without gradients."""
+    for dtype in (torch.float32, torch.bfloat16):
+        x, y = (torch.randn(16, 24).to(dtype) for _ in range(2))
+        x.add_(y, alpha=0.7)
+        x.mul_(1.3)
+        x *= y
+        x.clamp_(-1.0, 1.0)
+        x.copy_(y)
+        x.masked_fill_(y > 0, 0.25)
+        x[3:7] = y[1:5]
+        F.relu(x, inplace=True)
+        torch.add(x, y, out=torch.zeros_like(x))
+        torch.mul(x, 0.3, out=torch.zeros_like(x))
+        torch._foreach_add_([x, y], [y, x.clone()], alpha=0.5)
+        torch._foreach_mul_([x, y], 1.7)
+        torch._foreach_lerp_([x, y], [y.clone(), x.clone()], 0.3)
+    x = _leaf(16, 24)
+    _backward(F.relu(x * 1, inplace=True))
+    _backward((x * 1).mul_(1.7))
+    F.batch_norm(torch.randn(8, 6, 5), torch.randn(6), torch.rand(6) + 0.5, torch.ones(6), torch.zeros(6), True)
+    F.relu(torch.randn(16, 24))
+    torch.exp(torch.randn(16, 24))
+
+
+def _leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(shape).requires_grad_()
+
+
+def _backward(output: torch.Tensor) -> None:
+    output.backward(torch.randn_like(output), retain_graph=True)
+
+
+if __name__ == "__main__":
+    main()
