@@ -26,19 +26,15 @@ def main() -> None:
 
 
 def attention() -> None:
-    """Attention with dropout: masked in three ways, grouped, in two formats."""
-    hidden = torch.rand(2, 1, 24, 24) < 0.3
-    hidden[..., 0] = False
-    for dtype in (torch.float32, torch.bfloat16):
-        query, key, value = (_leaf(2, 4, 24, 16).to(dtype) for _ in range(3))
-        _backward(F.scaled_dot_product_attention(query, key, value, dropout_p=0.1, is_causal=True))
-        _backward(F.scaled_dot_product_attention(query, key, value, ~hidden, 0.2))
-        _backward(
-            F.scaled_dot_product_attention(query, key, value, torch.randn(2, 1, 24, 24).to(dtype), 0.2, scale=0.3)
-        )
-        _backward(
-            F.scaled_dot_product_attention(query, key[:, :2], value[:, :2], dropout_p=0.1, enable_gqa=True)
-        )  # fmt: skip
+    """Attention with dropout: grouped and with a mask that is added, with one that hides, and causal."""
+    query, key, value = _leaf(2, 4, 24, 16), _leaf(2, 2, 24, 16), _leaf(2, 2, 24, 16)
+    added = torch.randn(2, 1, 24, 24)
+    _backward(F.scaled_dot_product_attention(query, key, value, added, 0.2, scale=0.3, enable_gqa=True))
+    seen = torch.rand(2, 1, 24, 24) < 0.7
+    seen[..., 0] = True
+    query, key, value = (_leaf(2, 4, 24, 16).bfloat16() for _ in range(3))
+    _backward(F.scaled_dot_product_attention(query, key, value, seen, 0.2))
+    _backward(F.scaled_dot_product_attention(query.float(), key.float(), value.float(), dropout_p=0.1, is_causal=True))
 
 
 def attention_layer() -> None:
