@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="NAME|FILE", help="which standard judges (default: as the case was judged)")
     parser.add_argument("--level", metavar="LEVEL", help="strictness of policy msprobe-26 (default: as in the case)")
     parser.add_argument(
+        "--math-mode",
+        choices=("auto", "strict"),
+        default="auto",
+        help="allow what modes such as TF32 cost that the device states, or judge by the dtype alone (default: auto)",
+    )
+    parser.add_argument(
         "-p",
         dest="plugins",
         action="append",
@@ -50,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
     folders = find_cases(arguments.case)
     plugins = [_plugin(name) for name in arguments.plugins]
-    bench = Bench(arguments.device, arguments.policy, arguments.level, plugins)
+    bench = Bench(arguments.device, arguments.policy, arguments.level, plugins, arguments.math_mode)
     places: set[str] = set()
     statuses = [_replay(bench, folder, arguments, places) for folder in folders]
     if len(folders) > 1:
@@ -78,7 +84,13 @@ def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: s
 
 def _command(folder: Path, arguments: argparse.Namespace) -> str:
     words = ["pytest-msprobe", "replay", str(folder), "--device", arguments.device]
-    for flag, values in (("--policy", [arguments.policy]), ("--level", [arguments.level]), ("-p", arguments.plugins)):
+    strict = ["strict"] if arguments.math_mode == "strict" else []
+    for flag, values in (
+        ("--policy", [arguments.policy]),
+        ("--level", [arguments.level]),
+        ("--math-mode", strict),
+        ("-p", arguments.plugins),
+    ):
         words += [word for value in values if value for word in (flag, value)]
     return shlex.join(words)
 

@@ -16,7 +16,8 @@ class Device(Protocol):
     """A kind of target with one or more cards, of which one is active in a process.
 
     A device whose results depend on switches of its own may have a method ``math_modes() -> dict[str, str]`` that names
-    them and their states; reports show them.
+    them and their states; reports show them. One that computes with fewer bits than its dtypes have, in a mode that is
+    meant to, may say so by ``reduced_precision() -> ReducedPrecision``: verdicts take that into account.
     """
 
     name: str

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pytest_msprobe.devices.reduced_precision import reduced_precision
+
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
 
@@ -19,6 +21,8 @@ _VARIABLES = (
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "HCCL_DETERMINISTIC",
     "LCCL_DETERMINISTIC",
+    "INF_NAN_MODE_ENABLE",
+    "INF_NAN_MODE_FORCE_DISABLE",
 )
 _FULL, _BY_BACKEND = "highest", "set by backend"
 _REDUCED = ("tf32", "bf16")
@@ -32,7 +36,8 @@ def environment_modes() -> dict[str, str]:
 def math_modes(device: Device | None = None) -> dict[str, str]:
     """Return the math modes of this process by name: the device's own, torch's, and those of the environment.
 
-    A device tells its own where it has a method ``math_modes() -> dict[str, str]``.
+    A device tells its own where it has a method ``math_modes() -> dict[str, str]``, and those that verdicts take into
+    account by ``reduced_precision()``.
     """
     import torch
 
@@ -43,6 +48,7 @@ def math_modes(device: Device | None = None) -> dict[str, str]:
     deterministic = "warn only" if warns else on_off(torch.are_deterministic_algorithms_enabled())
     return {
         **own(),
+        **reduced_precision(device).words(),
         "float32 matmul precision": _general_precision(),
         **reduced,
         "deterministic": deterministic,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.math_modes import on_off
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision, ascend_saturates
 from pytest_msprobe.errors import DeviceError
 
 
@@ -25,8 +26,17 @@ class NpuDevice(Accelerator):
 
     def math_modes(self) -> dict[str, str]:
         """Return torch_npu's switches by name."""
+        stated = self.reduced_precision()
+        modes = {"HF32 matmul": on_off(stated.matmul), "HF32 conv": on_off(stated.conv)}
+        compiles_never = getattr(self.runtime(), "is_jit_compile_false", None)
+        return modes if compiles_never is None else modes | {"jit compile": on_off(not compiles_never())}
+
+    def reduced_precision(self) -> ReducedPrecision:
+        """Return what torch_npu's switches and the environment say; recurrent layers are products there."""
         runtime = self.runtime()
-        return {"HF32 matmul": on_off(runtime.matmul.allow_hf32), "HF32 conv": on_off(runtime.conv.allow_hf32)}
+        matmul = "hf32" if runtime.matmul.allow_hf32 else ""
+        conv = "hf32" if runtime.conv.allow_hf32 else ""
+        return ReducedPrecision(matmul=matmul, conv=conv, rnn=matmul, saturation=ascend_saturates())
 
 
 def _load_torch_npu() -> None:

@@ -1,7 +1,8 @@
 """Simulated devices on the CPU: for tests, and for trying a multi-card run without cards.
 
 They count, route and compute as the CPU does. To plant a fault, subclass SimDevice, wrap ``call`` and register the
-subclass from ``pytest_msprobe_register_devices``.
+subclass from ``pytest_msprobe_register_devices``. What MSPROBE_SIM_MATH_MODES names, they say is on and do not do: a
+subclass that does it is judged as such a card would be.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import os
 
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision, read_modes
 from pytest_msprobe.errors import DeviceError
 
 COUNT_VARIABLE = "MSPROBE_SIM_DEVICES"
+MODES_VARIABLE = "MSPROBE_SIM_MATH_MODES"
 
 
 class SimDevice(CpuDevice):
@@ -34,3 +37,10 @@ class SimDevice(CpuDevice):
     def describe(self) -> str:
         """Return the card's index and what computes for it."""
         return f"simulated card {self.index} of {self.count()} on {super().describe()}"
+
+    def reduced_precision(self) -> ReducedPrecision:
+        """Return what the environment says. Raises DeviceError where it names an unknown mode."""
+        try:
+            return read_modes(os.environ.get(MODES_VARIABLE, ""))
+        except DeviceError as error:
+            raise DeviceError(f"{MODES_VARIABLE}: {error}") from None

@@ -7,17 +7,18 @@ from typing import Any
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import repeats_of
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.result import MATH_MODE, DirectionResult
 
 
 def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
     """Return what JUnit shows of a verdict, or of what kept an item from one."""
-    verdict, breakdown = result.verdict, result.breakdown
+    verdict, breakdown, mode = result.verdict, result.breakdown, result.extras.get(MATH_MODE)
     return [
         ("msprobe.verdict", verdict.outcome),
         ("msprobe.standard", verdict.standard),
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
         ("msprobe.margin", f"{verdict.margin:.6g}"),
+        *([("msprobe.math_mode", str(mode))] if mode else []),
         *_followed_up(result),
     ]
 

@@ -15,6 +15,9 @@ from pytest_msprobe.results.skips import SkipReason
 
 _Told = TypeVar("_Told")
 
+#: Under this name a result tells in words which math modes took part in its verdict.
+MATH_MODE = "math_mode"
+
 #: Under this name a result that passes tells why its verdict says little.
 LITTLE_JUDGED = "little_judged"
 
@@ -25,7 +28,8 @@ class OutputResult:
 
     ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
     counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
-    ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have.
+    ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have. ``math_mode`` names
+    the modes of the device, as TF32, in which alone the verdict holds; empty where it is by the dtype.
     """
 
     path: str
@@ -38,6 +42,7 @@ class OutputResult:
     own_bounds: Mapping[str, float] = field(default_factory=dict)
     own_measured: Mapping[str, float] = field(default_factory=dict)
     lacks_baseline: bool = False
+    math_mode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,9 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
         return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.UNSPECIFIED)
-    return DirectionResult(record, verdict, tuple(outputs), seconds=seconds)
+    modes = ", ".join(dict.fromkeys(output.math_mode for output in outputs if output.math_mode))
+    extras = {MATH_MODE: modes} if modes else {}
+    return DirectionResult(record, verdict, tuple(outputs), seconds=seconds, extras=extras)
 
 
 def lacking_baseline(result: OutputResult, why: str) -> OutputResult:

@@ -20,6 +20,7 @@ from pytest_msprobe.run import run_ut
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
+MathMode = Literal["auto", "strict"]
 Level = Literal["L0", "L1", "L2"]
 
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
@@ -29,6 +30,7 @@ _INI_TWINS = {
     "level": "strictness of policy msprobe-26, see --msprobe-level",
     "seed": "seed of the random inputs, see --msprobe-seed (default: 0)",
     "real_data": "whether recorded tensors are used, see --msprobe-real-data (default: auto)",
+    "math_mode": "whether the device's math modes are taken into account, see --msprobe-math-mode (default: auto)",
     "timeout": "seconds that one item may take, see --msprobe-timeout (default: no limit)",
 }
 _INI_NUMBERS: dict[str, Literal["int", "float"]] = {"seed": "int", "timeout": "float"}
@@ -45,6 +47,7 @@ class Options:
     level: Level | None
     seed: int
     real_data: RealData
+    math_mode: MathMode
     only: tuple[str, ...]
     skip: tuple[str, ...]
     unique: bool
@@ -63,18 +66,20 @@ class Options:
             ("--msprobe-level", self.level, None),
             ("--msprobe-seed", self.seed, 0),
             ("--msprobe-real-data", self.real_data, "auto"),
+            ("--msprobe-math-mode", self.math_mode, "auto"),
         ):
             words += [flag, str(value)] if value != default else []
         return words
 
     def settings(self) -> dict[str, str]:
         """Return what two runs on a device must share for one to go on with the other's journal."""
-        return {
+        settings = {
             "level": self.level or BY_API,
             "device": self.device.name,
             "seed": str(self.seed),
             "real_data": self.real_data,
         }
+        return settings if self.math_mode == "auto" else settings | {"math_mode": self.math_mode}
 
 
 #: What settings call the level of a run that was given none.
@@ -103,6 +108,12 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         "--msprobe-real-data",
         metavar="auto|never",
         help="use the recorded tensors where the dump has them, or always random ones (default: auto)",
+    )
+    add(
+        "--msprobe-math-mode",
+        metavar="auto|strict",
+        help="take TF32, HF32 and other modes that the device says are on into account where a result fails by its "
+        "dtype, or judge by the dtype alone (default: auto)",
     )
     add(
         "--msprobe-only",
@@ -166,6 +177,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
         seed=int(number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
+        math_mode=cast("MathMode", _choice(config, "math_mode", ("auto", "strict"), "auto")),
         only=_patterns(config.getoption("msprobe_only")) or peer.white_list,
         skip=_patterns(config.getoption("msprobe_skip")) or peer.black_list,
         unique=bool(config.getoption("msprobe_unique")),

@@ -130,6 +130,7 @@ class Setups:
             real_data=options.real_data == "auto",
             admit=self._config.stash[state_key].admit,
             measure_all=self._measures_all,
+            math_mode=options.math_mode,
             framework=framework,
         )
 

@@ -24,6 +24,8 @@ _FAMILIES = ("bool", "int", "float", "complex", "float8")
 _FRAMEWORKS = ("pytorch", "mindspore")
 _DEVICES = ("npu", "cuda", "cpu")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+#: Modes in which a device computes with fewer bits than its dtypes have.
+MATH_MODES = ("tf32", "hf32", "bf16", "fp16_reduction", "bf16_reduction", "fp16_accumulation")
 _POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules", "nondeterministic")
 _NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
 _RULE_KEYS = (
@@ -37,6 +39,7 @@ _RULE_KEYS = (
     "recorded_baseline",
     "framework",
     "device",
+    "math_mode",
     "level",
 )
 
@@ -54,6 +57,7 @@ class Rule:
     recorded_baseline: bool | None = None
     framework: str | None = None
     device: str | None = None
+    math_mode: frozenset[str] | None = None
     level: str | None = None
 
 
@@ -117,6 +121,7 @@ class Policy:
         scalars: bool = False,
         recorded_baseline: bool = False,
         device: str | None = None,
+        math_modes: Collection[str] = (),
     ) -> Standard:
         """Return the standard for one output of an API call.
 
@@ -125,9 +130,13 @@ class Policy:
         ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes
         part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another
         device's recorded result, for which msprobe has rules of its own. ``device`` is what computes the target: "cpu",
-        "cuda" or "npu"; None where it is not known.
+        "cuda" or "npu"; None where it is not known. ``math_modes`` are those of MATH_MODES that the call was computed
+        in: with any, only the rules that ask for one of them are looked at, without, only the others.
+
+        Raises ValueError where no rule matches.
         """
-        key = (api, output_dtype, frozenset(input_dtypes), framework, backward, scalars, recorded_baseline, device)
+        conditions = (framework, backward, scalars, recorded_baseline, device, frozenset(math_modes))
+        key = (api, output_dtype, frozenset(input_dtypes), *conditions)
         if key not in self._selected:
             self._selected[key] = self._first_match(*key)
         return self._selected[key]
@@ -155,6 +164,7 @@ class Policy:
         scalars: bool,
         recorded_baseline: bool,
         device: str | None,
+        math_modes: frozenset[str],
     ) -> Standard:
         names = _loose(api) if self.loose_names else {api}
         output = _kinds(output_dtype or torch.float32)
@@ -173,6 +183,7 @@ class Policy:
                 and rule.recorded_baseline in (None, recorded_baseline)
                 and rule.framework in (None, framework)
                 and rule.device in (None, device)
+                and (not math_modes if rule.math_mode is None else not rule.math_mode.isdisjoint(math_modes))
             ):
                 return rule.standard
         raise ValueError(
@@ -253,6 +264,7 @@ def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, M
         flag(key="recorded_baseline"),
         _optional(row, where, "framework", _FRAMEWORKS),
         _optional(row, where, "device", _DEVICES),
+        _strings(row, where, "math_mode", MATH_MODES),
         _optional(row, where, "level", tuple(levels)),
     )
 

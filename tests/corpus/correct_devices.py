@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_msprobe.engine.values.tree import map_tensors
 from tests.corpus import correct_functions, correct_layers
+from tests.corpus.cards_in_modes import CARDS_IN_MODES
 from tests.corpus.fault import Launch, Variant, arrived, exactly, overwrite, plain_name, variant
 from tests.corpus.kernels import batch_norm, convolution, layer_norm, product, working
 
@@ -344,9 +345,12 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-CORRECT_DEVICES: tuple[Variant, ...] = tuple(
-    found
-    for devices in (vars(), vars(correct_functions), vars(correct_layers))
-    for found in list(devices.values())
-    if isinstance(found, Variant)
+CORRECT_DEVICES: tuple[Variant, ...] = (
+    *(
+        found
+        for devices in (vars(), vars(correct_functions), vars(correct_layers))
+        for found in list(devices.values())
+        if isinstance(found, Variant)
+    ),
+    *CARDS_IN_MODES,
 )

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 
@@ -63,13 +64,19 @@ Kernel: TypeAlias = Callable[[Launch], Any]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Another way to run some APIs, right or wrong. An empty ``apis`` means all of them."""
+    """Another way to run some APIs, right or wrong. An empty ``apis`` means all of them.
+
+    The kernel runs the forward call, with ``backward`` the backward one, with ``both`` either. ``modes`` are what the
+    device says of itself, None where it says nothing.
+    """
 
     name: str
     meaning: str
     apis: frozenset[str]
     kernel: Kernel
     backward: bool = False
+    both: bool = False
+    modes: ReducedPrecision | None = None
 
     def touches(self, api: str) -> bool:
         """Tell whether an API of this recorded name runs another way."""
@@ -104,6 +111,11 @@ class VariantDevice(SimDevice):
         self._memory: dict[Any, Any] = {}
         self._forward: Launch | None = None
 
+    def reduced_precision(self) -> ReducedPrecision:
+        """Return what the variant says is on."""
+        stated = None if self.variant is None else self.variant.modes
+        return stated or ReducedPrecision()
+
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Run ``func``, through the variant's kernel where it is one of its APIs."""
         name = parse_api_name(record)
@@ -112,7 +124,7 @@ class VariantDevice(SimDevice):
         launch = Launch(func, tuple(args), dict(kwargs), name.api, self._memory, forward)
         if self.variant is None or not self.variant.touches(name.api):
             output = launch.run()
-        elif backward == self.variant.backward:
+        elif self.variant.both or backward == self.variant.backward:
             output = self.variant.kernel(launch)
         else:
             self._forward = launch

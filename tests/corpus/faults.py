@@ -13,6 +13,7 @@ from tests.corpus import (
     faults_of_rounding,
 )
 from tests.corpus.fault import Variant
+from tests.corpus.faults_of_modes import FAULTS_OF_MODES
 
 _MODULES = (
     faults_of_rounding,
@@ -25,6 +26,7 @@ _MODULES = (
     faults_of_gradients,
 )
 
-FAULTS: tuple[Variant, ...] = tuple(
-    found for module in _MODULES for found in vars(module).values() if isinstance(found, Variant)
+FAULTS: tuple[Variant, ...] = (
+    *(found for module in _MODULES for found in vars(module).values() if isinstance(found, Variant)),
+    *FAULTS_OF_MODES,
 )

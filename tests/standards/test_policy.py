@@ -246,3 +246,25 @@ def test_an_apis_rule_is_unique_within_its_conditions() -> None:
             condition = (api, rule.output, rule.input, rule.backward, rule.framework, rule.device)
             assert condition not in seen, f"{api} is in rules {seen[condition]} and {number}"
             seen[condition] = number
+
+
+def test_a_rule_that_asks_for_a_math_mode_judges_in_that_mode_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("rules: [{standard: thousandth, math_mode: [tf32, hf32]}, {standard: ulp}]")
+    policy = Policy.load(path)
+    assert policy.select("mm", output_dtype=F32).name == "ulp"
+    assert policy.select("mm", output_dtype=F32, math_modes=["hf32"]).name == "thousandth"
+    with pytest.raises(ValueError, match="has no rule"):
+        policy.select("mm", output_dtype=F32, math_modes=["bf16"])
+
+
+def test_an_unknown_math_mode_is_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("rules: [{standard: ulp, math_mode: [tf33]}]")
+    with pytest.raises(ValueError, match=r"rules\[0\]: math_mode: 'tf33' \(allowed: tf32, hf32, bf16"):
+        Policy.load(path)
+
+
+def test_every_math_mode_of_a_device_has_a_rule_in_the_default_policy() -> None:
+    for mode in ("tf32", "hf32", "bf16", "fp16_reduction", "bf16_reduction", "fp16_accumulation"):
+        assert Policy.load("default").select("mm", output_dtype=F32, math_modes=[mode]).name == "benchmark"

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -103,7 +103,13 @@ class Replay:
             measure_all = self.setup.measure_all
             result = result_of(
                 record,
-                lambda: judge(self._telling_trial(direction), self._select, measure_all=measure_all, recorded=recorded),
+                lambda: judge(
+                    self._telling_trial(direction),
+                    self._select,
+                    measure_all=measure_all,
+                    recorded=recorded,
+                    in_mode=self._select_in_mode if self.setup.math_mode == "auto" else None,
+                ),
             )
             if result.verdict.outcome == "fail" and result.outputs and (stand_in := self.trial.subject.stand_in()):
                 result = replace(result, notes=(stand_in[0].upper() + stand_in[1:], *result.notes))
@@ -118,7 +124,12 @@ class Replay:
         scalars = self.trial.subject.arguments.has_rounded_scalars
         return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, scalars)
 
-    def _select(self, direction: Direction, leaf: Any) -> Standard:
+    def _select_in_mode(self, direction: Direction, leaf: Any, modes: Collection[str]) -> Standard | None:
+        with contextlib.suppress(_NoRuleError):
+            return self._select(direction, leaf, modes)
+        return None
+
+    def _select(self, direction: Direction, leaf: Any, modes: Collection[str] = ()) -> Standard:
         try:
             return self.setup.policy.select(
                 self.call.api,
@@ -129,6 +140,7 @@ class Replay:
                 backward=direction == "backward",
                 scalars=self.trial.subject.arguments.has_rounded_scalars,
                 recorded_baseline=self._recorded is not None,
+                math_modes=modes,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None

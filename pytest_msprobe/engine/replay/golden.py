@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.side import Side
+from pytest_msprobe.engine.replay.side import Invoke, Side
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import golden_float, raised
 
@@ -43,9 +43,19 @@ def golden_side(operation: str, arguments: Arguments) -> Side:
     return Side(place, raise_dtype, _CPU, invoke, default_dtype=precision, full_precision=True)
 
 
-def baseline_side(autocast: torch.dtype | None) -> Side:
-    """Return the side that computes in the recorded dtypes on the CPU."""
-    return Side(lambda tensor: tensor.detach().clone(), lambda dtype: dtype, _CPU, plain_call, autocast)
+def baseline_side(autocast: torch.dtype | None, invoke: Invoke | None = None) -> Side:
+    """Return the side that computes in the recorded dtypes on the CPU, as the process is set.
+
+    With an ``invoke`` of its own, what is reduced there is all that is: the process's own modes are off.
+    """
+    return Side(
+        lambda tensor: tensor.detach().clone(),
+        lambda dtype: dtype,
+        _CPU,
+        invoke or plain_call,
+        autocast,
+        full_precision=invoke is not None,
+    )
 
 
 def _reinterprets_bytes(operation: str, arguments: Arguments) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,10 +17,11 @@ from pytest_msprobe.engine.replay.cancellation import cancelled, without_roundin
 from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.in_place import JudgedMemory, judged_memory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.left_open import accept_what_is_open
+from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
-from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.side import Run, Side
 from pytest_msprobe.engine.replay.switched_off import PLACE, with_second_run
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.replay.trial import Trial
@@ -31,11 +33,17 @@ SelectStandard = Callable[[Direction, Any], Standard]
 
 
 def judge_forward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: Recorded | None = None
+    trial: Trial,
+    select: SelectStandard,
+    *,
+    measure_all: bool = False,
+    recorded: Recorded | None = None,
+    in_mode: SelectInMode | None = None,
 ) -> list[OutputResult]:
     """Judge what a call returned and what it changed, by what a ``recorded`` baseline has where there is one.
 
-    Raises Skip and TargetError as the trial's runs do.
+    ``in_mode`` gives what judges outputs that failed in the modes that the device states; without it they do not
+    matter. Raises Skip and TargetError as the trial's runs do.
     """
     randomness = trial.randomness
     if randomness is not None:
@@ -59,12 +67,24 @@ def judge_forward(
     def baseline() -> Any:
         return trial.baseline and _all_of(api, trial.baseline, _detached, memory)
 
-    results = _judge(target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded)
+    def on_side(side: Side) -> Any:
+        run = trial.forward_on(side)
+        return run and _all_of(api, run, _detached, memory)
+
+    modes = in_mode and ModeJudge(trial, partial(in_mode, "forward"), on_side)
+    results = _judge(
+        target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded, in_mode=modes
+    )
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
 def judge_backward(
-    trial: Trial, select: SelectStandard, *, measure_all: bool = False, recorded: Recorded | None = None
+    trial: Trial,
+    select: SelectStandard,
+    *,
+    measure_all: bool = False,
+    recorded: Recorded | None = None,
+    in_mode: SelectInMode | None = None,
 ) -> list[OutputResult]:
     """Judge the gradients of a call's inputs, as `judge_forward` its results."""
     randomness = trial.randomness
@@ -91,7 +111,14 @@ def judge_backward(
         inner = path.removeprefix("grad.")
         return without_rounding({inner: tensor}, noise)[inner]
 
-    return _judge(target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded, prepare)
+    def on_side(side: Side) -> Any:
+        found = trial.gradients_on(side, trial.forward_on(side))
+        return found and {"grad": without_rounding(_present(found, _detached), noise)}
+
+    modes = in_mode and ModeJudge(trial, partial(in_mode, "backward"), on_side)
+    return _judge(
+        target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded, prepare, modes
+    )
 
 
 def _judge(
@@ -102,14 +129,21 @@ def _judge(
     measure_all: bool,
     result: Recorded | None,
     prepare: Prepare = lambda path, tensor: tensor,
+    in_mode: ModeJudge | None = None,
 ) -> list[OutputResult]:
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
     recorded = None if result is None else result.beside(targets, goldens, prepare)
-    verdicts = judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
+
+    def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
+        return judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
+
+    judged = by_dtype(target) if in_mode is None else in_mode.judge(target, golden, by_dtype)
     results = [
         _output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
-        for path, verdict in verdicts
+        for path, verdict in judged
     ]
+    if in_mode is not None and in_mode.told:
+        results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
     return results if recorded is None else list(map(recorded.without_missing, results))
 
 

@@ -61,6 +61,9 @@ class Traits:
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
     torch's counting it.
+
+    Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
+    their own.
     """
 
     constraint: Constraint | None = None
@@ -76,6 +79,7 @@ class Traits:
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None
+    recurrent: bool = False
 
 
 def traits_of(api: str) -> Traits:
@@ -194,8 +198,9 @@ _ROWS = (
     ),
     (
         "lstm gru rnn_tanh rnn_relu",
-        Traits(constraint=values.packed, random=unjudged.recurrent, switch=switches.between_layers),
+        Traits(constraint=values.packed, random=unjudged.recurrent, switch=switches.between_layers, recurrent=True),
     ),
+    ("lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell", Traits(recurrent=True)),
     (
         """fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
         fractional_max_pool3d_with_indices""",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -28,6 +28,7 @@ from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 Gradients = dict[str, "torch.Tensor | None"]
+MathMode = Literal["auto", "strict"]
 _Result = TypeVar("_Result")
 
 
@@ -36,7 +37,8 @@ class Setup:
     """What checks have in common: the active device, the policy and where inputs come from.
 
     ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
-    for tables, and not only for those that decide. ``framework`` recorded the calls.
+    for tables, and not only for those that decide. ``math_mode`` says whether verdicts take the modes into account that
+    the device says are on (``auto``), or judge by the dtypes alone (``strict``). ``framework`` recorded the calls.
     """
 
     device: Device
@@ -46,6 +48,7 @@ class Setup:
     real_data: bool = True
     admit: Admit = admit_at_once
     measure_all: bool = False
+    math_mode: MathMode = "auto"
     framework: Framework = field(default_factory=TorchFramework)
 
 
@@ -139,8 +142,12 @@ class Trial:
     @functools.cached_property
     def baseline(self) -> Run | None:
         """The run in the target's own dtypes on the CPU; None where the CPU cannot make it."""
+        return self.forward_on(self._baseline_side)
+
+    def forward_on(self, side: Side) -> Run | None:
+        """Return the golden function's run on another side of the CPU; None where the CPU cannot make it."""
         try:
-            return self._forward(self.subject.golden, self._baseline_side)
+            return self._forward(self.subject.golden, side)
         except REFUSALS as error:
             _pass_on_out_of_memory(error)
             return None
@@ -174,8 +181,12 @@ class Trial:
     @functools.cached_property
     def baseline_gradients(self) -> Gradients | None:
         """The gradients of the baseline's run; None where the CPU cannot compute them."""
+        return self.gradients_on(self._baseline_side, self.baseline)
+
+    def gradients_on(self, side: Side, run: Run | None) -> Gradients | None:
+        """Return the gradients of a side's run; None where there is none or the CPU cannot compute them."""
         try:
-            return None if self.baseline is None else self._backward(self.baseline, self._baseline_side)
+            return None if run is None else self._backward(run, side)
         except REFUSALS as error:
             _pass_on_out_of_memory(error)
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +51,7 @@ def check_function(
     trial = Trial(subject, setup.device)
     inputs = subject.arguments.tensor_dtypes
 
-    def select(direction: Any, leaf: Any) -> Standard:
+    def select(direction: Any, leaf: Any, modes: Collection[str] = ()) -> Standard:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else None
         chosen = setup.policy.select(
             subject.api,
@@ -57,12 +59,21 @@ def check_function(
             input_dtypes=inputs,
             backward=direction == "backward",
             scalars=subject.arguments.has_rounded_scalars,
+            math_modes=modes,
         )
         return standard or chosen
 
-    results = [result_of(api_record(name, "forward"), lambda: judge_forward(trial, select))]
+    def select_in_mode(direction: Any, leaf: Any, modes: Collection[str]) -> Standard | None:
+        with contextlib.suppress(ValueError):
+            return select(direction, leaf, modes)
+        return None
+
+    # A standard that the user names is meant as it is.
+    in_mode = select_in_mode if standard is None and setup.math_mode == "auto" else None
+    results = [result_of(api_record(name, "forward"), lambda: judge_forward(trial, select, in_mode=in_mode))]
     if backward:
-        results.append(result_of(api_record(name, "backward"), lambda: judge_backward(trial, select)))
+        judged = functools.partial(judge_backward, trial, select, in_mode=in_mode)
+        results.append(result_of(api_record(name, "backward"), judged))
     return results
 
 

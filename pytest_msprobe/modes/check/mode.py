@@ -18,6 +18,7 @@ from pytest_msprobe.modes.check.cases.saved import SavedTally
 from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
+from pytest_msprobe.modes.check.math_mode import MathModeTally
 from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
@@ -80,6 +81,7 @@ class CheckMode:
         modules = sum(dump.module_count for dump in dumps.values())
         tallies = (
             LittleJudgedTally(),
+            MathModeTally(),
             RepeatsTally(),
             PerturbedTally(),
             ExploredTally(),

@@ -9,6 +9,7 @@ import mindspore
 
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
+from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.frameworks.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.names import counterpart, functions_of
@@ -51,7 +52,8 @@ class MindSporeFramework:
         """Return MindSpore's switches."""
         import mindspore
 
-        return {"deterministic": str(mindspore.get_context("deterministic")).lower(), **environment_modes()}
+        deterministic = str(mindspore.get_context("deterministic")).lower()
+        return {**reduced_precision(device).words(), "deterministic": deterministic, **environment_modes()}
 
     def in_torch_terms(self, call: Call) -> Call:
         """Return the call with torch's dtypes, every float tensor requiring a gradient, and its counterpart."""

@@ -20,7 +20,7 @@ from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.trial import MathMode, Setup
 from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_case
 from pytest_msprobe.modes.check.repeat.follow_up import repeated
@@ -60,7 +60,12 @@ class Bench:
     """
 
     def __init__(
-        self, device: str, policy: str | None = None, level: str | None = None, plugins: Sequence[ModuleType] = ()
+        self,
+        device: str,
+        policy: str | None = None,
+        level: str | None = None,
+        plugins: Sequence[ModuleType] = (),
+        math_mode: MathMode = "auto",
     ) -> None:
         self._devices = devices = DeviceRegistry()
         self._references = ReferenceRegistry()
@@ -76,6 +81,7 @@ class Bench:
         self._places: dict[str, tuple[Framework, Device]] = {}
         self._policy = policy
         self._level = level
+        self._math_mode: MathMode = math_mode
         if policy is not None:
             self._load(policy, level, "--policy")
 
@@ -91,7 +97,14 @@ class Bench:
         else:
             policy = self._load(self._policy, self._level, "--policy")
         framework, device = self._on(case.framework)
-        setup = Setup(device, policy, references=self._references, seed=case.seed, framework=framework)
+        setup = Setup(
+            device,
+            policy,
+            references=self._references,
+            seed=case.seed,
+            math_mode=self._math_mode,
+            framework=framework,
+        )
         return ReplayedCase(case, replay_case(case, folder, setup), framework.describe(device))
 
     def _load(self, policy: str, level: str | None, where: str) -> Policy:
