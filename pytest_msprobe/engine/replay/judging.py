@@ -49,7 +49,7 @@ def judge_forward(
     if randomness is not None:
 
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
-            return judge_forward(off, select, measure_all=measure_all, recorded=recorded)
+            return judge_forward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
         return with_second_run(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
@@ -91,7 +91,7 @@ def judge_backward(
     if randomness is not None:
 
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
-            return judge_backward(off, select, measure_all=measure_all, recorded=recorded)
+            return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
         return with_second_run(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
     golden = {"grad": _golden_gradients(trial)}

@@ -142,3 +142,13 @@ def test_saturation_allows_nothing_but_the_greatest_value_of_the_right_sign(
     call = recorder.Torch.mul(torch.full((2,), 300.0).half(), torch.full((2,), 300.0).half())
     variant = card("card", "", lambda launch: torch.full_like(launch.run(), wrong), apis="", saturation=True)
     assert check(call, device=VariantDevice(variant)).forward.verdict.outcome == "fail"
+
+
+def test_what_is_judged_with_its_dropout_switched_off_is_judged_in_the_mode(check: Any, recorder: Any) -> None:
+    query, key, value = torch.randn(2, 4, 32, 16), torch.randn(2, 4, 32, 16), torch.randn(2, 4, 32, 16)
+    call = recorder.Functional.scaled_dot_product_attention(query, key, value, dropout_p=0.2)
+
+    def outcome(bits: int) -> str:
+        return check(call, device=device(to_bits(bits), **TF32)).forward.verdict.outcome
+
+    assert (outcome(10), outcome(7)) == ("pass", "fail")
