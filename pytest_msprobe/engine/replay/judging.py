@@ -176,6 +176,17 @@ def produced(
     return trees
 
 
+def of_target(trial: Trial, direction: Direction) -> dict[str, Any]:
+    """Return what a trial's target gave, as `produced` does, whatever the other sides and a second run gave.
+
+    Raises Skip and TargetError as the target's runs do.
+    """
+    run, get = trial.target, _get(trial)
+    if direction == "backward":
+        return {"grad": _present(trial.target_gradients, get)}
+    return _all_of(trial.subject.api, run, get, _judged_memory(trial, run, run))
+
+
 def _judged_memory(trial: Trial, golden: Run, target: Run) -> JudgedMemory:
     return judged_memory(golden, target, same_function=trial.subject.target is trial.subject.golden)
 

@@ -9,7 +9,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.judging import drawn, produced
+from pytest_msprobe.engine.replay.judging import drawn, of_target
 from pytest_msprobe.engine.replay.random_apis.unjudged import UndefinedProperty
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
@@ -61,8 +61,7 @@ def target_results(trial: Trial, direction: Direction) -> Results:
     """Return what the device gives for one direction of a call, by path, running it where it has not run."""
     if trial.randomness is not None:
         drawn(trial)
-    _ = trial.target if direction == "forward" else trial.target_gradients
-    return dict(tensors_with_paths(produced(trial, direction, ("target",))["target"]))
+    return dict(tensors_with_paths(of_target(trial, direction)))
 
 
 def _compare(seen: dict[str, _Instability], path: str, first: torch.Tensor | None, again: torch.Tensor | None) -> None:

@@ -20,6 +20,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.repeating import unequal_bits, unstable_outputs, why_unrepeatable
 from pytest_msprobe.engine.replay.trial import Setup, Subject, Trial
 from pytest_msprobe.results.repeats import UnstableOutput
+from tests.support.devices import Altered
 
 
 class Counting(SimDevice):
@@ -156,3 +157,19 @@ def test_what_was_in_memory_is_not_repeated(recorder: Any, default_policy: Polic
     call = recorder.Torch.empty_like(torch.ones(3))
     trial = Replay(call, Setup(SimDevice(), default_policy)).trial
     assert why_unrepeatable(trial, "pytorch") == "returns whatever was in memory"
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_judged_call_with_dropout_inside_repeats_its_random_run(recorder: Any, direction: Direction) -> None:
+    heads = [torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3)]
+    call = recorder.Functional.scaled_dot_product_attention(*heads, None, 0.3)
+    replay = Replay(call, Setup(SimDevice(), Policy.load("default")))
+    assert replay.judge(direction).outcome == "pass"
+    assert unstable_outputs(replay.trial, direction, 3) == ()
+
+
+def test_a_judged_call_that_returns_a_copy_of_what_it_wrote_repeats(recorder: Any) -> None:
+    copied = Altered(lambda func, args, kwargs: func(*args, **kwargs).clone())
+    replay = Replay(recorder.Tensor.add_(torch.randn(3, 4), 1.0), Setup(copied, Policy.load("default")))
+    assert replay.forward().outcome == "pass"
+    assert unstable_outputs(replay.trial, "forward", 3) == ()
