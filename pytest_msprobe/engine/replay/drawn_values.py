@@ -146,3 +146,13 @@ def compressed_mask(drawn: Drawn) -> None:
     mask = drawn.kwargs.get("atten_mask")
     if isinstance(mask, torch.Tensor) and drawn.kwargs.get("sparse_mode") in _COMPRESSED_MASK_MODES:
         mask.copy_(torch.ones_like(mask).triu(diagonal=1))
+
+
+def packed_attention(drawn: Drawn) -> None:
+    """Let lengths that are tensors, ends of packed sequences, share out their tokens; masks as `compressed_mask`."""
+    compressed_mask(drawn)
+    for position, of_whom, name in ((0, "query", "actual_seq_qlen"), (1, "key", "actual_seq_kvlen")):
+        tokens, ends = drawn.tensor(position, of_whom), drawn.kwargs.get(name)
+        if tokens is not None and isinstance(ends, torch.Tensor) and ends.numel():
+            share_out(tokens.shape[0], ends)
+            ends.copy_(ends.cumsum(0))

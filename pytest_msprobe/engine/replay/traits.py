@@ -229,13 +229,15 @@ _ROWS = (
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
         Traits(
-            constraint=values.compressed_mask,
+            constraint=values.packed_attention,
             random=unjudged.fused_attention,
             switch=switches.probability("keep_prob", 9, 1.0),
             specified_outputs=3,
         ),
     ),
-    ("npu_attention_update npu_fused_infer_attention_score", Traits(optional_outputs=True)),
+    ("npu_prompt_flash_attention", Traits(constraint=values.compressed_mask)),
+    ("npu_fused_infer_attention_score", Traits(constraint=values.compressed_mask, optional_outputs=True)),
+    ("npu_attention_update", Traits(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", Traits(in_place=True)),
     ("npu_mrope", Traits(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     # ... tokens on their way to experts and back,

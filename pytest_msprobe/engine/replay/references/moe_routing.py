@@ -93,8 +93,10 @@ def npu_moe_finalize_routing(
 
     ``expanded_src_to_dst_row`` says where the k-th copy of row i is among ``expanded_permuted_rows``: its entry
     k * rows + i, with ``drop_pad_mode`` 2 its entry i * K + k. Raises NotImplementedError for the modes 1 and 3, that
-    drop tokens.
+    drop tokens, and ValueError for ``bias`` without ``export_for_source_row``, which says whose it is.
     """
+    if bias is not None and export_for_source_row is None:
+        raise ValueError("bias of npu_moe_finalize_routing needs export_for_source_row")
     refuse("npu_moe_finalize_routing", drop_pad_mode=drop_pad_mode if drop_pad_mode in (1, 3) else None)
     per_row = scales if scales is not None else export_for_source_row
     k = 1 if per_row is None else per_row.shape[1]

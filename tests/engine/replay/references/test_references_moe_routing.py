@@ -266,6 +266,11 @@ def test_finalizing_needs_neither_skips_nor_bias_nor_scales() -> None:
     close(npu_moe_finalize_routing(rows, None, None, None, None, places, None), rows[[2, 0, 1]])
 
 
+def test_finalizing_with_a_bias_needs_the_experts() -> None:
+    with pytest.raises(ValueError, match="bias of npu_moe_finalize_routing needs export_for_source_row"):
+        npu_moe_finalize_routing(draw(2, 2), None, None, draw(3, 2), None, torch.tensor([0, 1]), None)
+
+
 @pytest.mark.parametrize("mode", [1, 3])
 def test_finalizing_dropped_tokens_has_no_golden_definition(mode: int) -> None:
     with pytest.raises(NotImplementedError, match="with drop_pad_mode"):
