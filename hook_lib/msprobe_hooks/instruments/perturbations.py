@@ -92,7 +92,7 @@ def _on_first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable
                 if not found:
                     break
                 return (*args[:position], changed, *args[position + 1 :]), kwargs
-        raise NotPerturbedError("no float tensor at the place that is perturbed, the first positional argument")
+        raise NotPerturbedError("no float tensor in the first positional argument that could hold one")
 
     return perturbed
 
