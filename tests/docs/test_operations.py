@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from msprobe_hooks.torch.api_lists import NPU
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.traits import Traits
 
@@ -47,6 +48,10 @@ def test_each_file_on_the_page_is_there(path: str) -> None:
 def test_each_golden_definition_is_on_the_page() -> None:
     names = {name.partition(".")[2] for name in ReferenceRegistry().names()}
     assert sorted(name for name in names if f"`{name}`" not in PAGE) == []
+
+
+def test_each_operator_of_torch_npu_that_is_recorded_is_on_the_page() -> None:
+    assert sorted(name for name in NPU if f"`{name}`" not in PAGE) == []
 
 
 def test_what_is_said_to_be_left_out_has_no_golden_definition() -> None:
