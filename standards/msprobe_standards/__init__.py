@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
     from msprobe_standards.recorded import RecordedOutput, judge_recorded
     from msprobe_standards.registry import register_standard, standard, standard_names
+    from msprobe_standards.sensitivity import ExcusedBySensitivity, Sensitivity, amplification
     from msprobe_standards.structure import judge_tree
     from msprobe_standards.thousandth import Thousandth
     from msprobe_standards.ulp import Ulp
@@ -41,15 +42,18 @@ _HOMES = {
     "Bounds": "dtypes",
     "Cascade": "cascade",
     "ExcusedByBaseline": "excuse",
+    "ExcusedBySensitivity": "sensitivity",
     "METRICS": "metrics",
     "Metrics": "metrics",
     "MsprobeBenchmark": "msprobe_benchmark",
     "MsprobeUlp": "msprobe_ulp",
     "Policy": "policy",
     "RecordedOutput": "recorded",
+    "Sensitivity": "sensitivity",
     "Standard": "protocol",
     "Thousandth": "thousandth",
     "Ulp": "ulp",
+    "amplification": "sensitivity",
     "built_in_policies": "policy_files",
     "chunks": "chunking",
     "fitting": "judging",
@@ -73,16 +77,19 @@ __all__ = [
     "Bounds",
     "Cascade",
     "ExcusedByBaseline",
+    "ExcusedBySensitivity",
     "Metrics",
     "MsprobeBenchmark",
     "MsprobeUlp",
     "Outcome",
     "Policy",
     "RecordedOutput",
+    "Sensitivity",
     "Standard",
     "Thousandth",
     "Ulp",
     "Verdict",
+    "amplification",
     "built_in_policies",
     "chunks",
     "fitting",

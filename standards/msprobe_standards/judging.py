@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,12 +15,14 @@ from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.layouts import in_parts, is_plain
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.registry import standard as standard_named
+from msprobe_standards.sensitivity import has_lost_bits, moved_by
 from msprobe_standards.verdict import Verdict, worst
 
 if TYPE_CHECKING:
     from msprobe_standards.layouts import Parts
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
+    from msprobe_standards.sensitivity import Moved
 
 Baseline: TypeAlias = "object | Callable[[], object] | None"
 """The baseline result, a function that computes it (None: it cannot be had), or None."""
@@ -36,6 +38,7 @@ def judge(
     standard: Standard | str,
     baseline: Baseline = None,
     recorded: Recorded = None,
+    moved: Moved = (),
     dtype: torch.dtype | None = None,
 ) -> Verdict:
     """Judge one output of a call: a tensor or a plain Python value.
@@ -45,6 +48,8 @@ def judge(
     on it, and so is ``recorded``: the numbers that another device's result had on the same inputs. Where it has them,
     errors are held against those and the baseline only tells which NaN and inf elements are right; where it has the
     result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
+    ``moved`` are golden results for inputs moved by one rounding unit of the target's dtype, one per draw; only tensors
+    that fail by a standard which weighs them ask for it (`Sensitivity`, `ExcusedBySensitivity`), plain ones alone.
     ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
 
     Sparse, quantized and nested tensors are judged part by part (`in_parts`), and the worst part decides. Differing
@@ -59,7 +64,7 @@ def judge(
     if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
         if not (is_plain(target) and is_plain(golden)):
             return _judge_parts(in_parts(target), in_parts(golden), standard, baseline, dtype)
-        return _judge_tensor(target, golden, standard, baseline, recorded, dtype)
+        return _judge_tensor(target, golden, standard, baseline, recorded, moved, dtype)
     return _judge_value(target, golden, standard, baseline)
 
 
@@ -74,6 +79,7 @@ def _judge_tensor(
     standard: Standard,
     baseline: Baseline,
     recorded: Recorded,
+    moved: Moved,
     dtype: torch.dtype | None,
 ) -> Verdict:
     dtype = dtype or target.dtype
@@ -104,6 +110,13 @@ def _judge_tensor(
         if baseline_metrics is None and reference is not None:
             baseline_metrics = measured(reference)
         verdict = standard.decide(metrics, baseline_metrics)
+    if verdict.outcome == "fail":
+
+        def movement(units: float) -> list[Metrics]:
+            draws = [] if has_lost_bits(target, golden) else _draws(moved, golden, dtype)
+            return [measured(moved_by(golden, draw.to(golden.dtype), units)) for draw in draws]
+
+        verdict = standard.weighed(verdict, metrics, movement)
     if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
@@ -119,7 +132,7 @@ def _judge_parts(
     dtype: torch.dtype | None,
 ) -> Verdict:
     if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
-        return _judge_tensor(target, golden, standard, baseline, None, dtype)
+        return _judge_tensor(target, golden, standard, baseline, None, (), dtype)
     if isinstance(target, torch.Tensor) or isinstance(golden, torch.Tensor) or target.keys() != golden.keys():
         return failure(standard.name, f"output is {_layout(target)}, golden is {_layout(golden)}")
     reference = _in_parts(_obtained(baseline))
@@ -168,6 +181,13 @@ def _comparable(baseline: Baseline, golden: torch.Tensor, dtype: torch.dtype) ->
     return reference.detach()
 
 
+def _draws(moved: Moved, golden: torch.Tensor, dtype: torch.dtype) -> Sequence[torch.Tensor]:
+    """Return the moved golden results if all of them can be compared, else none."""
+    found = [_comparable(each, golden, dtype) for each in (moved() if callable(moved) else moved)]
+    present = [each for each in found if each is not None]
+    return present if len(present) == len(found) else []
+
+
 def _obtained(baseline: Baseline) -> object:
     return baseline() if callable(baseline) else baseline
 
@@ -198,6 +218,7 @@ def _judge_value(target: object, golden: object, standard: Standard, baseline: B
             standard,
             torch.tensor(reference, dtype=wide) if isinstance(reference, type(target)) else None,
             None,
+            (),
             torch.float32 if isinstance(target, float) else torch.complex64,
         )
         return replace(verdict, reason=verdict.reason and f"Python {type(target).__name__}: {verdict.reason}")

@@ -16,6 +16,7 @@ from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.given import shown
 from msprobe_standards.policy_files import built_in_policies, policy_file
 from msprobe_standards.registry import STANDARDS, StandardRegistry
+from msprobe_standards.sensitivity import ExcusedBySensitivity
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
@@ -26,7 +27,16 @@ _DEVICES = ("npu", "cuda", "cpu")
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 #: Modes in which a device computes with fewer bits than its dtypes have.
 MATH_MODES = ("tf32", "hf32", "bf16", "fp16_reduction", "bf16_reduction", "fp16_accumulation")
-_POLICY_KEYS = ("name", "description", "names", "excused_by_baseline", "levels", "rules", "nondeterministic")
+_POLICY_KEYS = (
+    "name",
+    "description",
+    "names",
+    "excused_by_baseline",
+    "excused_by_sensitivity",
+    "levels",
+    "rules",
+    "nondeterministic",
+)
 _NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
 _RULE_KEYS = (
     "standard",
@@ -75,7 +85,8 @@ class Nondeterministic:
 class Policy:
     """A table of rules, searched in order; the first whose conditions all hold gives the standard.
 
-    ``level`` fixes the level of every API where the policy knows levels; None leaves each API its own.
+    ``level`` fixes the level of every API where the policy knows levels; None leaves each API its own. ``sensitive``
+    are the APIs whose floating-point outputs are excused by their own conditioning (`ExcusedBySensitivity`).
     """
 
     name: str
@@ -84,6 +95,7 @@ class Policy:
     level: str | None = None
     loose_names: bool = False
     nondeterministic: Sequence[Nondeterministic] = ()
+    sensitive: frozenset[str] = frozenset()
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -185,7 +197,9 @@ class Policy:
                 and rule.device in (None, device)
                 and (not math_modes if rule.math_mode is None else not rule.math_mode.isdisjoint(math_modes))
             ):
-                return rule.standard
+                computed = "float" in output or "complex" in output
+                excused = computed and not names.isdisjoint(self.sensitive)
+                return ExcusedBySensitivity(rule.standard) if excused else rule.standard
         raise ValueError(
             f"policy {self.name!r} has no rule for {api} with {output_dtype} output; add one without conditions"
         )
@@ -202,9 +216,11 @@ def _loose(api: str) -> set[str]:
     """Return the names under which a rule may list an API.
 
     In-place variants count as the function itself, operators as their method, dotted names as their last part
-    (``linalg.norm``) or, for ATen overloads, their first (``add.Tensor``).
+    (``linalg.norm``, which ATen and torch's own functions call ``linalg_norm``) or, for ATen overloads, their first
+    (``add.Tensor``).
     """
     parts = {api, api.rpartition(".")[2], api.partition(".")[0]}
+    parts |= {part.lstrip("_").removeprefix("linalg_") for part in parts if "linalg_" in part}
     names = parts | {part.rstrip("_") for part in parts}
     operators = {part.strip("_") for part in parts if part.startswith("__")}
     return names | operators | {operator[1:] for operator in operators if operator[0] in "ir"}
@@ -220,6 +236,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
         raise ValueError(f"{path}: unknown level {level!r} (allowed: {allowed})")
     names = _one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
     excused = _one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
+    sensitive = _names(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
@@ -238,7 +255,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     name = table.get("name", path.stem)
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a text")
-    return Policy(name, rules, levels, level, names == "loose", nondeterministic)
+    return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive))
 
 
 def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:

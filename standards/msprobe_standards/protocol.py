@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msprobe_standards.dtypes import msprobe_bounds
@@ -55,6 +55,14 @@ class Standard(Protocol):
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Judge the metrics; the baseline's are None where there is no baseline."""
         ...
+
+    def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
+        """Return a failing verdict as it stands, or another one where what golden moves by explains the errors.
+
+        ``moved`` measures golden as it would be for inputs moved by so many rounding units, once per draw; it gives
+        nothing where that is not known. To ask for it costs as many golden runs as there are draws.
+        """
+        return verdict
 
 
 def within(

@@ -16,6 +16,7 @@ from msprobe_standards.mindspore_check import MindsporeCheck
 from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
 from msprobe_standards.msprobe_ulp import MsprobeUlp
 from msprobe_standards.not_compared import NotCompared
+from msprobe_standards.sensitivity import Sensitivity
 from msprobe_standards.thousandth import Thousandth
 from msprobe_standards.ulp import Ulp
 
@@ -83,6 +84,7 @@ STANDARDS = StandardRegistry(
     MsprobeBenchmark,
     MsprobeUlp,
     NotCompared,
+    Sensitivity,
     Thousandth,
     Ulp,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ def judge_tree(
     select: Callable[[str, object], Standard],
     baseline: Callable[[], object] | None = None,
     recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None = None,
+    moved: Callable[[], Sequence[object]] | None = None,
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
@@ -33,40 +34,56 @@ def judge_tree(
     the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
     standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
     leaf needs it. ``recorded`` gives another device's result at a path, or what it measured for a
-    standard (see `judge`).
+    standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
+    at most once as well.
     """
-    return list(_leaves(target, golden, _Baseline(baseline, recorded), select, ()))
+    return list(_leaves(target, golden, _Beside(baseline, recorded, moved), select, ()))
 
 
-class _Baseline:
-    """The baseline output, computed when first asked for, and the recorded numbers of another."""
+class _Beside:
+    """What outputs are held against beside golden: the baseline's, another's recorded numbers, and golden's moved ones.
+
+    The baseline and the moved ones are computed when first asked for.
+    """
 
     def __init__(
         self,
         compute: Callable[[], object] | None,
         recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None,
+        move: Callable[[], Sequence[object]] | None,
     ) -> None:
         self.compute = compute
         self.recorded = recorded
+        self.move = move
         self.output: object = _ABSENT
+        self.draws: Sequence[object] | None = None
 
     def leaf(self, keys: tuple[object, ...]) -> object:
         """Return the leaf under ``keys``, None where the baseline has none."""
         if self.output is _ABSENT:
             self.output = self.compute() if self.compute else None
-        node = self.output
-        for key in keys:
-            try:
-                node = node[key]  # type: ignore[index]
-            except (TypeError, KeyError, IndexError):
-                return None
-        return node
+        return _under(self.output, keys)
+
+    def moved(self, keys: tuple[object, ...]) -> list[object]:
+        """Return golden's moved leaves under ``keys``, None for each that is not there."""
+        if self.draws is None:
+            self.draws = self.move() if self.move else ()
+        return [_under(draw, keys) for draw in self.draws]
+
+
+def _under(node: object, keys: tuple[object, ...]) -> object:
+    for key in keys:
+        try:
+            node = node[key]  # type: ignore[index]
+        except (TypeError, KeyError, IndexError):
+            return None
+    return node
 
 
 def _leaves(
     target: object,
     golden: object,
-    baseline: _Baseline,
+    beside: _Beside,
     select: Callable[[str, object], Standard],
     keys: tuple[object, ...],
 ) -> Iterator[tuple[str, Verdict]]:
@@ -76,9 +93,15 @@ def _leaves(
         reason = f"output is a {kind or type(target).__name__}, golden is a {golden_kind or type(golden).__name__}"
         yield path, failure("structure", reason)
     elif kind is None:
-        recorded = None if baseline.recorded is None else partial(baseline.recorded, path)
-        standard = select(path, target)
-        yield path, judge(target, golden, standard=standard, baseline=lambda: baseline.leaf(keys), recorded=recorded)
+        verdict = judge(
+            target,
+            golden,
+            standard=select(path, target),
+            baseline=lambda: beside.leaf(keys),
+            recorded=None if beside.recorded is None else partial(beside.recorded, path),
+            moved=lambda: beside.moved(keys),
+        )
+        yield path, verdict
     else:
         found, expected = _children(target), _children(golden)
         if not found and not expected:
@@ -90,7 +113,7 @@ def _leaves(
             elif key not in expected:
                 yield _joined(below), failure("structure", f"output {key!r} is surplus; golden has {_listed(expected)}")
             else:
-                yield from _leaves(found[key], expected[key], baseline, select, below)
+                yield from _leaves(found[key], expected[key], beside, select, below)
 
 
 def _joined(keys: tuple[object, ...]) -> str:

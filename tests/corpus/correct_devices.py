@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_msprobe.engine.values.tree import map_tensors
-from tests.corpus import correct_functions, correct_layers
+from tests.corpus import correct_functions, correct_layers, devices_of_linear_algebra
 from tests.corpus.cards_in_modes import CARDS_IN_MODES
 from tests.corpus.fault import Launch, Variant, arrived, exactly, overwrite, plain_name, variant
 from tests.corpus.kernels import batch_norm, convolution, layer_norm, product, working
@@ -348,7 +348,7 @@ def _is_tensor(value: Any) -> bool:
 CORRECT_DEVICES: tuple[Variant, ...] = (
     *(
         found
-        for devices in (vars(), vars(correct_functions), vars(correct_layers))
+        for devices in (vars(), vars(correct_functions), vars(correct_layers), vars(devices_of_linear_algebra))
         for found in list(devices.values())
         if isinstance(found, Variant)
     ),

@@ -9,6 +9,7 @@ from tests.corpus import (
     faults_of_gradients,
     faults_of_kernels,
     faults_of_layers,
+    faults_of_linear_algebra,
     faults_of_memory,
     faults_of_rounding,
 )
@@ -24,6 +25,7 @@ _MODULES = (
     faults_of_layers,
     faults_of_dropout,
     faults_of_gradients,
+    faults_of_linear_algebra,
 )
 
 FAULTS: tuple[Variant, ...] = (

@@ -27,6 +27,12 @@ def main() -> None:
         layers()
     with record(Path(sys.argv[1]) / "values", level="L1", task="tensor"):
         special_values()
+    matrix, hermitian = _leaf(12, 12), _hermitian(torch.linspace(1.0, 3.0, 12))
+    with record(Path(sys.argv[1]) / "linear_algebra", level="L1", task="statistics"):
+        linear_algebra(matrix, hermitian)
+    matrix, hermitian = _ill_conditioned(12)
+    with record(Path(sys.argv[1]) / "ill_conditioned", level="L1", task="tensor"):
+        linear_algebra(matrix, hermitian)
 
 
 def products() -> None:
@@ -140,6 +146,55 @@ def special_values() -> None:
     torch.where(special > 0, special, -special)
     F.softmax(torch.tensor([[0.0, -inf, 1.0], [inf, 0.0, 1.0], [88.0, 120.0, 3.0]]), -1)
     torch.matmul(torch.tensor([[1.0, inf], [nan, 1.0], [1e30, 1.0]]), torch.tensor([[1e30, 1.0], [1.0, 2.0]]))
+
+
+def linear_algebra(matrix: torch.Tensor, hermitian: torch.Tensor) -> None:
+    """Factorizations of a square matrix and of a positive definite one, and what is solved with them."""
+    right = _leaf(12, 3)
+    for factors in (
+        torch.linalg.svd(matrix, full_matrices=False),
+        torch.svd(matrix),
+        torch.linalg.eigh(hermitian),
+        torch.linalg.qr(matrix),
+        (torch.linalg.cholesky(hermitian),),
+        (torch.linalg.slogdet(matrix)[1],),
+        (torch.linalg.lstsq(matrix, right)[0],),
+    ):
+        torch.autograd.backward(factors, [torch.randn_like(each) for each in factors])
+    for values in (
+        torch.inverse(matrix),
+        torch.linalg.inv(matrix),
+        torch.linalg.solve(matrix, right),
+        torch.linalg.pinv(matrix),
+        torch.pinverse(matrix),
+        torch.linalg.svdvals(matrix),
+        torch.linalg.eigvalsh(hermitian),
+        torch.det(matrix),
+        torch.logdet(hermitian),
+        torch.matrix_exp(matrix),
+    ):
+        _backward(values)
+    torch.linalg.eigvals(matrix.detach())
+    torch.linalg.eig(matrix.detach())
+
+
+def _hermitian(values: torch.Tensor) -> torch.Tensor:
+    """Return a positive definite matrix with these eigenvalues."""
+    basis = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.float64))[0]
+    matrix = basis * values @ basis.mT
+    return ((matrix + matrix.mT) / 2).float().requires_grad_()
+
+
+def _ill_conditioned(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a square and a positive definite matrix whose singular values fall by a hundred thousand.
+
+    The square one's first pivot is small besides.
+    """
+    values = torch.logspace(0, -5, size, dtype=torch.float64)
+    left, right = (torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))[0] for _ in range(2))
+    matrix = left * values @ right
+    matrix[0, 0] *= 1e-6
+    return matrix.float().requires_grad_(), _hermitian(values)
 
 
 def _leaf(*shape: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import Call, read_call
@@ -91,7 +92,7 @@ def read_calls(dumps: Iterable[Path], per_api: int) -> list[RecordedCall]:
         by_api: dict[str, list[str]] = {}
         for name in dump.api_names if dump.framework == "pytorch" else ():
             if name.endswith(".forward"):
-                by_api.setdefault(name.split(".")[1], []).append(name)
+                by_api.setdefault(parse_api_name(name).api, []).append(name)
         for names in by_api.values():
             step = max(1, len(names) // per_api)
             calls += [RecordedCall(path, read_call(dump, name)) for name in names[::step][:per_api]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from msprobe_hooks.dump.reader import Dump, read_dump
 from pytest_msprobe.modes.compare.pairs import Pair
 from pytest_msprobe.modes.compare.policy import load_policy
+from tests.support.archives import unpack
 from tests.support.dumps import Json, write_dump
 
 RECORDED = Path(__file__).parents[1] / "data" / "compared_runs.tar.xz"
@@ -18,12 +18,7 @@ RECORDED = Path(__file__).parents[1] / "data" / "compared_runs.tar.xz"
 
 def unpack_runs(folder: Path) -> Path:
     """Unpack recorded dumps below a folder and return theirs: a folder per model, with what is true of its runs."""
-    # Older versions of Python 3.10 have no filters.
-    filtering: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-    with tarfile.open(RECORDED) as archive:
-        for member in archive.getmembers():
-            assert not member.name.startswith(("/", ".."))
-            archive.extract(member, folder, set_attrs=False, **filtering)
+    unpack(RECORDED, folder)
     return folder / "compared_runs"
 
 

@@ -16,6 +16,7 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.call import Call
@@ -115,6 +116,8 @@ class Replay:
                 result = replace(result, notes=(stand_in[0].upper() + stand_in[1:], *result.notes))
             if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
                 result = result.with_extra(LITTLE_JUDGED, little)
+            if result.verdict.outcome == "fail":
+                result = told_amplification(result, self.trial, direction)
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result

@@ -13,18 +13,20 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict, fitting, in_parts, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
+from pytest_msprobe.engine.replay.alignment import aligned
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.in_place import JudgedMemory, judged_memory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.left_open import accept_what_is_open
 from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
+from pytest_msprobe.engine.replay.products import relative_to_whole, rounded
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run, Side
 from pytest_msprobe.engine.replay.switched_off import PLACE, with_second_run
 from pytest_msprobe.engine.replay.traits import traits_of
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.trial import Trial, several
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -59,22 +61,28 @@ def judge_forward(
     require_one_place_each(trial.golden)
     memory = _judged_memory(trial, trial.golden, trial.target)
     golden = _all_of(api, trial.golden, _detached, memory)
-    target = _all_of(api, trial.target, _get(trial), memory)
+    target = _aligned(trial, _all_of(api, trial.target, _get(trial), memory))
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
     target["output"] = accept_what_is_open(trial.subject.operation, target["output"], golden["output"])
 
     def baseline() -> Any:
-        return trial.baseline and _all_of(api, trial.baseline, _detached, memory)
+        return trial.baseline and _aligned(trial, _all_of(api, trial.baseline, _detached, memory))
 
     def on_side(side: Side) -> Any:
         run = trial.forward_on(side)
-        return run and _all_of(api, run, _detached, memory)
+        return run and _aligned(trial, _all_of(api, run, _detached, memory))
+
+    def moved() -> list[Any]:
+        return moved_results(trial, "forward")
 
     modes = in_mode and ModeJudge(trial, partial(in_mode, "forward"), on_side)
-    results = _judge(
-        target, golden, baseline, lambda leaf: select("forward", leaf), measure_all, recorded, in_mode=modes
-    )
+    by = partial(select, "forward")
+    results = _judge(target, golden, baseline, moved, by, measure_all, recorded, in_mode=modes)
+    if "baseline" in vars(trial) and all(
+        result.verdict.outcome == "pass" and not result.math_mode for result in results
+    ):
+        results += _wrong_products(trial, target, golden, baseline, moved, by)
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
@@ -107,6 +115,9 @@ def judge_backward(
         found = trial.baseline_gradients
         return found and {"grad": without_rounding(_present(found, _detached), noise)}
 
+    def moved() -> list[Any]:
+        return [{"grad": without_rounding(each["grad"], noise)} for each in moved_results(trial, "backward")]
+
     def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
         inner = path.removeprefix("grad.")
         return without_rounding({inner: tensor}, noise)[inner]
@@ -116,15 +127,15 @@ def judge_backward(
         return found and {"grad": without_rounding(_present(found, _detached), noise)}
 
     modes = in_mode and ModeJudge(trial, partial(in_mode, "backward"), on_side)
-    return _judge(
-        target, golden, baseline, lambda leaf: select("backward", leaf), measure_all, recorded, prepare, modes
-    )
+    by = partial(select, "backward")
+    return _judge(target, golden, baseline, moved, by, measure_all, recorded, prepare, modes)
 
 
 def _judge(
     target: Any,
     golden: Any,
     baseline: Callable[[], Any],
+    moved: Callable[[], list[Any]],
     select: Callable[[Any], Standard],
     measure_all: bool,
     result: Recorded | None,
@@ -135,7 +146,9 @@ def _judge(
     recorded = None if result is None else result.beside(targets, goldens, prepare)
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
-        return judge_tree(target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded)
+        return judge_tree(
+            target, golden, select=lambda _, leaf: select(leaf), baseline=baseline, recorded=recorded, moved=moved
+        )
 
     judged = by_dtype(target) if in_mode is None else in_mode.judge(target, golden, by_dtype)
     results = [
@@ -145,6 +158,34 @@ def _judge(
     if in_mode is not None and in_mode.told:
         results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
     return results if recorded is None else list(map(recorded.without_missing, results))
+
+
+def _wrong_products(
+    trial: Trial,
+    target: dict[str, Any],
+    golden: dict[str, Any],
+    baseline: Callable[[], Any],
+    moved: Callable[[], list[Any]],
+    select: Callable[[Any], Standard],
+) -> list[OutputResult]:
+    """Return the failures of what factors multiply to.
+
+    It is only to be asked where the baseline was: factors within a few roundings of golden's multiply to the same.
+    """
+    products = traits_of(trial.subject.api).products
+    if products is None:
+        return []
+
+    def of(tree: dict[str, Any]) -> dict[str, Any]:
+        return {"product": relative_to_whole(products, tree["output"], golden["output"], several(trial.golden.output))}
+
+    def of_baseline() -> Any:
+        found = baseline()
+        return found and of(found)
+
+    ours = map_tensors(lambda product: rounded(product, target["output"][0]), of(target))
+    results = _judge(ours, of(golden), of_baseline, lambda: list(map(of, moved())), select, False, None)
+    return [result for result in results if result.verdict.outcome == "fail"]
 
 
 def produced(
@@ -167,7 +208,8 @@ def produced(
         get = _get(trial) if side == "target" else _detached
         if direction == "backward":
             return {"grad": _present(found, get)}
-        return _all_of(trial.subject.api, found, get, memory)
+        produced = _all_of(trial.subject.api, found, get, memory)
+        return produced if side == "golden" else _aligned(trial, produced)
 
     trees = {side: tree(side, found) for side, found in sides.items() if found is not None and side in wanted}
     off = ran.get("switched_off")
@@ -191,10 +233,25 @@ def _judged_memory(trial: Trial, golden: Run, target: Run) -> JudgedMemory:
     return judged_memory(golden, target, same_function=trial.subject.target is trial.subject.golden)
 
 
+def moved_results(trial: Trial, direction: Direction) -> list[Any]:
+    """Return, as `produced` does, what golden gives for inputs moved by one rounding unit: one tree per draw."""
+    if direction == "backward":
+        return [{"grad": _present(gradients, _detached)} for gradients in trial.moved_gradients]
+    memory = _judged_memory(trial, trial.golden, trial.target)
+    return [_aligned(trial, _all_of(trial.subject.api, run, _detached, memory)) for run, _ in trial.moved]
+
+
+def _aligned(trial: Trial, produced: dict[str, Any]) -> dict[str, Any]:
+    """Return all that a run produced with its factors of matrices in golden's form."""
+    alignment = traits_of(trial.subject.api).alignment
+    if alignment is None:
+        return produced
+    return {**produced, "output": aligned(alignment, produced["output"], several(trial.golden.output))}
+
+
 def _all_of(api: str, run: Run, get: Callable[[torch.Tensor], Any], memory: JudgedMemory) -> dict[str, Any]:
     """Return all that a forward run produced, as plain CPU tensors: what it returned and what it wrote to."""
-    several = isinstance(run.output, (list, tuple, dict)) and not isinstance(run.output, torch.Size)
-    produced: dict[str, Any] = {"output": run.output if several else [run.output]}
+    produced: dict[str, Any] = {"output": several(run.output)}
     specified = traits_of(api).specified_outputs
     if specified is not None:
         produced["output"] = produced["output"][:specified]

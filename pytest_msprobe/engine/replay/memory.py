@@ -18,6 +18,9 @@ _GOLDEN_BYTES = 8
 #: The share of the free memory that calls may take.
 SHARE = 0.9
 
+# What other workers were let in for may not be in use yet.
+_UNASKED_SHARE = 1 / 8
+
 # Asking the system costs more than a small call.
 _ALWAYS_FREE = 64 * 2**20
 
@@ -82,6 +85,11 @@ def _numel(element: TensorElement) -> int:
 
 def _itemsize(element: TensorElement) -> int:
     return dtype_named(element.dtype).itemsize
+
+
+def fits_easily(needed: int) -> bool:
+    """Tell whether so many bytes can be taken though nobody was asked: a small part of what is free."""
+    return needed < _ALWAYS_FREE or needed < free_bytes() * _UNASKED_SHARE
 
 
 def total_bytes() -> float:

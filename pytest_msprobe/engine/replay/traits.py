@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
+from pytest_msprobe.engine.replay import alignment, products
 from pytest_msprobe.engine.replay import drawn_indices as indices
 from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
+from pytest_msprobe.engine.replay.alignment import Alignment
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.drawn import Constraint
+from pytest_msprobe.engine.replay.products import Products
 from pytest_msprobe.engine.replay.random_apis import (
     choosing,
     distributions,
@@ -54,6 +57,7 @@ class Traits:
 
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
     ``selection`` tells of positions in the input;
+    ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
     nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
@@ -73,6 +77,8 @@ class Traits:
     random: PropertyOf | None = None
     switch: SwitchOf | None = None
     selection: Selection | None = None
+    alignment: Alignment | None = None
+    products: Products | None = None
     specified_outputs: int | None = None
     optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
@@ -126,7 +132,11 @@ _ROWS = (
     ("searchsorted", Traits(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
     ("bucketize", Traits(constraint=values.sorted_boundaries(1, "boundaries"))),
     ("softmax log_softmax logsumexp _softmax _log_softmax", Traits(constraint=values.masked_scores)),
-    ("cholesky cholesky_ex cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
+    (
+        "cholesky cholesky_ex",
+        Traits(constraint=values.positive_definite, products=products.of_cholesky_factor),
+    ),
+    ("cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
     (
         "inv inv_ex inverse solve solve_ex solve_triangular",
         Traits(constraint=values.well_conditioned(0, "input", "A")),
@@ -139,6 +149,15 @@ _ROWS = (
     ("sort", Traits(selection=Selection(orders=True))),
     ("argsort", Traits(selection=Selection(outputs=1, orders=True))),
     ("argmax argmin", Traits(selection=Selection(outputs=1, dim=None))),
+    # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not tell.
+    (
+        "svd linalg_svd _linalg_svd",
+        Traits(alignment=alignment.singular_vectors, products=products.of_singular_vectors),
+    ),
+    ("eigh linalg_eigh _linalg_eigh", Traits(alignment=alignment.eigenvectors, products=products.of_eigenvectors)),
+    ("eig eigvals linalg_eig linalg_eigvals", Traits(alignment=alignment.eigenvalues_in_any_order)),
+    ("qr linalg_qr", Traits(alignment=alignment.orthogonal_factor, products=products.of_orthogonal_factor)),
+    ("lstsq linalg_lstsq", Traits(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
     (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",

@@ -14,16 +14,19 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.engine.replay.alignment import turned
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
+from pytest_msprobe.engine.replay.movement import DRAWS, moved_side, room_to_move
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
+from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -191,6 +194,28 @@ class Trial:
             _pass_on_out_of_memory(error)
             return None
 
+    @functools.cached_property
+    def moved(self) -> list[tuple[Run, Side]]:
+        """The golden run, once per draw, with inputs moved by one rounding unit; none where the CPU cannot make one.
+
+        A verdict or its explanation may ask for it where golden exists; that costs no one else a run.
+        """
+        if not room_to_move(self.subject.arguments, self.golden):
+            return []
+        sides = [moved_side(self._golden_side, self.subject.seed, self.subject.key, draw) for draw in range(DRAWS)]
+        try:
+            return [(self._forward(self.subject.golden, side), side) for side in sides]
+        except (*REFUSALS, MemoryError):
+            return []
+
+    @functools.cached_property
+    def moved_gradients(self) -> list[Gradients]:
+        """The gradients of the moved runs for arriving gradients that are moved too; none where one cannot be had."""
+        try:
+            return [self._backward(run, side) for run, side in self.moved]
+        except (*REFUSALS, MemoryError):
+            return []
+
     def _forward(self, function: Callable[..., Any], side: Side) -> Run:
         subject = self.subject
         return run_forward(
@@ -203,7 +228,17 @@ class Trial:
         )
 
     def _backward(self, run: Run, side: Side) -> Gradients:
-        return run_backward(run, self.grad_outputs, side, record=api_record(self.subject.key, "backward"))
+        arriving = self.grad_outputs
+        alignment = traits_of(self.subject.operation).alignment
+        if alignment is not None and run is not self.target:
+            outputs = map_tensors(self.device.get, several(self.target.output))
+            arriving = turned(alignment, arriving, outputs, several(run.output))
+        return run_backward(run, arriving, side, record=api_record(self.subject.key, "backward"))
+
+
+def several(output: Any) -> Any:
+    """Return a run's output as the sequence or mapping that it is, a single one as the only item of a list."""
+    return output if isinstance(output, (list, tuple, dict)) and not isinstance(output, torch.Size) else [output]
 
 
 def _same_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -11,6 +11,7 @@ import torch
 
 from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Standard
+from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
@@ -70,10 +71,11 @@ def check_function(
 
     # A standard that the user names is meant as it is.
     in_mode = select_in_mode if standard is None and setup.math_mode == "auto" else None
-    results = [result_of(api_record(name, "forward"), lambda: judge_forward(trial, select, in_mode=in_mode))]
+    forward = result_of(api_record(name, "forward"), lambda: judge_forward(trial, select, in_mode=in_mode))
+    results = [told_amplification(forward, trial, "forward")]
     if backward:
         judged = functools.partial(judge_backward, trial, select, in_mode=in_mode)
-        results.append(result_of(api_record(name, "backward"), judged))
+        results.append(told_amplification(result_of(api_record(name, "backward"), judged), trial, "backward"))
     return results
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Launch, Variant, VariantDevice, variant
 from tests.corpus.faults import FAULTS
 from tests.corpus.trials import Bench, Tally, read_calls
+from tests.support.archives import unpack
 
 DATA = Path(__file__).parents[2] / "data"
 CALLS_PER_API = 3
@@ -23,17 +25,15 @@ def by_name(variants: tuple[Variant, ...]) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     threads = torch.get_num_threads()
     # The calls are small, and the time that threads take to wait for each other is most of it.
     torch.set_num_threads(1)
-    made = Bench(
-        read_calls(
-            [*sorted((DATA / "dumps").rglob("dump.json")), *sorted((DATA / "verdict_quality").rglob("dump.json"))],
-            CALLS_PER_API,
-        ),
-        Policy.load("default"),
-    )
+    own = tmp_path_factory.mktemp("verdict_quality") / "dumps"
+    shutil.copytree(DATA / "verdict_quality", own)
+    unpack(own / "ill_conditioned" / "dump_tensor_data.tar.xz", own / "ill_conditioned")
+    dumps = [*sorted((DATA / "dumps").rglob("dump.json")), *sorted(own.rglob("dump.json"))]
+    made = Bench(read_calls(dumps, CALLS_PER_API), Policy.load("default"))
     assert made.run(None).failed == {}
     yield made
     torch.set_num_threads(threads)

@@ -1,0 +1,190 @@
+"""Sensitivity: the target may err about as much as golden moves where its inputs move by one rounding unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import torch
+
+from msprobe_standards.dtypes import float_format
+from msprobe_standards.metrics import measure
+from msprobe_standards.protocol import Standard, within
+
+if TYPE_CHECKING:
+    from msprobe_standards.dtypes import Bounds
+    from msprobe_standards.metrics import Metrics
+    from msprobe_standards.verdict import Verdict
+
+Moved: TypeAlias = "Callable[[], Sequence[object]] | Sequence[object]"
+"""Golden results for inputs moved by one rounding unit, one per draw, or a function that computes them."""
+
+# docs/standards.md, "Sensitivity" and "Where the constants come from".
+_SMALL_SAMPLE = 8.0
+_COARSE_BITS = {torch.float32: (torch.int32, 13), torch.float64: (torch.int64, 29)}
+
+
+@dataclass(frozen=True)
+class Sensitivity(Standard):
+    """Compares the target's errors with what golden's outputs move by where its inputs move by one rounding unit.
+
+    A backward stable algorithm gives the right result for inputs a few roundings away from those that it got; how far
+    such results may lie from golden is the call's own conditioning, and golden itself shows it. Errors are relative to
+    max(|golden|, mean |golden|) and counted in unit roundoffs u of the target's dtype. With the greatest of the draws'
+    numbers, or ``floor`` where that is greater,
+
+    * root mean square: ``max_rms_ratio`` times, and (1 + 8 / sqrt(n)) wider for n elements;
+    * greatest error: ``max_error_ratio`` times.
+
+    So a well-conditioned call gets a few units. Where golden could not be moved, or moves to other NaN and inf, nothing
+    is known of the conditioning and the floor alone counts; the reason says so.
+    Source: the thresholds of TTrace (Jiang et al., 2025), which perturbs a whole training step, here per call.
+    """
+
+    max_rms_ratio: float = 4.0
+    max_error_ratio: float = 10.0
+    floor: float = 1.0
+
+    name: ClassVar[str] = "sensitivity"
+    wanted: ClassVar[frozenset[str]] = frozenset({"rms_scaled_error", "max_scaled_error"})
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """Judge as if the call were perfectly conditioned."""
+        return self._judge(metrics, rms=0.0, greatest=0.0)
+
+    def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
+        """Judge by what golden moves."""
+        if metrics["nonfinite_mismatch"]:
+            return verdict
+        draws = _comparable(moved(1.0))
+        if not draws:
+            note = "judged as well-conditioned: golden could not be computed for moved inputs"
+            return replace(verdict, reason=f"{verdict.reason}; {note}")
+        return self._judge(metrics, _greatest(draws, "rms_scaled_error"), _greatest(draws, "max_scaled_error"))
+
+    def _judge(self, metrics: Metrics, rms: float, greatest: float) -> Verdict:
+        limits = {
+            "rms_scaled_error": self.max_rms_ratio
+            * (1 + _SMALL_SAMPLE / math.sqrt(metrics.numel))
+            * max(rms, self.floor),
+            "max_scaled_error": self.max_error_ratio * max(greatest, self.floor),
+        }
+        return within(self.name, metrics, limits)
+
+
+@dataclass(frozen=True)
+class ExcusedBySensitivity(Standard):
+    """Judges by ``inner``, and passes a failure that the call's own conditioning explains.
+
+    That is where the greatest absolute error and every number that broke its limit are at most what golden would have
+    if its inputs moved by ``units`` rounding units, as far as it moved for one. A wrong NaN or inf is never excused,
+    nor is anything by draws that have other NaN or inf than golden, nor a target whose values are all those of a
+    coarser format: conditioning explains errors and no lost bits.
+    """
+
+    inner: Standard
+    units: float = 16.0  # docs/standards.md, "Where the constants come from"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The inner standard's name: it is the one that judges."""
+        return self.inner.name
+
+    @property
+    def wanted(self) -> frozenset[str]:  # type: ignore[override]
+        """What the inner standard reads, and the greatest absolute error."""
+        return self.inner.wanted | {"max_abs_err"}
+
+    @property
+    def needs_baseline(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.needs_baseline
+
+    @property
+    def adopts_baseline(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.adopts_baseline
+
+    @property
+    def exact_passes(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.exact_passes
+
+    @property
+    def judges_integers(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.judges_integers
+
+    @property
+    def scalars_exact(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.scalars_exact
+
+    def bounds(self, dtype: torch.dtype) -> Bounds:
+        """As for the inner standard."""
+        return self.inner.bounds(dtype)
+
+    def settled(self, metrics: Metrics) -> Verdict | None:
+        """As for the inner standard."""
+        return self.inner.settled(metrics)
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """As the inner standard does."""
+        return self.inner.decide(metrics, baseline_metrics)
+
+    def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
+        """Weigh a failure against what golden moves by."""
+        verdict = self.inner.weighed(verdict, metrics, moved)
+        if verdict.outcome != "fail" or metrics["nonfinite_mismatch"]:
+            return verdict
+        draws = _comparable(moved(self.units))
+        broken = [name for name, limit in verdict.limits.items() if not verdict.metrics[name] <= limit]
+        if not draws or any(abs(metrics[name]) > _greatest(draws, name) for name in (*broken, "max_abs_err")):
+            return verdict
+        numbers = ", ".join(f"{name} up to {_greatest(draws, name):.4g}" for name in broken)
+        reason = f"excused, {self.units:g} roundings of the inputs explain {numbers}: {verdict.reason}"
+        return replace(verdict, outcome="pass", reason=reason, margin=1.0)
+
+
+def _comparable(draws: Sequence[Metrics]) -> Sequence[Metrics]:
+    """Return the draws if golden moved to finite places in all of them, else none: infinite errors excuse anything."""
+    return () if any(draw["nonfinite_mismatch"] for draw in draws) else draws
+
+
+def _greatest(draws: Sequence[Metrics], name: str) -> float:
+    return max(abs(draw[name]) for draw in draws)
+
+
+def moved_by(golden: torch.Tensor, moved: torch.Tensor, units: float) -> torch.Tensor:
+    """Return where golden would lie had its inputs moved by so many rounding units, as it lies at ``moved`` for one."""
+    return torch.where(moved == golden, golden, golden + units * (moved - golden))
+
+
+def has_lost_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:
+    """Tell whether all values have the significand of a coarser format, and golden's rounded to their dtype have not.
+
+    That format is TF32, which holds those of bfloat16 and float16 too, for float32, and float32 for float64.
+    """
+    return _is_coarse(target) and not _is_coarse(golden.to(target.dtype))
+
+
+def _is_coarse(values: torch.Tensor) -> bool:
+    parts = torch.view_as_real(values.resolve_conj().resolve_neg()) if values.is_complex() else values
+    if parts.dtype not in _COARSE_BITS:
+        return False
+    whole, bits = _COARSE_BITS[parts.dtype]
+    return not (parts.contiguous().view(whole) & ((1 << bits) - 1)).any()
+
+
+def amplification(golden: torch.Tensor, moved: Sequence[torch.Tensor], unit: float) -> float:
+    """Return how many times a call amplifies the rounding of its inputs: a condition number, as golden shows it.
+
+    ``moved`` are golden results for inputs that moved by ``unit``, relative to themselves; ``golden`` is a
+    floating-point or complex tensor and all are of its shape. The output's movement is the root mean square of
+    |moved - golden| / max(|golden|, mean |golden|), the greatest among the draws; infinite where NaN or inf move.
+    """
+    roundoff = float_format(golden.dtype).unit_roundoff
+    draws = [measure(each, golden, only={"rms_scaled_error"}) for each in moved]
+    return _greatest(draws, "rms_scaled_error") * roundoff / unit
