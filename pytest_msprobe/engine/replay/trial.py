@@ -196,10 +196,7 @@ class Trial:
 
     @functools.cached_property
     def moved(self) -> list[tuple[Run, Side]]:
-        """The golden run, once per draw, with inputs moved by one rounding unit; none where the CPU cannot make one.
-
-        A verdict or its explanation may ask for it where golden exists; that costs no one else a run.
-        """
+        """The golden run with inputs moved by one rounding unit, once per draw, and its side; none where one fails."""
         if not room_to_move(self.subject.arguments, self.golden):
             return []
         sides = [moved_side(self._golden_side, self.subject.seed, self.subject.key, draw) for draw in range(DRAWS)]
