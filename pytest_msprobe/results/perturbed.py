@@ -35,11 +35,12 @@ class MovedOutput(msgspec.Struct, frozen=True):
 
 
 class Perturbed(msgspec.Struct, frozen=True):
-    """A call perturbed at a ``stage``, forward or backward: the largest ratio of its results, and what moved too far.
+    """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what moved too far.
 
     ``left_out`` is why it was not perturbed.
     """
 
+    api: str
     perturbation: str
     stage: str
     ratio: float | None = None

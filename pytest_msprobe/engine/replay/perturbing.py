@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
@@ -24,19 +25,20 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
     What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
     told. Raises Skip and TargetError where the unperturbed call does.
     """
+    told = partial(Perturbed, trial.subject.key.rpartition(".")[0], perturbation, direction)
     original = _results(trial, direction)
     try:
         again = _perturbed(trial, perturbation)
         found = movements(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
     except NotPerturbedError as error:
-        return Perturbed(perturbation, direction, left_out=str(error))
+        return told(left_out=str(error))
     except Skip as skip:
-        return Perturbed(perturbation, direction, left_out=f"with perturbed inputs, {skip.reason.value}")
+        return told(left_out=f"with perturbed inputs, {skip.reason.value}")
     except TargetError:
-        return Perturbed(perturbation, direction, left_out="the call raises with perturbed inputs")
+        return told(left_out="the call raises with perturbed inputs")
     ratio = max((movement.ratio for movement in found if movement.ratio is not None), default=None)
     moved = tuple(_moved(movement) for movement in found if not movement.is_consistent)
-    return Perturbed(perturbation, direction, ratio, moved, "" if found else "no result that could be compared")
+    return told(ratio=ratio, moved=moved, left_out="" if found else "no result that could be compared")
 
 
 def _perturbed(trial: Trial, perturbation: str) -> Trial:

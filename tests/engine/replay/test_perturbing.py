@@ -72,7 +72,7 @@ def test_a_difference_moves_by_what_the_flipped_bit_is_of_it(
 def test_gradients_are_compared_as_the_results_are(recorder: Any, trial_of: Any) -> None:
     x = (torch.rand(6) + 1).requires_grad_()
     trial = trial_of(recorder.Torch.square(x))
-    assert perturbed_call(trial, "backward", "no_change") == Perturbed("no_change", "backward", 1.0)
+    assert perturbed_call(trial, "backward", "no_change") == Perturbed("Torch.square", "no_change", "backward", 1.0)
     [moved] = perturbed_call(trial, "backward", "change_value").moved
     assert (moved.index, moved.dtype, moved.shape) == (0, "torch.float32", (6,))
     arrives, inputs = trial.grad_outputs["0" if "0" in trial.grad_outputs else ""], trial.subject.arguments.args[0]
@@ -87,7 +87,9 @@ def test_narrow_inputs_are_widened_and_compared_by_the_threshold_of_their_dtype(
     trial = with_inputs(trial_of(recorder.Torch.mul(x, y)), y, y)
     found = perturbed_call(trial, "forward", "improve_precision")
     # (1 - 2^-10)² is 1 - 2^-9 + 2^-20, which float16 rounds to 1 - 2^-9.
-    assert found == Perturbed("improve_precision", "forward", pytest.approx((1 - 2**-10) ** 2 / (1 - 2**-9)))
+    assert found == Perturbed(
+        "Torch.mul", "improve_precision", "forward", pytest.approx((1 - 2**-10) ** 2 / (1 - 2**-9))
+    )
 
 
 def test_a_device_that_loses_digits_differs_from_the_cpu(recorder: Any, trial_of: Any) -> None:
@@ -99,7 +101,9 @@ def test_a_device_that_loses_digits_differs_from_the_cpu(recorder: Any, trial_of
 
 def test_a_device_that_differs_from_itself_moves_without_a_change(recorder: Any, trial_of: Any) -> None:
     call = recorder.Torch.tanh(torch.rand(5) + 1)
-    assert perturbed_call(trial_of(call), "forward", "no_change") == Perturbed("no_change", "forward", 1.0)
+    assert perturbed_call(trial_of(call), "forward", "no_change") == Perturbed(
+        "Torch.tanh", "no_change", "forward", 1.0
+    )
     [moved] = perturbed_call(trial_of(call, Unsteady()), "forward", "no_change").moved
     assert moved.threshold == 1.0
     assert str(moved).startswith("the result changes by a ratio of 1.")

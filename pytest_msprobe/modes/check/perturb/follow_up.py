@@ -34,7 +34,10 @@ class Perturb:
         replay = judged.replay
         left_out = why_unrepeatable(replay.trial, replay.setup.framework.name)
         if left_out:
-            return with_perturbed(judged.result, Perturbed(self._perturbation, judged.direction, left_out=left_out))
+            api = replay.call.name.qualified_api
+            return with_perturbed(
+                judged.result, Perturbed(api, self._perturbation, judged.direction, left_out=left_out)
+            )
         with warnings.catch_warnings():
             # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
             warnings.simplefilter("ignore")

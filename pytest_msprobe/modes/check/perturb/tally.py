@@ -8,14 +8,16 @@ from typing import Any
 
 from pytest_msprobe.results.perturbed import perturbed_of
 
+_SHOWN = 5
+
 
 class PerturbedTally:
-    """Counts, for the summary, the records that were perturbed, those that moved too far, and why others were not."""
+    """Counts, for the summary, what was perturbed, which APIs moved too far, and why others were not perturbed."""
 
     def __init__(self) -> None:
         self._perturbation = ""
         self._perturbed = 0
-        self._moved = 0
+        self._moved: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
 
     def add(self, extras: Mapping[str, Any]) -> None:
@@ -28,13 +30,15 @@ class PerturbedTally:
             self._left_out[perturbed.left_out] += 1
             return
         self._perturbed += 1
-        self._moved += bool(perturbed.moved)
+        self._moved.update([perturbed.api] if perturbed.moved else [])
 
     def lines(self) -> list[str]:
         """Return the summary's lines."""
         if not self._perturbation:
             return []
-        lines = [
-            f"{self._perturbed} perturbed by {self._perturbation}, {self._moved} of them moved by more than is allowed"
-        ]
+        moved = self._moved.total()
+        lines = [f"{self._perturbed} perturbed by {self._perturbation}, {moved} of them moved by more than is allowed"]
+        lines += [f"  {count} {api}" for api, count in self._moved.most_common(_SHOWN)]
+        hidden = len(self._moved) - _SHOWN
+        lines += [f"  and {hidden} more API{'s' * (hidden > 1)}"] if hidden > 0 else []
         return lines + [f"  {count} not perturbed: {reason}" for reason, count in self._left_out.most_common()]

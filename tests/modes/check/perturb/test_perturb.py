@@ -53,7 +53,7 @@ def test_a_result_that_moves_too_far_is_a_warning_with_ratio_and_threshold(pertu
     properties = checked.cases[SOFTMAX].properties
     assert (properties["msprobe.verdict"], properties["msprobe.standard"]) == ("warn", "perturbation")
     assert properties["msprobe.perturbed"] == told
-    assert "4 perturbed by add_noise, 2 of them moved by more than is allowed" in checked.output
+    assert "4 perturbed by add_noise, 2 of them moved by more than is allowed\n  2 Functional.softmax" in checked.output
     assert "1 not perturbed: no float tensor in the first positional argument that could hold one" in checked.output
     # Its gradient is computed with the result of a third and of a fourth run.
     assert table() == [
