@@ -71,15 +71,17 @@ def require_one_place_each(golden: Run) -> None:
             raise Skip(SkipReason.UNSPECIFIED, f"it writes to {path}, whose elements share memory")
 
 
-def unreturned(run: Run, function: Callable[..., Any], operation: str, arguments: Arguments) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a call says it writes to and that the run did not return.
+def unreturned(
+    run: Run, function: Callable[..., Any], operation: str, arguments: Arguments
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that a call says it writes to and that the run did not return, with their paths.
 
     It says so by its name, by ``out=`` or by ``inplace=True``: all there is where no golden run can tell.
     """
     returned = run.returned_at()
     for path in _announced(function, operation, arguments):
         if path in run.arguments and path not in returned:
-            yield run.arguments[path]
+            yield path, run.arguments[path]
 
 
 def _announced(function: Callable[..., Any], operation: str, arguments: Arguments) -> Iterator[str]:

@@ -280,9 +280,9 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
     run, subject, get = drawn(trial), trial.subject, trial.device.get
     output = map_tensors(get, run.output)
     yield _output_result("output", randomness.check_forward(output), output, None)
-    for tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
+    for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)
-        yield _output_result("changed", randomness.check_forward(written), written, None)
+        yield _output_result(f"changed.{path}", randomness.check_forward(written), written, None)
 
 
 def drawn(trial: Trial) -> Run:
