@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from msprobe_standards.verdict import Verdict
 
 
+# Weights and values that a math mode rounds to the 11 significant bits of TF32 and HF32: (1 + 2^-11)^2.
+_ROUNDED_OPERANDS = 2.0**-10
+
+
 @dataclass(frozen=True, slots=True)
 class UnjudgedProperty:
     """Nothing sound can be said; ``reason`` tells why."""
@@ -64,7 +68,7 @@ class BoundedProperty:
             return malformed
         y = tensors(output)[0]
         # sums of many rounded terms: a few steps beyond the bound are rounding (docs/standards.md, "Random results")
-        limit = self.bound * (1 + 16 * torch.finfo(y.dtype).eps)
+        limit = self.bound * (1 + 16 * torch.finfo(y.dtype).eps + _ROUNDED_OPERANDS)
         large = int((y.double().abs() > limit).sum())
         if large:
             return tail_bound.broken(
