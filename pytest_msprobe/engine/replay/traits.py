@@ -219,7 +219,6 @@ _ROWS = (
         "lstm gru rnn_tanh rnn_relu",
         Traits(constraint=values.packed, random=unjudged.recurrent, switch=switches.between_layers, recurrent=True),
     ),
-    ("lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell", Traits(recurrent=True)),
     (
         """fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
         fractional_max_pool3d_with_indices""",

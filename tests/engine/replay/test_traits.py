@@ -40,6 +40,13 @@ def test_an_operation_without_a_row_has_nothing_special(api: str) -> None:
     assert traits_of(api) == Traits()
 
 
+@pytest.mark.parametrize(
+    ("api", "recurrent"), [("lstm", True), ("gru", True), ("lstm_cell", False), ("gru_cell", False)]
+)
+def test_the_cell_of_a_recurrent_layer_is_made_of_plain_products(api: str, recurrent: bool) -> None:
+    assert traits_of(api).recurrent == recurrent
+
+
 def resolves(kind: str, operation: str) -> bool:
     try:
         resolve(ApiName(kind, operation, 0, "forward"), ReferenceRegistry())
