@@ -159,7 +159,10 @@ def _greatest(draws: Sequence[Metrics], name: str) -> float:
 
 def moved_by(golden: torch.Tensor, moved: torch.Tensor, units: float) -> torch.Tensor:
     """Return where golden would lie had its inputs moved by so many rounding units, as it lies at ``moved`` for one."""
-    return torch.where(moved == golden, golden, golden + units * (moved - golden))
+    # Float8 has no arithmetic of its own.
+    wide = torch.float32 if golden.dtype.itemsize == 1 else golden.dtype
+    start, end = golden.to(wide), moved.to(wide)
+    return torch.where(end == start, start, start + units * (end - start))
 
 
 def has_lost_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:

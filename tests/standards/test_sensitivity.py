@@ -177,6 +177,14 @@ def test_an_infinity_that_stays_moves_nothing() -> None:
     assert outcome(moved_from(golden, 900, 3).float(), golden, *draws) == "pass"
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_is_weighed_like_any_dtype(dtype: torch.dtype) -> None:
+    golden = torch.tensor([1.0, 2.0, 4.0]).to(dtype)
+    wrong = torch.tensor([8.0, 16.0, 32.0]).to(dtype)
+    assert outcome(wrong, golden, wrong) == "pass"
+    assert outcome(wrong, golden, golden) == "fail"
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_values_of_a_coarser_format_are_not_excused(dtype: torch.dtype) -> None:
     golden = golden_of(0)

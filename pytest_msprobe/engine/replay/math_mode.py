@@ -140,11 +140,13 @@ def _unsaturated(target: Any, golden: Any) -> tuple[Any, set[str]]:
         exact = goldens.get(path)
         if exact is None or exact.shape != tensor.shape or not tensor.is_floating_point():
             return tensor
-        info, overflow = torch.finfo(tensor.dtype), exact.to(tensor.dtype)
-        saturated = overflow.isinf() & (tensor == overflow.clamp(info.min, info.max))
+        # Float8 has no arithmetic of its own.
+        wide = torch.float32 if tensor.dtype.itemsize == 1 else tensor.dtype
+        info, found, overflow = torch.finfo(tensor.dtype), tensor.to(wide), exact.to(tensor.dtype).to(wide)
+        saturated = overflow.isinf() & (found == overflow.clamp(info.min, info.max))
         if not saturated.any():
             return tensor
         overflowed.add(path)
-        return torch.where(saturated, overflow, tensor)
+        return torch.where(saturated, overflow, found).to(tensor.dtype)
 
     return map_tensors(unsaturated, target), overflowed

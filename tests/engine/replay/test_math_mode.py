@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
@@ -142,6 +144,32 @@ def test_saturation_allows_nothing_but_the_greatest_value_of_the_right_sign(
     call = recorder.Torch.mul(torch.full((2,), 300.0).half(), torch.full((2,), 300.0).half())
     variant = card("card", "", lambda launch: torch.full_like(launch.run(), wrong), apis="", saturation=True)
     assert check(call, device=VariantDevice(variant)).forward.verdict.outcome == "fail"
+
+
+class Saturating(SimDevice):
+    """Stops at a magnitude when it rounds to float8, and says that it saturates."""
+
+    name = "saturating"
+
+    def __init__(self, greatest: float) -> None:
+        self._greatest = greatest
+
+    def reduced_precision(self) -> ReducedPrecision:
+        return ReducedPrecision(saturation=True)
+
+    def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+        return func(*(each.clamp(-self._greatest, self._greatest) for each in args), **kwargs)
+
+
+def to_float8(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.float8_e5m2)
+
+
+@pytest.mark.parametrize(("greatest", "outcome"), [(57344.0, "pass"), (49152.0, "fail")])
+def test_float8_that_saturates_is_judged_like_any_dtype(default_policy: Policy, greatest: float, outcome: str) -> None:
+    setup = Setup(Saturating(greatest), default_policy)
+    (result,) = check_function(to_float8, (torch.tensor([1.0, 1e6, -1e6]),), {}, name="Call.0", setup=setup)
+    assert result.verdict.outcome == outcome
 
 
 def test_what_is_judged_with_its_dropout_switched_off_is_judged_in_the_mode(check: Any, recorder: Any) -> None:
