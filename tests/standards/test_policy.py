@@ -192,9 +192,21 @@ def test_errors_in_a_policy_name_file_key_value_and_what_is_allowed(tmp_path: Pa
         ("index_select", {"device": "cuda", "backward": True}, True),
         ("index_select", {"device": "cuda"}, False),
         ("matmul", {"device": "cuda"}, False),
+        ("kthvalue", {"device": "cuda"}, True),
+        ("scaled_dot_product_attention", {"device": "cuda", "backward": True}, True),
+        ("scaled_dot_product_attention", {"device": "cuda"}, False),
+        ("_scaled_dot_product_flash_attention", {"device": "cuda", "backward": True}, True),
+        ("_scaled_dot_product_flash_attention_backward", {"device": "cuda"}, True),
+        ("multi_head_attention_forward", {"device": "cuda", "backward": True}, True),
+        ("npu_fusion_attention_v2", {"device": "cuda", "backward": True}, True),
+        ("npu_fusion_attention_v2", {"device": "npu", "backward": True}, False),
+        ("linalg.lstsq", {"device": "cpu"}, True),
+        ("linalg_lstsq", {"device": "cpu"}, True),
+        ("lstsq", {"device": "npu"}, False),
+        ("lstsq", {"device": "cpu", "framework": "mindspore"}, False),
     ],
 )
-def test_the_default_policy_knows_what_torch_documents_as_nondeterministic_on_gpus(
+def test_the_default_policy_knows_what_is_nondeterministic_on_which_device(
     api: str, conditions: dict[str, Any], is_known: bool
 ) -> None:
     assert Policy.load("default").knows_nondeterministic(api, **conditions) is is_known

@@ -17,6 +17,7 @@ from tests.support.dumps import three_calls
 from tests.support.runs import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"
+LINEAR_ALGEBRA = Path(__file__).parents[3] / "data" / "verdict_quality" / "linear_algebra" / "dump.json"
 
 # Every third run of the call errs by far less than any standard sees.
 UNSTEADY = """
@@ -77,6 +78,12 @@ def test_what_the_policy_knows_is_told_and_does_not_fail(repeating: Any, pyteste
     assert checked.exit_code == 0
     assert "% of the elements, by at most 9.53674e-07, known to the policy" in checked.output
     assert checked.cases[SOFTMAX].properties["msprobe.nondeterministic"].endswith(" (known to the policy)")
+
+
+def test_least_squares_on_the_cpu_may_differ_from_themselves(check: Any) -> None:
+    checked = check(f"--msprobe-dump={LINEAR_ALGEBRA}", "--msprobe-only=linalg.lstsq", "--msprobe-repeat=20")
+    assert checked.exit_code == 0
+    assert len(checked.cases) == 2
 
 
 def test_a_wrong_call_stays_wrong_for_its_own_reason(repeating: Any) -> None:
