@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--math-mode",
         choices=("auto", "strict"),
-        default="auto",
-        help="allow what modes such as TF32 cost that the device states, or judge by the dtype alone (default: auto)",
+        help="allow what modes such as TF32 cost that the device states, or judge by the dtype alone "
+        "(default: as in the case)",
     )
     parser.add_argument(
         "-p",
@@ -84,11 +84,10 @@ def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: s
 
 def _command(folder: Path, arguments: argparse.Namespace) -> str:
     words = ["pytest-msprobe", "replay", str(folder), "--device", arguments.device]
-    strict = ["strict"] if arguments.math_mode == "strict" else []
     for flag, values in (
         ("--policy", [arguments.policy]),
         ("--level", [arguments.level]),
-        ("--math-mode", strict),
+        ("--math-mode", [arguments.math_mode]),
         ("-p", arguments.plugins),
     ):
         words += [word for value in values if value for word in (flag, value)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.results.exceptions import describe_error
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
@@ -66,15 +67,20 @@ class ReducedPrecision:
 def reduced_precision(device: Device | None) -> ReducedPrecision:
     """Return the modes that a device says are on: by a method ``reduced_precision()``, which it need not have.
 
-    Raises DeviceError where the method returns anything else.
+    Raises DeviceError where the method raises, or returns anything else.
     """
     own: Callable[[], object] | None = getattr(device, "reduced_precision", None)
-    stated: object = ReducedPrecision() if own is None else own()
+    if own is None:
+        return ReducedPrecision()
+    method = f"device {getattr(device, 'name', '')!r}: reduced_precision()"
+    try:
+        stated = own()
+    except Exception as error:
+        # What a device of somebody else's raises is that device's matter, whatever it is.
+        problem = str(error) if isinstance(error, DeviceError) else describe_error(error)
+        raise DeviceError(f"{method} raises {problem}") from error
     if not isinstance(stated, ReducedPrecision):
-        name = getattr(device, "name", "")
-        raise DeviceError(
-            f"device {name!r}: reduced_precision() returns a {type(stated).__name__}; expected a ReducedPrecision"
-        )
+        raise DeviceError(f"{method} returns a {type(stated).__name__}; expected a ReducedPrecision")
     return stated
 
 

@@ -210,7 +210,8 @@ class JournalWriter:
 def require_same(path: Path, found: Header, wanted: Header) -> None:
     """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
     for name in {**found.settings, **wanted.settings}:
-        before, now = found.settings.get(name, "nothing"), wanted.settings.get(name, "nothing")
+        # Settings that say no more than the default are left out.
+        before, now = found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)")
         if before != now:
             raise JournalError(
                 f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"

@@ -57,6 +57,22 @@ def test_a_device_that_returns_something_else_is_refused_by_name() -> None:
         reduced_precision(Odd())
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RuntimeError("mixed switches"), "RuntimeError: mixed switches"), (DeviceError("no driver"), "no driver")],
+)
+def test_a_device_that_raises_is_told_by_name(error: Exception, told: str) -> None:
+    class Broken(CpuDevice):
+        name = "broken"
+
+        def reduced_precision(self) -> ReducedPrecision:
+            raise error
+
+    with pytest.raises(DeviceError) as caught:
+        reduced_precision(Broken())
+    assert str(caught.value) == f"device 'broken': reduced_precision() raises {told}"
+
+
 def test_what_is_on_stands_among_the_modes_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSPROBE_SIM_MATH_MODES", "conv=hf32,fp16_reduction")
     modes = math_modes(SimDevice())

@@ -128,6 +128,10 @@ def test_a_foreign_file_is_refused_with_its_name(tmp_path: Path, text: bytes, pr
     ("changes", "problem"),
     [
         ({"settings": {"policy": "default", "seed": "1"}}, "made with seed 0, this run has 1"),
+        (
+            {"settings": {"policy": "default", "seed": "0", "math_mode": "strict"}},
+            r"made with math_mode \(default\), this run has strict",
+        ),
         ({"dumps": {"dump.json": "abd"}}, "other dumps"),
     ],
 )

@@ -110,15 +110,21 @@ def npu_dynamic_quant_asymmetric(
     smooth_scales: Tensor | None = None,
     group_index: Tensor | None = None,
     dst_type: torch.dtype | None = None,
+    quant_mode: str = "pertoken",
+    dst_type_max: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (round(x / scale + offset) in int8, scale, offset) by the last dimension.
 
     scale = (max - min) / 255 and offset = 127 - max / scale, of x * smooth_scales; groups as in
-    :func:`npu_dynamic_quant`. Raises NotImplementedError for another ``dst_type``.
+    :func:`npu_dynamic_quant`. Raises NotImplementedError for another ``dst_type`` or ``quant_mode``, and for rows of
+    one value, whose scale is 0.
     """
-    refuse_but_int8("npu_dynamic_quant_asymmetric", dst_type=dst_type)
-    values = _smoothed("npu_dynamic_quant_asymmetric", x, smooth_scales, group_index)
+    api = "npu_dynamic_quant_asymmetric"
+    refuse_but_int8(api, dst_type=dst_type)
+    refuse(api, quant_mode=None if quant_mode == "pertoken" else quant_mode)
+    values = _smoothed(api, x, smooth_scales, group_index)
     low, high = values.aminmax(dim=-1, keepdim=True)
+    refuse(api, rows_of_one_value=low if bool((low == high).any()) else None)
     scale = (high - low) / 255
     offset = 127 - high / scale
     return rounded(values / scale + offset), scale.squeeze(-1), offset.squeeze(-1)

@@ -98,8 +98,9 @@ def _by_section(angles: Tensor, sections: Sequence[int], cache_mode: str) -> Ten
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, rotary_mode: str) -> Tensor:
     """Turn (tokens, heads, head_size) by (tokens, n) angles; what is behind the first 2 n dimensions stays."""
-    if rotary_mode not in ("half", "interleaved"):
-        raise ValueError(f"rotary_mode {rotary_mode!r} of npu_mrope is not one of half, interleaved")
+    # The documentation names the second one "interleaved", the operator itself takes "interleave".
+    if rotary_mode not in ("half", "interleave", "interleaved"):
+        raise ValueError(f"rotary_mode {rotary_mode!r} of npu_mrope is not one of half, interleave")
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     rotary, rest = x[..., : 2 * cos.shape[-1]], x[..., 2 * cos.shape[-1] :]
     if rotary_mode == "half":

@@ -46,6 +46,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     policy: str
     level: str | None = None
+    math_mode: Literal["auto", "strict"] = "auto"
     settings: dict[str, str] = {}
     forward: msgspec.Raw
     backward: msgspec.Raw = NO_RECORD

@@ -54,8 +54,9 @@ class ReplayedCase:
 class Bench:
     """A device and the policy by which cases are judged on it.
 
-    ``device`` is a name with or without an index, which each case's framework understands in its own way; ``policy``
-    and ``level`` None are those of each case. ``plugins`` are modules with ``pytest_msprobe_register_...`` hooks.
+    ``device`` is a name with or without an index, which each case's framework understands in its own way; ``policy``,
+    ``level`` and ``math_mode`` None are those of each case. ``plugins`` are modules with
+    ``pytest_msprobe_register_...`` hooks.
     Raises CaseError where there is no such device or the policy cannot be used.
     """
 
@@ -65,7 +66,7 @@ class Bench:
         policy: str | None = None,
         level: str | None = None,
         plugins: Sequence[ModuleType] = (),
-        math_mode: MathMode = "auto",
+        math_mode: MathMode | None = None,
     ) -> None:
         self._devices = devices = DeviceRegistry()
         self._references = ReferenceRegistry()
@@ -81,7 +82,7 @@ class Bench:
         self._places: dict[str, tuple[Framework, Device]] = {}
         self._policy = policy
         self._level = level
-        self._math_mode: MathMode = math_mode
+        self._math_mode: MathMode | None = math_mode
         if policy is not None:
             self._load(policy, level, "--policy")
 
@@ -102,7 +103,7 @@ class Bench:
             policy,
             references=self._references,
             seed=case.seed,
-            math_mode=self._math_mode,
+            math_mode=self._math_mode or case.math_mode,
             framework=framework,
         )
         return ReplayedCase(case, replay_case(case, folder, setup), framework.describe(device))

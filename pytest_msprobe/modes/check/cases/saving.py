@@ -111,6 +111,7 @@ def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: 
         seed=replay.setup.seed,
         policy=origin.policy,
         level=origin.level,
+        math_mode=replay.setup.math_mode,
         settings=_settings(replay),
         forward=origin.forward,
         backward=origin.backward,

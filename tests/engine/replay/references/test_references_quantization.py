@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,6 +129,20 @@ def test_asymmetric_quantization_uses_the_whole_range() -> None:
         assert float(offset[row]) == pytest.approx(shift, rel=1e-12)
         assert y[row].tolist() == to_int8([value / step + shift for value in x[row].tolist()])
     assert (int(y.min()), int(y.max())) == (-128, 127)
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "told"),
+    [
+        (torch.zeros(2, 3), {"quant_mode": "pertoken", "dst_type_max": 0.0}, "rows_of_one_value"),
+        (draw(3, 6), {"quant_mode": "pertensor"}, "quant_mode"),
+    ],
+)
+def test_what_asymmetric_quantization_leaves_open_has_no_golden_definition(
+    x: torch.Tensor, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(NotImplementedError, match=f"no golden definition with {told}"):
+        npu_dynamic_quant_asymmetric(x, **options)
 
 
 def rms_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, epsilon: float) -> np.ndarray:

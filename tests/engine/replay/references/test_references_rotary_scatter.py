@@ -82,7 +82,7 @@ def angle_row(mode: str, section: list[int] | None, i: int) -> int:
     return next(row for row in range(len(section)) if i < sum(section[: row + 1]))
 
 
-@pytest.mark.parametrize("rotary_mode", ["half", "interleaved"])
+@pytest.mark.parametrize("rotary_mode", ["half", "interleave", "interleaved"])
 @pytest.mark.parametrize(
     ("cache_mode", "section"), [("default", None), ("default", [2, 1, 1]), ("interleave", [2, 1, 1])]
 )

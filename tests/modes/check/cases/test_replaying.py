@@ -7,17 +7,24 @@ import shutil
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
+from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import Case, read_case
 from pytest_msprobe.modes.check.cases.replaying import Bench
-from tests.support.dumps import SOFTMAX
+from pytest_msprobe.modes.check.cases.saving import save_case
+from pytest_msprobe.storage.sizes import SaveOptions
+from tests.corpus.cards import Card, card, to_bits
+from tests.corpus.fault import VariantDevice
+from tests.support.dumps import SOFTMAX, forward, tensor
 
 RECORD = "Functional.softmax.0.forward"
 
@@ -94,6 +101,21 @@ def test_another_policy_may_judge(case: Path, plugin: str, capsys: pytest.Captur
     assert main([*arguments, "--policy", "msprobe-1.2"]) == 1
     assert main([*arguments, "--policy", "gone.yaml"]) == 2
     assert "gone.yaml" in capsys.readouterr().err
+
+
+def test_a_case_is_judged_in_the_math_mode_that_it_failed_in(replay: Any, limits: SaveOptions) -> None:
+    class Tf32(VariantDevice):
+        name = "tf32-card"
+
+    device = Tf32(card("card", "", Card(to_bits(10), to_bits(10)).kernel, apis="", matmul="tf32"))
+    plugin = ModuleType("plugin")
+    vars(plugin)["pytest_msprobe_register_devices"] = lambda registry: registry.add(device)
+    record = "Functional.linear.0.forward"
+    setup = Setup(device, Policy.load("default"), math_mode="strict")
+    case = save_case(*replay({record: forward(tensor(30, 256), tensor(40, 256))}, record, setup), limits)
+    folder = Path(case.folder)
+    judged = [Bench("tf32-card", None, None, [plugin], mode).judge(folder) for mode in (None, "strict", "auto")]
+    assert [each.result.verdict.outcome for each in judged] == ["fail", "fail", "pass"]
 
 
 @pytest.mark.parametrize(
