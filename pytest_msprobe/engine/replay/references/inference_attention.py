@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,16 +48,22 @@ def npu_prompt_flash_attention(
     Raises NotImplementedError for queries shorter than Sq, behind which nothing is promised, other layouts, and
     ``pse_shift``, ``padding_mask`` and what quantizes; ValueError for another mode.
     """
-    return _attention(
-        "npu_prompt_flash_attention",
-        (query, key, value),
-        input_layout,
-        (num_heads, num_key_value_heads),
-        scale_value,
-        (atten_mask, sparse_mode, pre_tokens, next_tokens),
-        (actual_seq_lengths, actual_seq_lengths_kv),
-        unsupported,
+    given = _Given(
+        query,
+        key,
+        value,
+        input_layout=input_layout,
+        heads=num_heads,
+        heads_kv=num_key_value_heads or num_heads,
+        scale=scale_value,
+        mask=atten_mask,
+        sparse_mode=sparse_mode,
+        pre_tokens=pre_tokens,
+        next_tokens=next_tokens,
+        lengths=actual_seq_lengths,
+        lengths_kv=actual_seq_lengths_kv,
     )
+    return _attention("npu_prompt_flash_attention", given, unsupported)
 
 
 def npu_incre_flash_attention(
@@ -88,16 +95,18 @@ def npu_incre_flash_attention(
         heads = num_key_value_heads or num_heads
         key, value = (_from_blocks(cache, block_table, heads, input_layout) for cache in (key, value))
     mask = None if atten_mask is None else atten_mask.reshape(-1, 1, 1, atten_mask.shape[-1])
-    return _attention(
-        "npu_incre_flash_attention",
-        (query, key, value),
-        input_layout,
-        (num_heads, num_key_value_heads),
-        scale_value,
-        (mask, 1, _UNLIMITED, _UNLIMITED),
-        (None, actual_seq_lengths),
-        unsupported,
+    given = _Given(
+        query,
+        key,
+        value,
+        input_layout=input_layout,
+        heads=num_heads,
+        heads_kv=num_key_value_heads or num_heads,
+        scale=scale_value,
+        mask=mask,
+        lengths_kv=actual_seq_lengths,
     )
+    return _attention("npu_incre_flash_attention", given, unsupported)
 
 
 def npu_fused_infer_attention_score(
@@ -128,43 +137,64 @@ def npu_fused_infer_attention_score(
     Raises NotImplementedError as that does, and for ``block_table``, ``query_rope``, shared prefixes, paddings on the
     left and ``softmax_lse_flag``.
     """
-    out = _attention(
-        "npu_fused_infer_attention_score",
-        (query, key, value),
-        input_layout,
-        (num_heads, num_key_value_heads),
-        scale,
-        (atten_mask, sparse_mode, pre_tokens, next_tokens),
-        (actual_seq_lengths, actual_seq_lengths_kv),
-        {**unsupported, "softmax_lse_flag": softmax_lse_flag or None},
+    unsupported["softmax_lse_flag"] = softmax_lse_flag or None
+    given = _Given(
+        query,
+        key,
+        value,
+        input_layout=input_layout,
+        heads=num_heads,
+        heads_kv=num_key_value_heads or num_heads,
+        scale=scale,
+        mask=atten_mask,
+        sparse_mode=sparse_mode,
+        pre_tokens=pre_tokens,
+        next_tokens=next_tokens,
+        lengths=actual_seq_lengths,
+        lengths_kv=actual_seq_lengths_kv,
     )
-    return out, None
+    return _attention("npu_fused_infer_attention_score", given, unsupported), None
 
 
-def _attention(
-    api: str,
-    tensors: tuple[Tensor, Tensor, Tensor],
-    input_layout: str,
-    heads: tuple[int, int],
-    scale: float,
-    masking: tuple[Tensor | None, int, int, int],
-    lengths: tuple[Sequence[int] | None, Sequence[int] | None],
-    unsupported: dict[str, Any],
-) -> Tensor:
-    refuse(api, **unsupported, input_layout=None if input_layout in _LAYOUTS else input_layout)
-    layout, layout_of_result = _LAYOUTS[input_layout]
-    q = heads_first(tensors[0], layout, heads[0])
-    k, v = (heads_first(each, layout, heads[1] or heads[0]) for each in tensors[1:])
-    given, sparse_mode, pre_tokens, next_tokens = masking
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The arguments that the operators share, whatever each of them calls them.
+
+    ``lengths`` and ``lengths_kv`` are those of queries and of keys, one for all batch entries or one each; empty or
+    None where every entry is as long as the tensor. The sparse mode of an operator without one reads the whole mask.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    input_layout: str
+    heads: int
+    heads_kv: int
+    scale: float
+    mask: Tensor | None
+    sparse_mode: int = 1
+    pre_tokens: int = _UNLIMITED
+    next_tokens: int = _UNLIMITED
+    lengths: Sequence[int] | None = None
+    lengths_kv: Sequence[int] | None = None
+
+
+def _attention(api: str, given: _Given, unsupported: dict[str, Any]) -> Tensor:
+    refuse(api, **unsupported, input_layout=None if given.input_layout in _LAYOUTS else given.input_layout)
+    layout, layout_of_result = _LAYOUTS[given.input_layout]
+    q = heads_first(given.query, layout, given.heads)
+    k, v = (heads_first(each, layout, given.heads_kv) for each in (given.key, given.value))
     batch, rows = q.shape[0], q.shape[2]
-    shorter = [length for length in lengths[0] or () if length < rows]
+    shorter = [length for length in given.lengths or () if length < rows]
     refuse(api, **{f"actual_seq_lengths below {rows}": shorter or None})
     outs = []
-    for entry, columns in enumerate(_each_length(lengths[1], batch, k.shape[2])):
-        mask = AttentionMask(_of_entry(given, entry), sparse_mode, pre_tokens, next_tokens, None, False, api)
+    for entry, columns in enumerate(_each_length(given.lengths_kv, batch, k.shape[2])):
+        mask = AttentionMask(
+            _of_entry(given.mask, entry), given.sparse_mode, given.pre_tokens, given.next_tokens, None, False, api
+        )
         hidden = mask.of_batch(1, rows, columns)
         one = slice(entry, entry + 1)
-        outs.append(attend(q[one], k[one, :, :columns], v[one, :, :columns], None, hidden, scale, 1.0)[0])
+        outs.append(attend(q[one], k[one, :, :columns], v[one, :, :columns], None, hidden, given.scale, 1.0)[0])
     return in_layout(torch.cat(outs), layout_of_result)
 
 
