@@ -9,8 +9,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.errors import CaseError, CommandError
 from pytest_msprobe.reports.text import printable
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", metavar="LEVEL", help="strictness of policy msprobe-26 (default: as in the case)")
     parser.add_argument(
         "--math-mode",
-        choices=("auto", "strict"),
+        choices=get_args(MathMode),
         help="allow what modes such as TF32 cost that the device states, or judge by the dtype alone "
         "(default: as in the case)",
     )

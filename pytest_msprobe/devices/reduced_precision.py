@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.exceptions import describe_error
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
+
+MathMode = Literal["auto", "strict"]
+"""Whether verdicts take into account the modes that the device says are on, or judge by the dtypes alone."""
 
 #: Stored bits of the significand that float32 operands are rounded to, by the name of the format.
 OPERAND_BITS = {"tf32": 10, "hf32": 11, "bf16": 7}

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import pytest
 
 from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
+from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
@@ -20,7 +21,6 @@ from pytest_msprobe.run import run_ut
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
-MathMode = Literal["auto", "strict"]
 Level = Literal["L0", "L1", "L2"]
 
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
@@ -177,7 +177,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
         seed=int(number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
-        math_mode=cast("MathMode", _choice(config, "math_mode", ("auto", "strict"), "auto")),
+        math_mode=cast("MathMode", _choice(config, "math_mode", get_args(MathMode), "auto")),
         only=_patterns(config.getoption("msprobe_only")) or peer.white_list,
         skip=_patterns(config.getoption("msprobe_skip")) or peer.black_list,
         unique=bool(config.getoption("msprobe_unique")),

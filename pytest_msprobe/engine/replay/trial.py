@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.alignment import turned
@@ -31,7 +32,6 @@ from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 Gradients = dict[str, "torch.Tensor | None"]
-MathMode = Literal["auto", "strict"]
 _Result = TypeVar("_Result")
 
 
