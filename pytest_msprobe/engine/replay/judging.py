@@ -16,10 +16,10 @@ from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.alignment import aligned
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.difference import describe_difference
+from pytest_msprobe.engine.replay.factor_products import in_precision_of, relative_to_whole
 from pytest_msprobe.engine.replay.in_place import JudgedMemory, judged_memory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.left_open import accept_what_is_open
 from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
-from pytest_msprobe.engine.replay.products import relative_to_whole, rounded
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
@@ -183,7 +183,7 @@ def _wrong_products(
         found = baseline()
         return found and of(found)
 
-    ours = map_tensors(lambda product: rounded(product, target["output"][0]), of(target))
+    ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
     results = _judge(ours, of(golden), of_baseline, lambda: list(map(of, moved())), select, False, None)
     return [result for result in results if result.verdict.outcome == "fail"]
 

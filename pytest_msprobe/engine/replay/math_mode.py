@@ -23,7 +23,8 @@ SelectInMode: TypeAlias = "Callable[[Direction, Any, Collection[str]], Standard 
 """Gives what judges a target's leaf that was computed in these modes; None where the policy has no rule for them."""
 
 _Verdicts: TypeAlias = "list[tuple[str, Verdict]]"
-_SEVERITY = {"skip": 0, "pass": 0, "warn": 1, "fail": 2}
+# Where nothing was judged nothing is wrong: of a mode a skip asks no more than a pass, though reports rank it below.
+_WRONGNESS = {"skip": 0, "pass": 0, "warn": 1, "fail": 2}
 
 
 class ModeJudge:
@@ -114,8 +115,8 @@ class ModeJudge:
 
     def _best(self, path: str, by_dtype: Verdict, in_modes: Sequence[Verdict], modes: Collection[str]) -> Verdict:
         """Return the most favourable verdict and remember the modes where they took part in it."""
-        best = min(in_modes, key=lambda verdict: (_SEVERITY[verdict.outcome], verdict.margin))
-        if _SEVERITY[best.outcome] > _SEVERITY[by_dtype.outcome]:
+        best = min(in_modes, key=lambda verdict: (_WRONGNESS[verdict.outcome], verdict.margin))
+        if _WRONGNESS[best.outcome] > _WRONGNESS[by_dtype.outcome]:
             return by_dtype
         self.told[path] = names = " and ".join(MODE_WORDS[mode] for mode in modes)
         under = f"under {names}, which the device says {'is' if len(modes) == 1 else 'are'} on"
@@ -126,7 +127,7 @@ class ModeJudge:
 
 
 def _is_wrong(judged: tuple[str, Verdict]) -> bool:
-    return _SEVERITY[judged[1].outcome] > 0
+    return _WRONGNESS[judged[1].outcome] > 0
 
 
 def _unsaturated(target: Any, golden: Any) -> tuple[Any, set[str]]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_msprobe.engine.replay import alignment, products
+from pytest_msprobe.engine.replay import alignment, factor_products
 from pytest_msprobe.engine.replay import drawn_indices as indices
 from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
 from pytest_msprobe.engine.replay.alignment import Alignment
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.drawn import Constraint
-from pytest_msprobe.engine.replay.products import Products
+from pytest_msprobe.engine.replay.factor_products import Products
 from pytest_msprobe.engine.replay.random_apis import (
     choosing,
     distributions,
@@ -134,7 +134,7 @@ _ROWS = (
     ("softmax log_softmax logsumexp _softmax _log_softmax", Traits(constraint=values.masked_scores)),
     (
         "cholesky cholesky_ex",
-        Traits(constraint=values.positive_definite, products=products.of_cholesky_factor),
+        Traits(constraint=values.positive_definite, products=factor_products.of_cholesky_factor),
     ),
     ("cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
     (
@@ -152,11 +152,14 @@ _ROWS = (
     # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not tell.
     (
         "svd linalg_svd _linalg_svd",
-        Traits(alignment=alignment.singular_vectors, products=products.of_singular_vectors),
+        Traits(alignment=alignment.singular_vectors, products=factor_products.of_singular_vectors),
     ),
-    ("eigh linalg_eigh _linalg_eigh", Traits(alignment=alignment.eigenvectors, products=products.of_eigenvectors)),
+    (
+        "eigh linalg_eigh _linalg_eigh",
+        Traits(alignment=alignment.eigenvectors, products=factor_products.of_eigenvectors),
+    ),
     ("eig eigvals linalg_eig linalg_eigvals", Traits(alignment=alignment.eigenvalues_in_any_order)),
-    ("qr linalg_qr", Traits(alignment=alignment.orthogonal_factor, products=products.of_orthogonal_factor)),
+    ("qr linalg_qr", Traits(alignment=alignment.orthogonal_factor, products=factor_products.of_orthogonal_factor)),
     ("lstsq linalg_lstsq", Traits(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
     (

@@ -63,7 +63,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def rounded(product: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return a product in the precision of an output that it was made of."""
+def in_precision_of(output: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
+    """Return a product rounded to the precision of an output that it was made of."""
     real = output.dtype.to_real()
     return product.to(real.to_complex() if product.is_complex() else real)
