@@ -1,4 +1,4 @@
-"""No alarm where the baseline, in the target's own dtype, errs as much on the same inputs."""
+"""No alarm where something else than the target explains a failure, as a baseline that errs as much does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from msprobe_standards.protocol import Standard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import torch
 
     from msprobe_standards.dtypes import Bounds
@@ -18,21 +20,10 @@ _SHARES = ("_rate", "_share", "_proportion")
 
 
 @dataclass(frozen=True)
-class ExcusedByBaseline(Standard):
-    """Judges by ``inner``, and passes a failure that the baseline shows as well.
-
-    Some golden results in raised precision are legitimately out of the target's reach: ``nan_to_num`` replaces inf by
-    another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
-    A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
-    times the baseline's, and shares of elements at most the baseline's. NaN and inf that the target shares with the
-    baseline, element by element, count as right; a baseline that has other wrong ones excuses nothing.
-    """
+class Excused(Standard):
+    """Judges by ``inner``; subclasses pass failures of it that they explain."""
 
     inner: Standard
-    ratio: float = 2.0  # docs/standards.md, "Where the constants come from"
-
-    needs_baseline: ClassVar[bool] = True
-    adopts_baseline: ClassVar[bool] = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -45,6 +36,16 @@ class ExcusedByBaseline(Standard):
         return self.inner.wanted | {"max_abs_err"}
 
     @property
+    def needs_baseline(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.needs_baseline
+
+    @property
+    def adopts_baseline(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.adopts_baseline
+
+    @property
     def exact_passes(self) -> bool:  # type: ignore[override]
         """As for the inner standard."""
         return self.inner.exact_passes
@@ -54,9 +55,43 @@ class ExcusedByBaseline(Standard):
         """As for the inner standard."""
         return self.inner.judges_integers
 
+    @property
+    def scalars_exact(self) -> bool:  # type: ignore[override]
+        """As for the inner standard."""
+        return self.inner.scalars_exact
+
     def bounds(self, dtype: torch.dtype) -> Bounds:
         """As for the inner standard."""
         return self.inner.bounds(dtype)
+
+    def settled(self, metrics: Metrics) -> Verdict | None:
+        """As for the inner standard."""
+        return self.inner.settled(metrics)
+
+    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
+        """As the inner standard does."""
+        return self.inner.decide(metrics, baseline_metrics)
+
+    def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
+        """As the inner standard does."""
+        return self.inner.weighed(verdict, metrics, moved)
+
+
+@dataclass(frozen=True)
+class ExcusedByBaseline(Excused):
+    """Judges by ``inner``, and passes a failure that the baseline shows as well.
+
+    Some golden results in raised precision are legitimately out of the target's reach: ``nan_to_num`` replaces inf by
+    another largest value, ``floor_divide`` rounds an almost whole quotient the other way, float16 overflows in between.
+    A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
+    times the baseline's, and shares of elements at most the baseline's. NaN and inf that the target shares with the
+    baseline, element by element, count as right; a baseline that has other wrong ones excuses nothing.
+    """
+
+    ratio: float = 2.0  # docs/standards.md, "Where the constants come from"
+
+    needs_baseline: ClassVar[bool] = True
+    adopts_baseline: ClassVar[bool] = True
 
     def settled(self, metrics: Metrics) -> Verdict | None:
         """Only a failure can depend on the baseline any more."""

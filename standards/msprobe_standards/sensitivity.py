@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import torch
 
 from msprobe_standards.dtypes import float_format
+from msprobe_standards.excuse import Excused
 from msprobe_standards.metrics import measure
 from msprobe_standards.protocol import Standard, within
 
 if TYPE_CHECKING:
-    from msprobe_standards.dtypes import Bounds
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
@@ -75,7 +75,7 @@ class Sensitivity(Standard):
 
 
 @dataclass(frozen=True)
-class ExcusedBySensitivity(Standard):
+class ExcusedBySensitivity(Excused):
     """Judges by ``inner``, and passes a failure that the call's own conditioning explains.
 
     That is where the greatest absolute error and every number that broke its limit are at most what golden would have
@@ -84,59 +84,11 @@ class ExcusedBySensitivity(Standard):
     coarser format: conditioning explains errors and no lost bits.
     """
 
-    inner: Standard
     units: float = 16.0  # docs/standards.md, "Where the constants come from"
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The inner standard's name: it is the one that judges."""
-        return self.inner.name
-
-    @property
-    def wanted(self) -> frozenset[str]:  # type: ignore[override]
-        """What the inner standard reads, and the greatest absolute error."""
-        return self.inner.wanted | {"max_abs_err"}
-
-    @property
-    def needs_baseline(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
-        return self.inner.needs_baseline
-
-    @property
-    def adopts_baseline(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
-        return self.inner.adopts_baseline
-
-    @property
-    def exact_passes(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
-        return self.inner.exact_passes
-
-    @property
-    def judges_integers(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
-        return self.inner.judges_integers
-
-    @property
-    def scalars_exact(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
-        return self.inner.scalars_exact
-
-    def bounds(self, dtype: torch.dtype) -> Bounds:
-        """As for the inner standard."""
-        return self.inner.bounds(dtype)
-
-    def settled(self, metrics: Metrics) -> Verdict | None:
-        """As for the inner standard."""
-        return self.inner.settled(metrics)
-
-    def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
-        """As the inner standard does."""
-        return self.inner.decide(metrics, baseline_metrics)
 
     def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
         """Weigh a failure against what golden moves by."""
-        verdict = self.inner.weighed(verdict, metrics, moved)
+        verdict = super().weighed(verdict, metrics, moved)
         if verdict.outcome != "fail" or metrics["nonfinite_mismatch"]:
             return verdict
         draws = _comparable(moved(self.units))

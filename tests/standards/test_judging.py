@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import msprobe_standards
-from msprobe_standards import ExcusedByBaseline, Verdict, judge, standard, worst
+from msprobe_standards import ExcusedByBaseline, ExcusedBySensitivity, Verdict, judge, standard, worst
 
 TENSOR_STANDARDS = [name for name in msprobe_standards.standard_names() if name != "not_compared"]
 
@@ -166,6 +166,23 @@ def test_a_failure_is_excused_where_the_baseline_errs_as_much() -> None:
     worse = target.clone()
     worse[0] = 1
     assert judge(worse, golden, standard=excusing, baseline=target).outcome == "fail"
+
+
+@pytest.mark.parametrize("excuse", [ExcusedByBaseline, ExcusedBySensitivity])
+@pytest.mark.parametrize("name", ["cascade", "ulp"])
+def test_an_excuse_has_python_floats_judged_as_its_standard_has(
+    excuse: type[ExcusedByBaseline | ExcusedBySensitivity], name: str
+) -> None:
+    by = standard(name)
+    assert judge(1 + 2**-30, 1.0, standard=excuse(by)).outcome == judge(1 + 2**-30, 1.0, standard=by).outcome
+
+
+def test_a_standard_that_weighs_errors_does_so_where_the_baseline_may_excuse_it() -> None:
+    golden = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    target, moved = (golden * 1.001).float(), [golden * 1.002]
+    by = ExcusedByBaseline(standard("sensitivity"))
+    assert judge(target, golden, standard=by).outcome == "fail"
+    assert judge(target, golden, standard=by, moved=moved).outcome == "pass"
 
 
 def test_overflow_that_the_baseline_shares_is_excused_element_by_element() -> None:
