@@ -101,13 +101,16 @@ def eigenvectors(outputs: Sequence[torch.Tensor], golden: Sequence[torch.Tensor]
 
 
 def eigenvalues_in_any_order(outputs: Sequence[torch.Tensor], golden: Sequence[torch.Tensor]) -> Mapping[int, Turn]:
-    """Align eigenvalues of general matrices, and their vectors if there are any: each goes to golden's nearest."""
+    """Align eigenvalues of general matrices, and their vectors if there are any: each goes to golden's nearest.
+
+    Vectors of equal values are any basis of their space, not an orthonormal one: what turns it is no unitary matrix.
+    """
     order = _nearest(outputs[0], golden[0])
     turns: dict[int, Turn] = {0: lambda values: values.gather(-1, order)}
     if len(outputs) > 1 and outputs[1].numel():
         columns = order.unsqueeze(-2).expand(outputs[1].shape)
-        phases = _phase((_wide(outputs[1].gather(-1, columns)).conj() * _wide(golden[1])).sum(-2, keepdim=True))
-        turns[1] = lambda vectors: _times(vectors.gather(-1, columns), phases)
+        turn = _spanning(outputs[1].gather(-1, columns), golden[1], _wide(golden[0]))
+        turns[1] = lambda vectors: _product(vectors.gather(-1, columns), turn)
     return turns
 
 
@@ -157,6 +160,27 @@ def _polar(overlap: torch.Tensor) -> torch.Tensor:
     """Return the unitary W Zᴴ of W S Zᴴ, which turns one orthonormal basis onto another (orthogonal Procrustes)."""
     left, _, right = torch.linalg.svd(overlap)
     return torch.matmul(left, right)
+
+
+def _spanning(vectors: torch.Tensor, golden: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return what turns each vector onto golden's by a phase, or by others of an equal value without a new length.
+
+    Where golden's own vectors of equal values are dependent, they span no space that another basis could have.
+    """
+    rounding = _EQUAL * float_format(vectors.dtype).unit_roundoff
+    ours, right = _wide(vectors), _wide(golden)
+    turn = torch.diag_embed(_phase((ours.conj() * right).sum(-2)))
+    equal = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs() <= _tolerance(values, vectors.dtype).unsqueeze(-1)
+    for *matrix, first in (equal.sum(-1) > 1).nonzero().tolist():
+        at = tuple(matrix)
+        group = equal[at][first].nonzero().squeeze(-1)
+        space, wanted = ours[at][:, group], right[at][:, group]
+        if group[0] == first and torch.linalg.matrix_rank(wanted, rtol=rounding) == len(group):
+            weights = torch.linalg.pinv(space, rtol=rounding) @ wanted
+            lengths = (space @ weights).norm(dim=0)
+            weights *= torch.where(lengths > 0, space.norm(dim=0) / lengths, 0)
+            turn[at][group.unsqueeze(-1), group] = weights
+    return turn
 
 
 def _completed(both: torch.Tensor, alone: torch.Tensor, groups: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:

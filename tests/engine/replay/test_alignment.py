@@ -97,6 +97,40 @@ def test_an_eigenvalue_that_stands_twice_is_not_golden_s() -> None:
     assert not close(found, golden)
 
 
+@pytest.mark.parametrize("values", [[2.0, 2.0, 1.0], [1.0, 2.0, 1.0], [3.0, 3.0, 3.0], [0.0, 0.0, 0.0]])
+def test_another_basis_of_equal_general_eigenvalues_is_golden_s(values: list[float]) -> None:
+    diagonal, mixed = torch.tensor(values).to(torch.complex128), torch.eye(3, dtype=torch.complex128)
+    equal = (diagonal == diagonal[0]).nonzero().squeeze(-1)
+    mixed[equal.unsqueeze(-1), equal] = matrix(1, len(equal), len(equal), dtype=torch.complex128)
+    basis = matrix(0, 2, 3, 3, dtype=torch.complex128)
+    golden = (diagonal.expand(2, 3), basis / basis.norm(dim=-2, keepdim=True))
+    target = golden[1] @ mixed
+    order = [2, 0, 1]
+    target = (target / target.norm(dim=-2, keepdim=True))[..., order]
+    assert close(aligned(eigenvalues_in_any_order, (golden[0][..., order], target), golden), golden)
+
+
+@pytest.mark.parametrize("wrong", ["another space", "dependent", "length"])
+def test_vectors_of_equal_general_eigenvalues_that_are_wrong_stay_wrong(wrong: str) -> None:
+    values, golden = torch.tensor([2.0, 2.0, 1.0]).to(torch.complex128), torch.eye(3, dtype=torch.complex128)
+    target = golden.clone()
+    if wrong == "another space":
+        target[2, 0] = 0.01
+    elif wrong == "dependent":
+        target[:, 1] = target[:, 0]
+    else:
+        target[:, 0] *= 1.01
+    found = aligned(eigenvalues_in_any_order, (values, target), (values, golden))
+    assert not torch.allclose(found[1], golden, atol=1e-3)
+
+
+def test_vectors_of_a_defective_matrix_are_held_against_golden_s_one_by_one() -> None:
+    values = torch.tensor([1.0, 1.0]).to(torch.complex128)
+    golden = torch.tensor([[1.0, -1.0], [0.0, 1e-16]]).to(torch.complex128)
+    found = aligned(eigenvalues_in_any_order, (values, torch.eye(2, dtype=torch.complex128)), (values, golden))
+    assert not torch.allclose(found[1], golden, atol=1e-3)
+
+
 def swapped(vectors: torch.Tensor) -> torch.Tensor:
     return vectors[..., [1, 0, 2, 3]]
 
