@@ -27,7 +27,7 @@ def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
     repeats, perturbed = repeats_of(result.extras), perturbed_of(result.extras)
     return [
         *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
-        *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.moved else []),
+        *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.inconsistent else []),
     ]
 
 

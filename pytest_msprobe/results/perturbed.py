@@ -12,8 +12,8 @@ from pytest_msprobe.results.result import DirectionResult, told
 _PERTURBED = "perturbed"
 
 
-class MovedOutput(msgspec.Struct, frozen=True):
-    """An output that moved by more than it should; ``index`` is its place among several.
+class InconsistentOutput(msgspec.Struct, frozen=True):
+    """An output that changed by more than it should; ``index`` is its place among several.
 
     ``ratio`` of its two values is over ``threshold``; both are None where no ratio judges, or where a sign flipped.
     """
@@ -35,7 +35,7 @@ class MovedOutput(msgspec.Struct, frozen=True):
 
 
 class Perturbed(msgspec.Struct, frozen=True):
-    """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what moved too far.
+    """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what changed too much.
 
     ``left_out`` is why it was not perturbed.
     """
@@ -44,11 +44,11 @@ class Perturbed(msgspec.Struct, frozen=True):
     perturbation: str
     stage: str
     ratio: float | None = None
-    moved: tuple[MovedOutput, ...] = ()
+    inconsistent: tuple[InconsistentOutput, ...] = ()
     left_out: str = ""
 
     def __str__(self) -> str:
-        return f"perturbed by {self.perturbation}, {'; '.join(map(str, self.moved))}"
+        return f"perturbed by {self.perturbation}, {'; '.join(map(str, self.inconsistent))}"
 
 
 def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:

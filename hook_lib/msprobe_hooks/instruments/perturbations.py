@@ -47,6 +47,8 @@ def add_noise(tensor: torch.Tensor) -> torch.Tensor:
 def bit_noise(tensor: torch.Tensor) -> torch.Tensor:
     """Return x with its last bit flipped, but for zeros and subnormal numbers."""
     _noise_for(tensor)
+    # Of a view that is conjugated or negated lazily, the memory holds other bits.
+    tensor = tensor.resolve_conj().resolve_neg()
     flipped = tensor.abs() > torch.finfo(tensor.dtype).smallest_normal
     bits = _BITS[tensor.dtype]
     return (tensor.view(bits) ^ flipped.to(bits)).view(tensor.dtype)
@@ -100,6 +102,7 @@ def _on_first_tensor(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable
 def _with_first_changed(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> tuple[Any, bool]:
     """Return the nesting with its first float tensor changed, and whether it has one."""
     if _is_float(tree):
+        _require_elements(tree)
         return change(tree), True
     if isinstance(tree, dict):
         values, found = _with_first_changed(change, list(tree.values()))
@@ -112,6 +115,12 @@ def _with_first_changed(change: Callable[[torch.Tensor], torch.Tensor], tree: An
         if found:
             return _like(tree, items), True
     return tree, False
+
+
+def _require_elements(tensor: torch.Tensor) -> None:
+    """Raise NotPerturbedError for a tensor whose elements have no places of their own in memory."""
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise NotPerturbedError("the tensor to be perturbed is sparse or nested")
 
 
 def _on_all_tensors(change: Callable[[torch.Tensor], torch.Tensor], missing: str) -> Callable[..., Arguments]:

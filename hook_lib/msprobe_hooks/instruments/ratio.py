@@ -1,4 +1,4 @@
-"""How much a result has moved by perturbing the inputs, and whether that is too much: msprobe's free benchmark.
+"""How much a result deviates when the inputs are perturbed, and whether that is too much: msprobe's free benchmark.
 
 A call run on its own device is judged by the ratio of the two results, one run on the CPU in higher precision by
 absolute and relative differences. Both rules are msprobe's for PyTorch.
@@ -33,8 +33,8 @@ Output = tuple[int | None, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
-    """How far one output has moved.
+class Deviation:
+    """How far one output deviates.
 
     ``index`` is its place among several, ``dtype`` and ``shape`` are the original's, empty for Python numbers.
     ``ratio`` is the largest quotient of the two results, 1.0 or more, and ``threshold`` the largest allowed; both are
@@ -64,9 +64,9 @@ def outputs_of(result: Any, index: int | None = None) -> Iterator[Output]:
         yield index, result
 
 
-def movements(
+def deviations(
     perturbation: str, original: Sequence[Output], perturbed: Sequence[Output], *, is_gradient: bool = False
-) -> list[Movement]:
+) -> list[Deviation]:
     """Judge what came of a call by what came of it with perturbed inputs, both as `outputs_of` gives them.
 
     The tensors of both are on one device. Integers, complex numbers and what is sparse are not compared, nor are
@@ -75,28 +75,28 @@ def movements(
     first = next((output for _, output in original if isinstance(output, torch.Tensor)), None)
     threshold = 1.0 if perturbation == "no_change" else _threshold(first)
     if len(original) != len(perturbed):
-        return [Movement(None, is_consistent=False)]
+        return [Deviation(None, is_consistent=False)]
     found = (
-        _movement(perturbation, index, before, after, threshold, is_gradient)
+        _deviation(perturbation, index, before, after, threshold, is_gradient)
         for (index, before), (_, after) in zip(original, perturbed, strict=True)
     )
-    return [movement for movement in found if movement is not None]
+    return [deviation for deviation in found if deviation is not None]
 
 
-def _movement(
+def _deviation(
     perturbation: str, index: int | None, before: Any, after: Any, threshold: float, is_gradient: bool
-) -> Movement | None:
+) -> Deviation | None:
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
-        return Movement(index, _same_number(before, after))
+        return Deviation(index, _same_number(before, after))
     if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and _is_compared(before)):
         return None
     dtype, shape = str(before.dtype), tuple(before.shape)
     if before.shape != after.shape:
-        return Movement(index, False, dtype, shape)
+        return Deviation(index, False, dtype, shape)
     if perturbation == "to_cpu":
-        return Movement(index, is_like_on_cpu(before, after), dtype, shape)
+        return Deviation(index, is_like_on_cpu(before, after), dtype, shape)
     ratio = largest_ratio(before, after, tolerance(after.dtype, is_gradient=is_gradient))
-    return Movement(index, ratio is not None and ratio <= threshold, dtype, shape, ratio, threshold, ratio is None)
+    return Deviation(index, ratio is not None and ratio <= threshold, dtype, shape, ratio, threshold, ratio is None)
 
 
 def tolerance(dtype: torch.dtype, *, is_gradient: bool = False) -> float:

@@ -22,6 +22,7 @@ from pytest_msprobe.engine.replay.left_open import accept_what_is_open
 from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
+from pytest_msprobe.engine.replay.seeding import drawn
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run, Side
 from pytest_msprobe.engine.replay.switched_off import PLACE, with_second_run
@@ -283,16 +284,6 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)
         yield _output_result(f"changed.{path}", randomness.check_forward(written), written, None)
-
-
-def drawn(trial: Trial) -> Run:
-    """Return the target's run of a random API, with the generators seeded for it and the CPU's put back."""
-    state = torch.get_rng_state()
-    torch.manual_seed(trial.subject.seed)
-    try:
-        return trial.target
-    finally:
-        torch.set_rng_state(state)
 
 
 def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:

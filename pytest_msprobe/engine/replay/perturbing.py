@@ -1,4 +1,4 @@
-"""A judged call run once more with perturbed inputs, and how far its results move."""
+"""A judged call run once more with perturbed inputs, and how far its results deviate."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import partial
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
-from msprobe_hooks.instruments.ratio import Movement, Output, movements, outputs_of
+from msprobe_hooks.instruments.ratio import Deviation, Output, deviations, outputs_of
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.judging import drawn
+from pytest_msprobe.engine.replay.seeding import drawn, draws_untold
 from pytest_msprobe.engine.replay.trial import Subject, TargetError, Trial
 from pytest_msprobe.engine.values.tree import map_tensors
-from pytest_msprobe.results.perturbed import MovedOutput, Perturbed
+from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 # From the same seed, other numbers are drawn in another dtype or elsewhere.
@@ -20,7 +20,7 @@ _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
 
 
 def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Perturbed:
-    """Run the call of a judged trial with perturbed inputs, and say which of the device's results move too far.
+    """Run the call of a judged trial with perturbed inputs, and say which of the device's results deviate too far.
 
     What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
     told. Raises Skip and TargetError where the unperturbed call does.
@@ -29,22 +29,25 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
     original = _results(trial, direction)
     try:
         again = _perturbed(trial, perturbation)
-        found = movements(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
+        if draws_untold(again):
+            _require_same_draws(perturbation)
+            original = _results(Trial(trial.subject, trial.device), direction)
+        found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
     except NotPerturbedError as error:
         return told(left_out=str(error))
     except Skip as skip:
         return told(left_out=f"with perturbed inputs, {skip.reason.value}")
     except TargetError:
         return told(left_out="the call raises with perturbed inputs")
-    ratio = max((movement.ratio for movement in found if movement.ratio is not None), default=None)
-    moved = tuple(_moved(movement) for movement in found if not movement.is_consistent)
-    return told(ratio=ratio, moved=moved, left_out="" if found else "no result that could be compared")
+    ratio = max((deviation.ratio for deviation in found if deviation.ratio is not None), default=None)
+    inconsistent = tuple(_inconsistent(deviation) for deviation in found if not deviation.is_consistent)
+    return told(ratio=ratio, inconsistent=inconsistent, left_out="" if found else "no result that could be compared")
 
 
 def _perturbed(trial: Trial, perturbation: str) -> Trial:
     subject = trial.subject
-    if trial.randomness is not None and perturbation in _CHANGES_WHAT_IS_DRAWN:
-        raise NotPerturbedError("draws random numbers, which would then be others")
+    if trial.randomness is not None:
+        _require_same_draws(perturbation)
     args, kwargs = perturb(perturbation, subject.arguments.args, subject.arguments.kwargs)
     changed = replace(subject, arguments=replace(subject.arguments, args=args, kwargs=kwargs))
     if perturbation == "to_cpu":
@@ -54,6 +57,11 @@ def _perturbed(trial: Trial, perturbation: str) -> Trial:
     if perturbation != "no_change":
         _require_accepted(changed, trial)
     return Trial(changed, trial.device)
+
+
+def _require_same_draws(perturbation: str) -> None:
+    if perturbation in _CHANGES_WHAT_IS_DRAWN:
+        raise NotPerturbedError("draws random numbers, which would then be others")
 
 
 def _require_accepted(changed: Subject, trial: Trial) -> None:
@@ -69,13 +77,10 @@ def _require_accepted(changed: Subject, trial: Trial) -> None:
 
 def _results(trial: Trial, direction: Direction) -> list[Output]:
     """Return what a direction gives on the device, on the CPU: a call's results, or the gradients of its inputs."""
-    if trial.randomness is not None:
-        drawn(trial)
+    drawn(trial)
     results = trial.target.results if direction == "forward" else list(trial.target_gradients.values())
     return [(index, map_tensors(trial.device.get, output)) for index, output in outputs_of(results)]
 
 
-def _moved(movement: Movement) -> MovedOutput:
-    return MovedOutput(
-        movement.index, movement.dtype, movement.shape, movement.ratio, movement.threshold, movement.flips_sign
-    )
+def _inconsistent(found: Deviation) -> InconsistentOutput:
+    return InconsistentOutput(found.index, found.dtype, found.shape, found.ratio, found.threshold, found.flips_sign)

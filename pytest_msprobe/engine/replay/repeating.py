@@ -9,8 +9,9 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.judging import drawn, of_target
+from pytest_msprobe.engine.replay.judging import of_target
 from pytest_msprobe.engine.replay.random_apis.unjudged import UndefinedProperty
+from pytest_msprobe.engine.replay.seeding import drawn, draws_untold
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.repeats import UnstableOutput
@@ -39,12 +40,15 @@ def unstable_outputs(trial: Trial, direction: Direction, times: int) -> tuple[Un
 
     What the call draws comes from the same seed each time. Raises Skip and TargetError as the trial's runs do.
     """
-    first = target_results(trial, direction)
+    first, again = target_results(trial, direction), Trial(trial.subject, trial.device)
+    if draws_untold(again):
+        first, again = target_results(again, direction), Trial(trial.subject, trial.device)
     seen: dict[str, _Instability] = {}
     for _ in range(times - 1):
-        again = target_results(Trial(trial.subject, trial.device), direction)
-        for path in first.keys() | again.keys():
-            _compare(seen, path, first.get(path), again.get(path))
+        results = target_results(again, direction)
+        for path in first.keys() | results.keys():
+            _compare(seen, path, first.get(path), results.get(path))
+        again = Trial(trial.subject, trial.device)
     return tuple(seen[path].told(path) for path in (*first, *(seen.keys() - first.keys())) if path in seen)
 
 
@@ -59,8 +63,7 @@ def why_unrepeatable(trial: Trial, framework: str) -> str:
 
 def target_results(trial: Trial, direction: Direction) -> Results:
     """Return what the device gives for one direction of a call, by path, running it where it has not run."""
-    if trial.randomness is not None:
-        drawn(trial)
+    drawn(trial)
     return dict(tensors_with_paths(of_target(trial, direction)))
 
 

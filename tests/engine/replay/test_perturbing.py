@@ -9,10 +9,11 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.perturbing import perturbed_call
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Setup, Subject, Trial
 from pytest_msprobe.results.perturbed import Perturbed
 
 
@@ -44,9 +45,9 @@ class Unsteady(SimDevice):
         return func(*args, **kwargs) + self.runs
 
 
-def test_a_well_conditioned_call_hardly_moves(recorder: Any, trial_of: Any) -> None:
+def test_a_well_conditioned_call_hardly_changes(recorder: Any, trial_of: Any) -> None:
     found = perturbed_call(trial_of(recorder.Torch.tanh(torch.rand(50) + 1)), "forward", "bit_noise")
-    assert (found.moved, found.left_out) == ((), "")
+    assert (found.inconsistent, found.left_out) == ((), "")
     assert found.ratio is not None
     assert 1 < found.ratio < 1.000001
 
@@ -59,27 +60,27 @@ def with_inputs(trial: Trial, *inputs: torch.Tensor) -> Trial:
 
 
 @pytest.mark.parametrize(("difference", "is_allowed"), [(2**-8, True), (2**-12, False)])
-def test_a_difference_moves_by_what_the_flipped_bit_is_of_it(
+def test_a_difference_changes_by_what_the_flipped_bit_is_of_it(
     recorder: Any, trial_of: Any, difference: float, is_allowed: bool
 ) -> None:
     x, y = torch.ones(4), torch.full((4,), 1 - difference)
     trial = with_inputs(trial_of(recorder.Torch.sub(x, y)), x, y)
     found = perturbed_call(trial, "forward", "bit_noise")
     assert found.ratio == pytest.approx(1 + 2**-23 / difference, rel=1e-7)
-    assert bool(found.moved) is not is_allowed
+    assert bool(found.inconsistent) is not is_allowed
 
 
 def test_gradients_are_compared_as_the_results_are(recorder: Any, trial_of: Any) -> None:
     x = (torch.rand(6) + 1).requires_grad_()
     trial = trial_of(recorder.Torch.square(x))
     assert perturbed_call(trial, "backward", "no_change") == Perturbed("Torch.square", "no_change", "backward", 1.0)
-    [moved] = perturbed_call(trial, "backward", "change_value").moved
-    assert (moved.index, moved.dtype, moved.shape) == (0, "torch.float32", (6,))
+    [output] = perturbed_call(trial, "backward", "change_value").inconsistent
+    assert (output.index, output.dtype, output.shape) == (0, "torch.float32", (6,))
     arrives, inputs = trial.grad_outputs["0" if "0" in trial.grad_outputs else ""], trial.subject.arguments.args[0]
     swapped = inputs[[5, 1, 2, 3, 4, 0]]
     before, after = (2 * arrives * inputs).double(), (2 * arrives * swapped).double()
     quotient = before.abs() / after.abs()
-    assert moved.ratio == pytest.approx(float(torch.maximum(quotient, 1 / quotient).max()), rel=1e-6)
+    assert output.ratio == pytest.approx(float(torch.maximum(quotient, 1 / quotient).max()), rel=1e-6)
 
 
 def test_narrow_inputs_are_widened_and_compared_by_the_threshold_of_their_dtype(recorder: Any, trial_of: Any) -> None:
@@ -94,25 +95,39 @@ def test_narrow_inputs_are_widened_and_compared_by_the_threshold_of_their_dtype(
 
 def test_a_device_that_loses_digits_differs_from_the_cpu(recorder: Any, trial_of: Any) -> None:
     call = recorder.Torch.exp(torch.rand(50))
-    assert perturbed_call(trial_of(call), "forward", "to_cpu").moved == ()
-    [moved] = perturbed_call(trial_of(call, Imprecise()), "forward", "to_cpu").moved
-    assert str(moved) == "the result changes by more than its dtype's precision"
+    assert perturbed_call(trial_of(call), "forward", "to_cpu").inconsistent == ()
+    [output] = perturbed_call(trial_of(call, Imprecise()), "forward", "to_cpu").inconsistent
+    assert str(output) == "the result changes by more than its dtype's precision"
 
 
-def test_a_device_that_differs_from_itself_moves_without_a_change(recorder: Any, trial_of: Any) -> None:
+def test_a_device_that_differs_from_itself_is_inconsistent_without_a_change(recorder: Any, trial_of: Any) -> None:
     call = recorder.Torch.tanh(torch.rand(5) + 1)
     assert perturbed_call(trial_of(call), "forward", "no_change") == Perturbed(
         "Torch.tanh", "no_change", "forward", 1.0
     )
-    [moved] = perturbed_call(trial_of(call, Unsteady()), "forward", "no_change").moved
-    assert moved.threshold == 1.0
-    assert str(moved).startswith("the result changes by a ratio of 1.")
+    [output] = perturbed_call(trial_of(call, Unsteady()), "forward", "no_change").inconsistent
+    assert output.threshold == 1.0
+    assert str(output).startswith("the result changes by a ratio of 1.")
 
 
 @pytest.mark.parametrize("perturbation", ["no_change", "add_noise", "bit_noise"])
 def test_random_calls_draw_the_same_numbers_again(recorder: Any, trial_of: Any, perturbation: str) -> None:
     trial = trial_of(recorder.Functional.dropout(torch.rand(64) + 1, p=0.5))
-    assert perturbed_call(trial, "forward", perturbation).moved == ()
+    assert perturbed_call(trial, "forward", perturbation).inconsistent == ()
+
+
+def drawing_untold() -> Trial:
+    arguments = Arguments((torch.ones(50),), {})
+    trial = Trial(Subject("k", "f", torch._standard_gamma, torch._standard_gamma, arguments), SimDevice())
+    assert trial.randomness is None
+    _ = trial.target
+    return trial
+
+
+def test_calls_draw_the_same_numbers_again_also_where_nothing_says_that_they_draw() -> None:
+    assert perturbed_call(drawing_untold(), "forward", "no_change").inconsistent == ()
+    found = perturbed_call(drawing_untold(), "forward", "to_cpu")
+    assert found.left_out == "draws random numbers, which would then be others"
 
 
 @pytest.mark.parametrize("perturbation", ["to_cpu", "improve_precision"])
@@ -139,5 +154,5 @@ def test_perturbed_inputs_that_the_call_rejects_are_told(recorder: Any, trial_of
 def test_a_call_in_place_is_perturbed_on_copies(recorder: Any, trial_of: Any) -> None:
     trial = trial_of(recorder.Tensor.add_(torch.rand(5) + 1, 1))
     before = trial.subject.arguments.args[0].clone()
-    assert perturbed_call(trial, "forward", "change_value").moved
+    assert perturbed_call(trial, "forward", "change_value").inconsistent
     assert torch.equal(trial.subject.arguments.args[0], before)

@@ -127,6 +127,20 @@ def test_gradients_are_repeated_with_the_forward_run_that_they_need() -> None:
     assert device.runs == 6
 
 
+def binomial(device: Any) -> Trial:
+    """Return the trial of a call that draws though no trait says so, as it is after its verdict."""
+    trial = trial_of(device, torch.binomial, torch.full((50,), 10.0), torch.full((50,), 0.5))
+    assert trial.randomness is None
+    _ = trial.target
+    return trial
+
+
+def test_a_call_draws_the_same_numbers_also_where_nothing_says_that_it_draws() -> None:
+    assert unstable_outputs(binomial(Counting()), "forward", 3) == ()
+    unsteady = binomial(Planned([], [], [], [0.5]))
+    assert unstable_outputs(unsteady, "forward", 3) == (UnstableOutput("output.0", 1, 1, 50, 0.5),)
+
+
 @pytest.fixture
 def dropout(recorder: Any, default_policy: Policy) -> Trial:
     call = recorder.Functional.dropout(torch.ones(64, requires_grad=True), p=0.5)

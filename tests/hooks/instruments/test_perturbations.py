@@ -127,6 +127,9 @@ def test_only_the_first_float_tensor_of_the_first_argument_that_holds_any_is_per
         ("change_value", (torch.ones(()),), "too few elements"),
         ("change_value", (torch.ones(1, 1, 5),), "too few elements"),
         ("change_value", (torch.ones(2, 2, 0),), "too few elements"),
+        ("add_noise", (torch.eye(4).to_sparse(),), "sparse or nested"),
+        ("bit_noise", (torch.eye(4).to_sparse(),), "sparse or nested"),
+        ("change_value", (torch.eye(4).to_sparse(),), "sparse or nested"),
         ("improve_precision", (torch.ones(3),), "no float16 or bfloat16"),
         ("to_cpu", (3,), "no tensor"),
     ],
@@ -134,6 +137,22 @@ def test_only_the_first_float_tensor_of_the_first_argument_that_holds_any_is_per
 def test_inputs_that_cannot_be_perturbed_are_refused_with_the_reason(name: str, args: Any, reason: str) -> None:
     with pytest.raises(NotPerturbedError, match=reason):
         perturb(name, args, {})
+
+
+@pytest.mark.filterwarnings("ignore")  # that nested and compressed tensors are a prototype
+def test_tensors_whose_elements_have_no_places_of_their_own_are_not_perturbed() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for tensor in (nested, torch.eye(4).to_sparse_csr()):
+        with pytest.raises(NotPerturbedError, match="sparse or nested"):
+            perturb("bit_noise", ([tensor],), {})
+
+
+def test_a_bit_is_flipped_of_what_a_lazily_negated_tensor_holds() -> None:
+    x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert x.is_neg()
+    (changed,), _ = perturb("bit_noise", (x,), {})
+    (expected,), _ = perturb("bit_noise", (torch.tensor([-2.0, 4.0]),), {})
+    assert torch.equal(changed, expected)
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from msprobe_hooks.instruments import ratio
-from msprobe_hooks.instruments.ratio import is_like_on_cpu, largest_ratio, movements, outputs_of, tolerance
+from msprobe_hooks.instruments.ratio import deviations, is_like_on_cpu, largest_ratio, outputs_of, tolerance
 
 FLOATS = st.floats(-1e3, 1e3, width=32) | st.sampled_from([math.inf, -math.inf, math.nan])
 
@@ -22,8 +22,8 @@ def of(result: Any) -> list[Any]:
     return list(outputs_of(result))
 
 
-def judged(perturbation: str, before: Any, after: Any, *, is_gradient: bool = False) -> list[ratio.Movement]:
-    return movements(perturbation, of(before), of(after), is_gradient=is_gradient)
+def judged(perturbation: str, before: Any, after: Any, *, is_gradient: bool = False) -> list[ratio.Deviation]:
+    return deviations(perturbation, of(before), of(after), is_gradient=is_gradient)
 
 
 def by_formula(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], tol: float) -> float | None:
@@ -94,10 +94,10 @@ def test_a_ratio_over_the_threshold_of_the_original_dtype_is_inconsistent(dtype:
 
 def test_without_a_change_nothing_but_the_same_is_consistent() -> None:
     x = torch.tensor([1.0, math.nan, math.inf, -2.0, 0.0])
-    assert [movement.is_consistent for movement in judged("no_change", x, x)] == [True]
+    assert [deviation.is_consistent for deviation in judged("no_change", x, x)] == [True]
     other = x.clone()
     other[0] = math.nextafter(1.0, 2.0) + 1e-6
-    assert [movement.is_consistent for movement in judged("no_change", x, other)] == [False]
+    assert [deviation.is_consistent for deviation in judged("no_change", x, other)] == [False]
 
 
 def test_a_sign_that_flips_has_no_ratio_and_one_of_what_is_small_has() -> None:
@@ -109,10 +109,10 @@ def test_a_sign_that_flips_has_no_ratio_and_one_of_what_is_small_has() -> None:
 
 def test_results_are_compared_one_by_one_and_of_values_with_indices_the_values() -> None:
     x, y = torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 4.0]])
-    [movement] = judged("add_noise", x.max(1), y.max(1))
-    assert (movement.index, movement.ratio) == (None, pytest.approx(4 / 3))
+    [deviation] = judged("add_noise", x.max(1), y.max(1))
+    assert (deviation.index, deviation.ratio) == (None, pytest.approx(4 / 3))
     found = judged("add_noise", [x, {"a": (x, y)}, None], [x, {"a": (y, y)}, None])
-    assert [(movement.index, movement.is_consistent) for movement in found] == [(0, True), (1, False), (1, True)]
+    assert [(deviation.index, deviation.is_consistent) for deviation in found] == [(0, True), (1, False), (1, True)]
 
 
 def test_what_is_no_float_is_left_alone_and_python_numbers_are_compared() -> None:

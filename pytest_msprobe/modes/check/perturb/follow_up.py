@@ -20,7 +20,7 @@ _STANDARD = "perturbation"
 class Perturb:
     """Perturbs each call by the perturbation of that name.
 
-    A result that moves too far is a warning and no failure: a right kernel does the same where the call is
+    A result that changes too much is a warning and no failure: a right kernel does the same where the call is
     ill-conditioned. So is msprobe's handler ``check``, which reports and goes on with the original result.
     """
 
@@ -51,7 +51,7 @@ class Perturb:
 
 def _told(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
     told = with_perturbed(result, perturbed)
-    if not perturbed.moved:
+    if not perturbed.inconsistent:
         return told
     if result.verdict.outcome == "fail":
         return replace(told, notes=(*told.notes, f"It is sensitive as well: {perturbed}"))

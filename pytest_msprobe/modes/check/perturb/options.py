@@ -15,7 +15,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-perturb",
         metavar="NAME",
-        help="run each call once more with perturbed inputs, and warn where its result moves by more than msprobe's "
+        help="run each call once more with perturbed inputs, and warn where its result changes by more than msprobe's "
         f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: not at all)",
     )
 

@@ -1,4 +1,4 @@
-"""The free benchmark's table, ``free_benchmark.csv``, in msprobe's columns: a row for what moved too far."""
+"""The free benchmark's table, ``free_benchmark.csv``, in msprobe's columns: a row for what changed too much."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from msprobe_hooks.dump.layout import step_rank
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
-from pytest_msprobe.results.perturbed import MovedOutput, Perturbed, perturbed_of
+from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed, perturbed_of
 from pytest_msprobe.storage.whole import whole_file
 
 FILE_NAME = "free_benchmark.csv"
@@ -32,7 +32,9 @@ class FreeBenchmarkTables:
         """Keep the rows of a record of a dump."""
         perturbed = perturbed_of(extras)
         if perturbed is not None:
-            self._rows[self._files[dump]] += [_row(dump, record, perturbed, moved) for moved in perturbed.moved]
+            self._rows[self._files[dump]] += [
+                _row(dump, record, perturbed, output) for output in perturbed.inconsistent
+            ]
 
     def close(self) -> None:
         """Write each table that has a row, and one without where an earlier run left its own."""
@@ -43,12 +45,12 @@ class FreeBenchmarkTables:
                     csv.writer(file).writerows([HEADER, *rows])
 
 
-def _row(dump: Path, record: str, perturbed: Perturbed, moved: MovedOutput) -> list[Any]:
+def _row(dump: Path, record: str, perturbed: Perturbed, output: InconsistentOutput) -> list[Any]:
     where = step_rank(dump)
-    max_rel = _SIGN_FLIP if moved.flips_sign else None if moved.ratio is None else moved.ratio - 1
-    shape = f"torch.Size({list(moved.shape)})" if moved.dtype else None
+    max_rel = _SIGN_FLIP if output.flips_sign else None if output.ratio is None else output.ratio - 1
+    shape = f"torch.Size({list(output.shape)})" if output.dtype else None
     values = (where.rank, perturbed.perturbation, perturbed.stage, where.step, as_text(record), max_rel)
-    return ["" if value is None else value for value in (*values, moved.dtype, shape, moved.index)]
+    return ["" if value is None else value for value in (*values, output.dtype, shape, output.index)]
 
 
 class FreeBenchmarkReport:

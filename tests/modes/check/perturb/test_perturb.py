@@ -45,7 +45,7 @@ def table(folder: str = "tables") -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_a_result_that_moves_too_far_is_a_warning_with_ratio_and_threshold(perturbing: Any) -> None:
+def test_a_result_that_changes_too_much_is_a_warning_with_ratio_and_threshold(perturbing: Any) -> None:
     checked = perturbing("--msprobe-perturb=add_noise", "--msprobe-csv=tables", body=DOUBLING)
     assert checked.exit_code == 0
     told = "perturbed by add_noise, the result changes by a ratio of 2, where 1.0002 is allowed"
@@ -53,7 +53,7 @@ def test_a_result_that_moves_too_far_is_a_warning_with_ratio_and_threshold(pertu
     properties = checked.cases[SOFTMAX].properties
     assert (properties["msprobe.verdict"], properties["msprobe.standard"]) == ("warn", "perturbation")
     assert properties["msprobe.perturbed"] == told
-    assert "4 perturbed by add_noise, 2 of them moved by more than is allowed\n  2 Functional.softmax" in checked.output
+    assert "4 perturbed by add_noise, 2 of them changed too much\n  2 Functional.softmax" in checked.output
     assert "1 not perturbed: no float tensor in the first positional argument that could hold one" in checked.output
     # Its gradient is computed with the result of a third and of a fourth run.
     assert table() == [
@@ -75,7 +75,7 @@ def test_a_wrong_call_stays_wrong_for_its_own_reason(perturbing: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["no_change", "add_noise", "improve_precision"])
-def test_a_healthy_device_does_not_move_and_has_no_table(perturbing: Any, name: str) -> None:
+def test_a_healthy_device_does_not_change_and_has_no_table(perturbing: Any, name: str) -> None:
     checked = perturbing(f"--msprobe-perturb={name}", "--msprobe-csv=tables")
     assert {case.properties["msprobe.verdict"] for case in checked.cases.values()} == {"pass"}
     assert not Path("tables", "free_benchmark.csv").exists()
