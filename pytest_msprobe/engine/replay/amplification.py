@@ -10,8 +10,8 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import amplification
-from pytest_msprobe.engine.replay.judging import moved_results, produced
 from pytest_msprobe.engine.replay.movement import input_unit
+from pytest_msprobe.engine.replay.produced import moved_results, produced
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.result import DirectionResult, OutputResult

@@ -9,7 +9,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.judging import of_target
+from pytest_msprobe.engine.replay.produced import of_target
 from pytest_msprobe.engine.replay.random_apis.unjudged import UndefinedProperty
 from pytest_msprobe.engine.replay.seeding import drawn, draws_untold
 from pytest_msprobe.engine.replay.trial import Trial

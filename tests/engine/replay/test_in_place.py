@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.engine.values.strides import around, overlaps

@@ -13,7 +13,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.recorded import Prepare
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.values.tree import map_tensors

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors, with_kept

@@ -16,6 +16,7 @@ from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.dump.names import Direction, parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
+from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.results.result import DirectionResult, as_json
@@ -46,7 +47,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     policy: str
     level: str | None = None
-    math_mode: Literal["auto", "strict"] = "auto"
+    math_mode: MathMode = "auto"
     settings: dict[str, str] = {}
     forward: msgspec.Raw
     backward: msgspec.Raw = NO_RECORD

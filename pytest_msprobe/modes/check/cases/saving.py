@@ -20,7 +20,7 @@ from msprobe_hooks.dump.names import Direction, backward_of, forward_of, parse_a
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case

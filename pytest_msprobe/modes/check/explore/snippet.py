@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.names import ApiName, Direction, parse_api_name
 from pytest_msprobe.engine.replay.arguments import DeviceArgument
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.resolve import HOMES
 from pytest_msprobe.engine.replay.side import may_work_in_place
 from pytest_msprobe.engine.values.strides import span

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.judging import produced
+from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.modes.check.explore.exploring import Finding
 from pytest_msprobe.modes.check.explore.shortening import shorten

@@ -1,0 +1,106 @@
+"""The verdicts on what one direction of a trial gave, held beside what else tells how exact it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
+from msprobe_standards.dtypes import family
+from pytest_msprobe.engine.replay.difference import describe_difference
+from pytest_msprobe.engine.replay.math_mode import ModeJudge
+from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.results.result import OutputResult
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What target and golden are judged beside; each is asked only where a verdict depends on it.
+
+    ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
+    run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
+    was done to those of the trees. ``in_mode`` judges what failed in the modes that the device states.
+    """
+
+    baseline: Callable[[], Any]
+    moved: Callable[[], list[Any]]
+    recorded: Recorded | None = None
+    prepare: Prepare = lambda path, tensor: tensor
+    in_mode: ModeJudge | None = None
+
+
+def judge_outputs(
+    target: Any, golden: Any, beside: Beside, select: Callable[[Any], Standard], *, measure_all: bool = False
+) -> list[OutputResult]:
+    """Judge each tensor of a tree by the standard that ``select`` gives for it, in the order of golden's tree.
+
+    ``measure_all`` adds every metric to those that decide.
+    """
+    targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
+    recorded = None if beside.recorded is None else beside.recorded.beside(targets, goldens, beside.prepare)
+
+    def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
+        return judge_tree(
+            target,
+            golden,
+            select=lambda _, leaf: select(leaf),
+            baseline=beside.baseline,
+            recorded=recorded,
+            moved=beside.moved,
+        )
+
+    in_mode = beside.in_mode
+    judged = by_dtype(target) if in_mode is None else in_mode.judge(target, golden, by_dtype)
+    results = [
+        output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
+        for path, verdict in judged
+    ]
+    if in_mode is not None and in_mode.told:
+        results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
+    return results if recorded is None else list(map(recorded.without_missing, results))
+
+
+def output_result(
+    path: str,
+    verdict: Verdict,
+    target: Any,
+    golden: torch.Tensor | None,
+    measure_for: Callable[[Any], Standard] | None = None,
+) -> OutputResult:
+    """Return a verdict with what it is about; with every metric where ``measure_for`` gives an output's standard."""
+    tensor = next((tensor for _, tensor in tensors_with_paths(target)), None)
+    result = OutputResult(
+        path,
+        verdict,
+        target_dtype="" if tensor is None else str(tensor.dtype),
+        golden_dtype="" if golden is None else str(golden.dtype),
+        shape=() if tensor is None else tuple(tensor.shape),
+        difference=_difference(tensor, golden) if verdict.outcome in ("fail", "warn") else "",
+    )
+    return result if measure_for is None else _measured(result, tensor, golden, measure_for)
+
+
+def _difference(target: torch.Tensor | None, golden: torch.Tensor | None) -> str:
+    return "" if target is None or golden is None else describe_difference(target, golden)
+
+
+def _measured(
+    result: OutputResult,
+    target: torch.Tensor | None,
+    golden: torch.Tensor | None,
+    select: Callable[[Any], Standard],
+) -> OutputResult:
+    """Add every number by msprobe's bounds, and what the standard of this output reads by its own, if it has any."""
+    if target is None or golden is None or target.shape != golden.shape or family(target.dtype) != family(golden.dtype):
+        return result
+    result = replace(result, measured=dict(measure(target, golden)))
+    standard = fitting(select(target), target.dtype)
+    bounds = standard.bounds(target.dtype)
+    if bounds == msprobe_bounds(target.dtype):
+        return result
+    own = measure(target, golden, only=standard.wanted, bounds=bounds)
+    return replace(result, own_bounds=asdict(bounds), own_measured=dict(own))
