@@ -117,7 +117,7 @@ def test_random_calls_draw_the_same_numbers_again(recorder: Any, trial_of: Any, 
 
 
 def drawing_untold() -> Trial:
-    arguments = Arguments((torch.ones(50),), {})
+    arguments = Arguments((torch.ones(50),), {}, frozenset())
     trial = Trial(Subject("k", "f", torch._standard_gamma, torch._standard_gamma, arguments), SimDevice())
     assert trial.randomness is None
     _ = trial.target
