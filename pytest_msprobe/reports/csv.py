@@ -20,6 +20,7 @@ import pytest
 from msprobe_hooks.dump.layout import DUMP_FILE
 from msprobe_hooks.dump.names import split_direction
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 from pytest_msprobe.storage.whole import whole_file
 
@@ -204,12 +205,19 @@ def _append(path: Path) -> IO[str]:
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
     forward, backward = directions.get("forward"), directions.get("backward")
     row = [as_text(key), _status(forward), _status(backward)]
-    message = next((result.verdict.reason for result in (forward, backward) if result and result.skip), None)
+    told = (result for result in (forward, backward) if result and (result.skip or _accuracy(result)))
+    message = next((result.verdict.reason for result in told), None)
     return row if message is None else [*row, as_text(message)]
 
 
 def _status(result: DirectionResult | None) -> str:
-    return STATUS[result.verdict.outcome] if result else BLANK
+    return STATUS[_accuracy(result) or result.verdict.outcome] if result else BLANK
+
+
+def _accuracy(result: DirectionResult) -> str:
+    """Return the outcome of the accuracy alone where perturbed inputs made it a warning; else nothing."""
+    perturbed = perturbed_of(result.extras)
+    return perturbed.accuracy if perturbed is not None else ""
 
 
 def _details_rows(result: DirectionResult, spelling: str) -> list[list[Any]]:

@@ -37,7 +37,8 @@ class InconsistentOutput(msgspec.Struct, frozen=True):
 class Perturbed(msgspec.Struct, frozen=True):
     """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what changed too much.
 
-    ``left_out`` is why it was not perturbed.
+    ``accuracy`` is the outcome of the record's verdict where what changed too much made it a warning. ``left_out`` is
+    why it was not perturbed.
     """
 
     api: str
@@ -45,6 +46,7 @@ class Perturbed(msgspec.Struct, frozen=True):
     stage: str
     ratio: float | None = None
     inconsistent: tuple[InconsistentOutput, ...] = ()
+    accuracy: str = ""
     left_out: str = ""
 
     def __str__(self) -> str:

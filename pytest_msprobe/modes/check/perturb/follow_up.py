@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from msprobe_standards.verdict import Verdict
+import msgspec
+
 from pytest_msprobe.engine.replay.perturbing import perturbed_call
 from pytest_msprobe.engine.replay.repeating import why_unrepeatable
 from pytest_msprobe.engine.replay.trial import TargetError
@@ -13,8 +14,6 @@ from pytest_msprobe.modes.check.judged import Judged, can_run_again
 from pytest_msprobe.results.perturbed import Perturbed, with_perturbed
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import Skip
-
-_STANDARD = "perturbation"
 
 
 class Perturb:
@@ -50,10 +49,13 @@ class Perturb:
 
 
 def _told(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
-    told = with_perturbed(result, perturbed)
+    outcome = result.verdict.outcome
     if not perturbed.inconsistent:
-        return told
-    if result.verdict.outcome == "fail":
+        return with_perturbed(result, perturbed)
+    if outcome == "fail":
+        told = with_perturbed(result, perturbed)
         return replace(told, notes=(*told.notes, f"It is sensitive as well: {perturbed}"))
-    verdict = Verdict("warn", _STANDARD, str(perturbed))
-    return replace(told, verdict=verdict, skip=None)
+    told = with_perturbed(result, msgspec.structs.replace(perturbed, accuracy=outcome))
+    # Standard, metrics and margin stay those of the accuracy.
+    reason = "; ".join(filter(None, (result.verdict.reason, str(perturbed))))
+    return replace(told, verdict=replace(result.verdict, outcome="warn", reason=reason), skip=None)

@@ -45,13 +45,19 @@ def table(folder: str = "tables") -> list[list[str]]:
         return list(csv.reader(file))
 
 
+def result_table() -> list[list[str]]:
+    [path] = Path("tables").glob("accuracy_checking_result_*.csv")
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
 def test_a_result_that_changes_too_much_is_a_warning_with_ratio_and_threshold(perturbing: Any) -> None:
     checked = perturbing("--msprobe-perturb=add_noise", "--msprobe-csv=tables", body=DOUBLING)
     assert checked.exit_code == 0
     told = "perturbed by add_noise, the result changes by a ratio of 2, where 1.0002 is allowed"
     assert told in checked.output
     properties = checked.cases[SOFTMAX].properties
-    assert (properties["msprobe.verdict"], properties["msprobe.standard"]) == ("warn", "perturbation")
+    assert (properties["msprobe.verdict"], properties["msprobe.standard"]) == ("warn", "benchmark")
     assert properties["msprobe.perturbed"] == told
     assert "4 perturbed by add_noise, 2 of them changed too much\n  2 Functional.softmax" in checked.output
     assert "1 not perturbed: no float tensor in the first positional argument that could hold one" in checked.output
@@ -61,6 +67,24 @@ def test_a_result_that_changes_too_much_is_a_warning_with_ratio_and_threshold(pe
         ["3", "add_noise", "forward", "2", SOFTMAX, "1.0", "torch.float32", "torch.Size([4, 8])", ""],
         ["3", "add_noise", "backward", "2", SOFTMAX_BACKWARD, "3.0", "torch.float32", "torch.Size([4, 8])", "0"],
     ]
+
+
+def test_perturbed_inputs_leave_what_is_told_of_the_accuracy_as_it_is(perturbing: Any) -> None:
+    plain = perturbing(body=DOUBLING)
+    checked = perturbing("--msprobe-perturb=no_change", "--msprobe-csv=tables", body=DOUBLING)
+    assert plain.cases[SOFTMAX].properties["msprobe.verdict"] == "pass"
+    for name in ("msprobe.standard", "msprobe.margin"):
+        assert checked.cases[SOFTMAX].properties[name] == plain.cases[SOFTMAX].properties[name]
+    [row] = [row for row in result_table() if row[0] == "Functional.softmax.0"]
+    assert row[1:3] == ["pass", "pass"]
+    assert row[3].startswith("perturbed by no_change, the result changes by a ratio of 2")
+
+
+def test_an_earlier_warning_keeps_its_reason(write_dump: Any, check: Any, always_warns: list[str]) -> None:
+    write_dump(three_calls())
+    checked = check("--msprobe-dump=dump.json", "--msprobe-perturb=change_value", "-Wdefault", *always_warns)
+    assert checked.cases[SOFTMAX].properties["msprobe.standard"] == "doubtful"
+    assert f"{SOFTMAX}: worth a look; perturbed by change_value, the result changes by a ratio of" in checked.output
 
 
 def test_who_turns_warnings_into_errors_has_failures(perturbing: Any) -> None:
