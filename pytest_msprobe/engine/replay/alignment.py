@@ -85,7 +85,7 @@ def singular_vectors(outputs: Sequence[torch.Tensor], golden: Sequence[torch.Ten
     left, right = _wide(u).mH @ golden_u, _wide(v).mH @ golden_v
     rank = values.shape[-1]
     both = left[..., :rank, :rank] + right[..., :rank, :rank]
-    zero = golden_values <= _tolerance(golden_values, values.dtype)
+    zero = golden_values <= equal_within(golden_values, values.dtype)
     of_left = _completed(both, left, groups, zero)
     of_right = _completed(both, right, groups, zero)
     return {0: _columns_by(of_left), 2: _rows_by(of_right) if is_adjoint else _columns_by(of_right)}
@@ -136,13 +136,14 @@ def _phase(numbers: torch.Tensor) -> torch.Tensor:
     return torch.where(numbers == 0, torch.ones_like(numbers), numbers.sgn())
 
 
-def _tolerance(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def equal_within(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return how far values (..., n) of matrices may be apart and equal to algorithms in a dtype, as (..., 1)."""
     return _EQUAL * float_format(dtype).unit_roundoff * values.abs().amax(-1, keepdim=True)
 
 
 def _groups(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a number for each value of a matrix, the same for those that are equal in their dtype."""
-    apart = values.diff(dim=-1).abs() > _tolerance(values, dtype)
+    apart = values.diff(dim=-1).abs() > equal_within(values, dtype)
     return torch.cat([torch.zeros_like(apart[..., :1]), apart], -1)[..., : values.shape[-1]].cumsum(-1)
 
 
@@ -170,7 +171,7 @@ def _spanning(vectors: torch.Tensor, golden: torch.Tensor, values: torch.Tensor)
     rounding = _EQUAL * float_format(vectors.dtype).unit_roundoff
     ours, right = _wide(vectors), _wide(golden)
     turn = torch.diag_embed(_phase((ours.conj() * right).sum(-2)))
-    equal = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs() <= _tolerance(values, vectors.dtype).unsqueeze(-1)
+    equal = (values.unsqueeze(-1) - values.unsqueeze(-2)).abs() <= equal_within(values, vectors.dtype).unsqueeze(-1)
     for *matrix, first in (equal.sum(-1) > 1).nonzero().tolist():
         at = tuple(matrix)
         group = equal[at][first].nonzero().squeeze(-1)

@@ -24,7 +24,9 @@ from pytest_msprobe.engine.replay.seeding import drawn
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
 from pytest_msprobe.engine.replay.side import Run, Side
 from pytest_msprobe.engine.replay.switched_off import with_second_run
-from pytest_msprobe.engine.replay.trial import Gradients, Trial
+from pytest_msprobe.engine.replay.traits import traits_of
+from pytest_msprobe.engine.replay.trial import Gradients, Trial, several
+from pytest_msprobe.engine.replay.undifferentiable import why_undifferentiable
 from pytest_msprobe.engine.replay.wrong_products import wrong_products
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
@@ -94,6 +96,7 @@ def judge_backward(
 
         return with_second_run(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
     golden = {"grad": _golden_gradients(trial)}
+    _require_gradient(trial)
     noise = cancelled(golden["grad"], trial.grad_outputs.values())
     golden["grad"] = without_rounding(golden["grad"], noise)
     gradients = without_rounding(present(trial.target_gradients, fetched_from(trial)), noise)
@@ -171,6 +174,14 @@ def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputRe
     if verdict is None:
         verdict = Verdict("skip", "random", "no property of this random gradient is known")
     return output_result("grad", verdict, gradients, None)
+
+
+def _require_gradient(trial: Trial) -> None:
+    """Raise Skip where golden's results say that the call has no gradient for those that arrive."""
+    undifferentiable = traits_of(trial.subject.api).undifferentiable
+    outputs, golden = several(trial.target.output), several(trial.golden.output)
+    if reason := why_undifferentiable(undifferentiable, outputs, golden, trial.grad_outputs):
+        raise Skip(SkipReason.UNSPECIFIED, f"the gradient does not exist: {reason}")
 
 
 def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:

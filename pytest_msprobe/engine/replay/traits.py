@@ -31,6 +31,12 @@ from pytest_msprobe.engine.replay.random_apis import (
 from pytest_msprobe.engine.replay.random_apis.arguments import REQUIRED
 from pytest_msprobe.engine.replay.random_apis.properties import PropertyOf
 from pytest_msprobe.engine.replay.random_apis.switches import SwitchOf
+from pytest_msprobe.engine.replay.undifferentiable import (
+    Undifferentiable,
+    equal_eigenvalues,
+    equal_singular_values,
+    singular_matrix,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Traits:
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
     ``selection`` tells of positions in the input;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
+    ``undifferentiable`` tells from golden's results where there is no gradient;
     ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
     nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
@@ -79,6 +86,7 @@ class Traits:
     selection: Selection | None = None
     alignment: Alignment | None = None
     products: Products | None = None
+    undifferentiable: Undifferentiable | None = None
     specified_outputs: int | None = None
     optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
@@ -136,7 +144,11 @@ _ROWS = (
         "cholesky cholesky_ex",
         Traits(constraint=values.positive_definite, products=factor_products.of_cholesky_factor),
     ),
-    ("cholesky_inverse logdet slogdet", Traits(constraint=values.positive_definite)),
+    ("cholesky_inverse", Traits(constraint=values.positive_definite)),
+    (
+        "logdet slogdet linalg_slogdet _linalg_slogdet",
+        Traits(constraint=values.positive_definite, undifferentiable=singular_matrix),
+    ),
     (
         "inv inv_ex inverse solve solve_ex solve_triangular",
         Traits(constraint=values.well_conditioned(0, "input", "A")),
@@ -152,13 +164,24 @@ _ROWS = (
     # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not tell.
     (
         "svd linalg_svd _linalg_svd",
-        Traits(alignment=alignment.singular_vectors, products=factor_products.of_singular_vectors),
+        Traits(
+            alignment=alignment.singular_vectors,
+            products=factor_products.of_singular_vectors,
+            undifferentiable=equal_singular_values,
+        ),
     ),
     (
         "eigh linalg_eigh _linalg_eigh",
-        Traits(alignment=alignment.eigenvectors, products=factor_products.of_eigenvectors),
+        Traits(
+            alignment=alignment.eigenvectors,
+            products=factor_products.of_eigenvectors,
+            undifferentiable=equal_eigenvalues,
+        ),
     ),
-    ("eig eigvals linalg_eig linalg_eigvals", Traits(alignment=alignment.eigenvalues_in_any_order)),
+    (
+        "eig eigvals linalg_eig linalg_eigvals",
+        Traits(alignment=alignment.eigenvalues_in_any_order, undifferentiable=equal_eigenvalues),
+    ),
     ("qr linalg_qr", Traits(alignment=alignment.orthogonal_factor, products=factor_products.of_orthogonal_factor)),
     ("lstsq linalg_lstsq", Traits(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
