@@ -15,7 +15,7 @@ from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.layouts import in_parts, is_plain
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.registry import standard as standard_named
-from msprobe_standards.sensitivity import has_lost_bits, moved_by
+from msprobe_standards.sensitivity import ExcusedBySensitivity, doubtful, has_lost_bits, moved_by
 from msprobe_standards.verdict import Verdict, worst
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def judge(
     baseline: Baseline = None,
     recorded: Recorded = None,
     moved: Moved = (),
+    batch: Sequence[int] = (),
     dtype: torch.dtype | None = None,
 ) -> Verdict:
     """Judge one output of a call: a tensor or a plain Python value.
@@ -50,6 +51,8 @@ def judge(
     result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
     ``moved`` are golden results for inputs moved by one rounding unit of the target's dtype, one per draw; only tensors
     that fail by a standard which weighs them ask for it (`Sensitivity`, `ExcusedBySensitivity`), plain ones alone.
+    ``batch`` is the shape of a batch of matrices that a call takes: of an output that begins with it and
+    that `ExcusedBySensitivity` passes only for its baseline or conditioning, doubtful matrices are judged alone.
     ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
 
     Sparse, quantized and nested tensors are judged part by part (`in_parts`), and the worst part decides. Differing
@@ -64,7 +67,7 @@ def judge(
     if isinstance(target, torch.Tensor) and isinstance(golden, torch.Tensor):
         if not (is_plain(target) and is_plain(golden)):
             return _judge_parts(in_parts(target), in_parts(golden), standard, baseline, dtype)
-        return _judge_tensor(target, golden, standard, baseline, recorded, moved, dtype)
+        return _judge_tensor(target, golden, standard, baseline, recorded, moved, dtype, batch)
     return _judge_value(target, golden, standard, baseline)
 
 
@@ -81,6 +84,7 @@ def _judge_tensor(
     recorded: Recorded,
     moved: Moved,
     dtype: torch.dtype | None,
+    batch: Sequence[int] = (),
 ) -> Verdict:
     dtype = dtype or target.dtype
     if mismatch := _mismatch(target, golden, dtype):
@@ -98,6 +102,7 @@ def _judge_tensor(
 
     metrics = measured(target)
     verdict = standard.settled(metrics)
+    is_settled = verdict is not None and verdict.outcome == "pass"
     if verdict is None:
         baseline_metrics = recorded(standard) if recorded else None
         if isinstance(baseline_metrics, torch.Tensor):
@@ -117,11 +122,41 @@ def _judge_tensor(
             return [measured(moved_by(golden, draw.to(golden.dtype), units)) for draw in draws]
 
         verdict = standard.weighed(verdict, metrics, movement)
+    if verdict.outcome == "pass" and not is_settled and _is_batch(golden, batch, standard):
+        own = _comparable(baseline, golden, dtype)
+        verdict = _wrong_matrix(target, golden, standard, own, moved, dtype, len(batch)) or verdict
     if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
     found = f"at index {at} (target {_shown(target[at])}, golden {_shown(golden[at])})"
     return replace(verdict, reason=verdict.reason.replace(f"at index {at}", found, 1))
+
+
+def _is_batch(golden: torch.Tensor, batch: Sequence[int], standard: Standard) -> bool:
+    of_batch = bool(batch) and golden.shape[: len(batch)] == tuple(batch)
+    return of_batch and isinstance(standard, ExcusedBySensitivity)
+
+
+def _wrong_matrix(
+    target: torch.Tensor,
+    golden: torch.Tensor,
+    standard: Standard,
+    baseline: torch.Tensor | None,
+    moved: Moved,
+    dtype: torch.dtype,
+    dims: int,
+) -> Verdict | None:
+    """Return the failure of the first of the doubtful matrices of a batch that fails where it is judged alone."""
+    for at in doubtful(target, golden, baseline, dtype, dims):
+
+        def moved_there(at: tuple[int, ...] = at) -> list[torch.Tensor]:
+            return [draw[at] for draw in _draws(moved, golden, dtype)]
+
+        own = None if baseline is None else baseline[at]
+        alone = _judge_tensor(target[at], golden[at], standard, own, None, moved_there, dtype)
+        if alone.outcome == "fail":
+            return replace(alone, reason=f"matrix {at} of the batch: {alone.reason}")
+    return None
 
 
 def _judge_parts(

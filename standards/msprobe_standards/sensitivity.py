@@ -23,6 +23,7 @@ Moved: TypeAlias = "Callable[[], Sequence[object]] | Sequence[object]"
 
 # docs/standards.md, "Sensitivity" and "Where the constants come from".
 _SMALL_SAMPLE = 8.0
+_DOUBTFUL = 16.0
 _COARSE_BITS = {torch.float32: (torch.int32, 13), torch.float64: (torch.int64, 29)}
 
 
@@ -115,6 +116,26 @@ def moved_by(golden: torch.Tensor, moved: torch.Tensor, units: float) -> torch.T
     wide = torch.float32 if golden.dtype.itemsize == 1 else golden.dtype
     start, end = golden.to(wide), moved.to(wide)
     return torch.where(end == start, start, start + units * (end - start))
+
+
+def doubtful(
+    target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor | None, dtype: torch.dtype, dims: int
+) -> list[tuple[int, ...]]:
+    """Return at which indices of its first ``dims`` dimensions a target errs by more than few roundings.
+
+    That is by more than twice what the baseline errs by there, and than 16 roundings of golden's greatest value there.
+    """
+    wide = torch.complex128 if golden.is_complex() else torch.float64
+
+    def greatest(values: torch.Tensor) -> torch.Tensor:
+        finite = values.abs().where(values.isfinite(), 0.0)
+        return finite.reshape(*golden.shape[:dims], -1).amax(-1)
+
+    right = golden.to(wide)
+    allowed = _DOUBTFUL * float_format(dtype).unit_roundoff * greatest(right)
+    if baseline is not None:
+        allowed = torch.maximum(allowed, 2 * greatest(baseline.to(wide) - right))
+    return [tuple(at) for at in (greatest(target.to(wide) - right) > allowed).nonzero().tolist()]
 
 
 def has_lost_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:

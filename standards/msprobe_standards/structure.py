@@ -26,6 +26,7 @@ def judge_tree(
     baseline: Callable[[], object] | None = None,
     recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None = None,
     moved: Callable[[], Sequence[object]] | None = None,
+    batch: Sequence[int] = (),
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
@@ -35,9 +36,9 @@ def judge_tree(
     standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
     leaf needs it. ``recorded`` gives another device's result at a path, or what it measured for a
     standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
-    at most once as well.
+    at most once as well. ``batch`` is the shape of a batch of matrices that the call takes (see `judge`).
     """
-    return list(_leaves(target, golden, _Beside(baseline, recorded, moved), select, ()))
+    return list(_leaves(target, golden, _Beside(baseline, recorded, moved, batch), select, ()))
 
 
 class _Beside:
@@ -51,10 +52,12 @@ class _Beside:
         compute: Callable[[], object] | None,
         recorded: Callable[[str, Standard], Metrics | torch.Tensor | None] | None,
         move: Callable[[], Sequence[object]] | None,
+        batch: Sequence[int],
     ) -> None:
         self.compute = compute
         self.recorded = recorded
         self.move = move
+        self.batch = batch
         self.output: object = _ABSENT
         self.draws: Sequence[object] | None = None
 
@@ -100,6 +103,7 @@ def _leaves(
             baseline=lambda: beside.leaf(keys),
             recorded=None if beside.recorded is None else partial(beside.recorded, path),
             moved=lambda: beside.moved(keys),
+            batch=beside.batch,
         )
         yield path, verdict
     else:

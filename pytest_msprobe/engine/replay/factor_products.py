@@ -19,13 +19,15 @@ Products: TypeAlias = Callable[[Any, Any], Mapping[str, torch.Tensor]]
 
 
 def relative_to_whole(products: Products, outputs: Any, golden: Any, returned: Any) -> Mapping[str, torch.Tensor]:
-    """Return the products of outputs, golden's greatest element added to each of theirs.
+    """Return the products of outputs, to each of theirs the greatest element of golden's matrix added.
 
-    So errors relate to the matrix as a whole: its own zeros, and those of the identity, are sums that cancel.
+    So errors relate to a matrix as a whole: its own zeros, and those of the identity, are sums that cancel.
     """
     # A user's own function may have the name and other outputs.
     with contextlib.suppress(*REFUSALS):
-        scales = {name: product.abs().amax() for name, product in products(golden, returned).items()}
+        scales = {
+            name: product.abs().amax((-2, -1), keepdim=True) for name, product in products(golden, returned).items()
+        }
         return {name: product + scales[name] for name, product in products(outputs, returned).items()}
     return {}
 

@@ -23,7 +23,8 @@ class Beside:
 
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
     run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
-    was done to those of the trees. ``in_mode`` judges what failed in the modes that the device states.
+    was done to those of the trees. ``in_mode`` judges what failed in the modes that the device states. ``batch`` is the
+    shape of a batch of matrices that the call takes.
     """
 
     baseline: Callable[[], Any]
@@ -31,6 +32,7 @@ class Beside:
     recorded: Recorded | None = None
     prepare: Prepare = lambda path, tensor: tensor
     in_mode: ModeJudge | None = None
+    batch: tuple[int, ...] = ()
 
 
 def judge_outputs(
@@ -51,6 +53,7 @@ def judge_outputs(
             baseline=beside.baseline,
             recorded=recorded,
             moved=beside.moved,
+            batch=beside.batch,
         )
 
     in_mode = beside.in_mode

@@ -139,7 +139,14 @@ def _beside(
         found = run if forward else trial.gradients_on(side, run)
         return found and tree(found)
 
-    return Beside(baseline, moved, recorded, in_mode=in_mode and ModeJudge(trial, partial(in_mode, direction), on_side))
+    mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
+    return Beside(baseline, moved, recorded, in_mode=mode_judge, batch=_batch(trial))
+
+
+def _batch(trial: Trial) -> tuple[int, ...]:
+    """Return the shape of the batch if the call takes matrices: all but the last two dimensions of its first tensor."""
+    first = next((tensor for _, tensor in trial.subject.arguments.tensors()), None)
+    return () if first is None else tuple(first.shape[:-2])
 
 
 def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:

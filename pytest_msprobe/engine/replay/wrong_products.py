@@ -33,5 +33,6 @@ def wrong_products(
         return found and of(found)
 
     ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
-    results = judge_outputs(ours, of(golden), Beside(of_baseline, lambda: list(map(of, beside.moved()))), select)
+    of_products = Beside(of_baseline, lambda: list(map(of, beside.moved())), batch=beside.batch)
+    results = judge_outputs(ours, of(golden), of_products, select)
     return [result for result in results if result.verdict.outcome == "fail"]

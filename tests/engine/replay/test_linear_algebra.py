@@ -91,6 +91,23 @@ def test_an_ill_conditioned_solution_is_excused_as_far_as_its_inputs_rounding_go
     assert forward.verdict.outcome == expected
 
 
+@pytest.mark.parametrize("function", [linalg.inv, linalg.pinv, linalg.det], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("wrong", "expected"), [(0.0, "pass"), (1e-3, "fail")])
+def test_an_ill_conditioned_matrix_excuses_no_other_of_its_batch(
+    judged: Any, function: Any, wrong: float, expected: str
+) -> None:
+    singular, regular = ill_conditioned(6, 1e6), ill_conditioned(6, 2.0)
+    batch = torch.stack([singular @ singular.mT, regular @ regular.mT])
+
+    def other(matrices: torch.Tensor) -> torch.Tensor:
+        result = in_float64(function)(matrices)
+        first = backward_error(function, 4.0)(matrices)[0]
+        return torch.stack([first, result[1] * (1 + wrong)])
+
+    forward, _ = judged(function, other, batch)
+    assert forward.verdict.outcome == expected
+
+
 @pytest.mark.parametrize("spoil", ["lean", "long"])
 def test_an_ill_conditioned_basis_that_is_not_orthonormal_is_wrong(judged: Any, spoil: str) -> None:
     def spoiled(matrix: torch.Tensor) -> Any:
