@@ -148,6 +148,8 @@ class CsvReport:
     ``decimals`` asks for msprobe's fixed notation.
     """
 
+    hears_finished = True
+
     def __init__(self, folder: Path, dumps: Collection[Path], root: Path, decimals: int | None = None) -> None:
         self._folder = folder
         self._root = root

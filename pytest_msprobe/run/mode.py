@@ -59,7 +59,7 @@ class Mode(Protocol):
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the plugins that hear of every item, by name; they live in the controller only.
 
-        One whose name begins with ``msprobe-csv`` also hears of what a resumed journal had finished.
+        One with a true attribute ``hears_finished`` also hears of what a resumed journal had finished.
         """
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -38,9 +38,8 @@ def report_finished(config: pytest.Config, finished: Collection[str]) -> None:
 
 
 def _tables(config: pytest.Config) -> list[Any]:
-    """Return the reporters that write tables of verdicts: they are called ``msprobe-csv`` or begin so."""
-    named = config.pluginmanager.list_name_plugin()
-    return [plugin for name, plugin in named if plugin is not None and name.startswith("msprobe-csv")]
+    """Return the reporters that ask for what was finished: see `Mode.reporters`."""
+    return [plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "hears_finished", False)]
 
 
 def _reports(journal: Journal, entry: Entry, dump: str) -> Iterator[pytest.TestReport]:

@@ -36,13 +36,14 @@ class FreeBenchmarkTables:
                 _row(dump, record, perturbed, output) for output in perturbed.inconsistent
             ]
 
-    def close(self) -> None:
-        """Write each table that has a row, and one without where an earlier run left its own."""
-        for path, rows in self._rows.items():
-            if rows or path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with whole_file(path) as part, part.open("w", encoding="utf-8", newline="", errors=_ESCAPED) as file:
-                    csv.writer(file).writerows([HEADER, *rows])
+    def close(self) -> list[Path]:
+        """Write each table that has a row, and one without where an earlier run left its own; return which."""
+        due = {path: rows for path, rows in self._rows.items() if rows or path.exists()}
+        for path, rows in due.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part, part.open("w", encoding="utf-8", newline="", errors=_ESCAPED) as file:
+                csv.writer(file).writerows([HEADER, *rows])
+        return list(due)
 
 
 def _row(dump: Path, record: str, perturbed: Perturbed, output: InconsistentOutput) -> list[Any]:
@@ -56,10 +57,13 @@ def _row(dump: Path, record: str, perturbed: Perturbed, output: InconsistentOutp
 class FreeBenchmarkReport:
     """Writes the tables of a run when it ends."""
 
+    hears_finished = True
+
     def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
         self._folder = folder
         self._root = root
         self._tables = FreeBenchmarkTables(folder, dumps)
+        self._written: list[Path] = []
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -72,12 +76,14 @@ class FreeBenchmarkReport:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the tables; a run that loses them does not end as if it had them."""
         try:
-            self._tables.close()
+            self._written = self._tables.close()
         except OSError as error:
             self._problem = f"{FILE_NAME}: {cannot_be_written(self._folder, error)}"
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say why there are no tables."""
+        """Say where the tables are, or why there are none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
+        for path in self._written:
+            terminalreporter.line(f"msprobe table: {path}")
