@@ -51,8 +51,8 @@ class Bench:
     seed: int = 0
     healthy: dict[str, int] = field(default_factory=dict)
 
-    def run(self, variant: Variant | None) -> Tally:
-        """Check all calls of a variant's APIs; None is the healthy device, which has to come first.
+    def run(self, variant: Variant | None, *, until_found: bool = False) -> Tally:
+        """Check all calls of a variant's APIs, or those until it is found; None, the healthy device, comes first.
 
         Raises RuntimeError where the variant itself raises: a crash is no fault that a standard finds.
         """
@@ -62,6 +62,8 @@ class Bench:
             call = recorded.call
             if variant is not None and not variant.touches(call.name.api):
                 continue
+            if until_found and tally.found:
+                break
             replay = Replay(call, Setup(device, self.policy, seed=self.seed))
             device.digests.clear()
             directions = [replay.forward] if variant is None or not variant.backward else []
