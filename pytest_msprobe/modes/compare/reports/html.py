@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row, Value
+from pytest_msprobe.reports.pages.writing import write_page
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
     "tensor": (
@@ -29,16 +27,7 @@ def write_html(path: Path, calls: Iterable[ComparedCall], *, title: str, about: 
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    data = msgspec.json.encode(_data(calls, title, about, pairs)).decode()
-    text = _part("page.html").replace("/*STYLE*/", _part("page.css")).replace("/*SCRIPT*/", _part("page.js"))
-    # Last, because a record may be called as a placeholder is. Inside of a script element only its end tag and the
-    # opening of a comment mean anything.
-    text = text.replace("/*DATA*/", data.replace("<", "\\u003c"))
-    path.write_text(text, encoding="utf-8")
-
-
-def _part(name: str) -> str:
-    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
+    write_page(path, __package__, _data(calls, title, about, pairs))
 
 
 def _data(calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str]) -> dict[str, Any]:

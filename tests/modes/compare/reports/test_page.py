@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,27 +10,13 @@ import pytest
 
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row, Value
-from tests.support.requirements import require
-
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-require(BROWSER and shutil.which("chromedriver"), "chromium with chromedriver")
-
-FLAGS = """--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking
-    --disable-component-update --disable-sync --window-size=1500,900"""
+from tests.support.browser import click, open_browser, texts, until
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in FLAGS.split():
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with open_browser() as driver:
+        yield driver
 
 
 def call(place: int, outcome: Any = "pass", record: str | None = None, **fields: Any) -> ComparedCall:
@@ -76,25 +61,8 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
     return open_page
 
 
-def texts(browser: Any, selector: str) -> list[str]:
-    # In one script: rows are drawn anew as the table scrolls.
-    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText.trim())"
-    found: list[str] = browser.execute_script(script, selector)
-    return found
-
-
 def names(browser: Any) -> list[str]:
     return texts(browser, "#body tr:not(.gap) td:nth-child(2)")
-
-
-def click(browser: Any, script: str) -> None:
-    browser.execute_script(f"({script}).click()")
-
-
-def until(browser: Any, condition: Callable[[], bool]) -> None:
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    WebDriverWait(browser, 10).until(lambda _: condition())
 
 
 def test_the_page_opens_without_errors_and_shows_every_value(look: Callable[..., Any]) -> None:

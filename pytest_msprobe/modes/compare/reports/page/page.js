@@ -1,9 +1,6 @@
-"use strict";
-const page = JSON.parse(document.getElementById("data").textContent);
 const OUTCOMES = ["fail", "warn", "pass", "skip"];
 const SEVERITY = { skip: 0, pass: 1, warn: 2, fail: 3 };
 const ROW_HEIGHT = 24;
-const byId = (id) => document.getElementById(id);
 
 // A row: [call, name, dtype, shape, outcome, cause, messages, metrics, target statistics, golden statistics, worst index, histogram]
 const ROW = { call: 0, name: 1, dtype: 2, shape: 3, outcome: 4, cause: 5, messages: 6, metrics: 7, target: 8, golden: 9, worst: 10, histogram: 11 };
@@ -21,23 +18,6 @@ const columns = [
   { title: "Message", width: 520, of: (row) => row[ROW.messages] },
 ];
 const state = { shown: new Set(OUTCOMES), pair: -1, words: [], node: null, sort: null, down: true, visible: [], chosen: null };
-
-function element(tag, text, className) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-function numberText(value) {
-  if (typeof value !== "number") return value ?? "";
-  const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(4) : String(+value.toPrecision(7));
-}
-
-function asNumber(value) {
-  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
-}
 
 /* Which rows are shown, and in which order. */
 

@@ -1,0 +1,1 @@
+"""Pages that need nothing but a browser: what they share, and how one is written."""

@@ -1,0 +1,21 @@
+"use strict";
+const page = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function numberText(value) {
+  if (typeof value !== "number") return value ?? "";
+  const size = Math.abs(value);
+  return value !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(4) : String(+value.toPrecision(7));
+}
+
+function asNumber(value) {
+  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
+}
+

@@ -1,0 +1,33 @@
+"""A page is one file: its markup, style and script, each beside the shared ones, and its data as JSON."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+def write_page(path: Path, package: str, data: Any) -> None:
+    """Write the page whose ``page.html``, ``page.css`` and ``page.js`` lie in the folder ``page`` of a package.
+
+    The script reads the data as ``page``; names and messages in it are data and never markup. Raises OSError where
+    the disk refuses.
+    """
+    parts = resources.files(package) / "page"
+    text = _text(parts / "page.html")
+    text = text.replace("/*STYLE*/", _text(_SHARED / "shared.css") + _text(parts / "page.css"))
+    text = text.replace("/*SCRIPT*/", _text(_SHARED / "shared.js") + _text(parts / "page.js"))
+    # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
+    # opening of a comment mean anything.
+    text = text.replace("/*DATA*/", msgspec.json.encode(data).decode().replace("<", "\\u003c"))
+    path.write_text(text, encoding="utf-8")
+
+
+_SHARED = resources.files(__package__)
+
+
+def _text(file: Any) -> str:
+    text: str = file.read_text(encoding="utf-8")
+    return text

@@ -1,0 +1,50 @@
+"""A real browser, and what tests of pages ask it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.requirements import require
+
+FLAGS = """--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking
+    --disable-component-update --disable-sync --window-size=1500,900"""
+
+
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """Start Chromium and end it; where there is none, the test is skipped."""
+    binary = shutil.which("chromium") or shutil.which("google-chrome")
+    require(binary and shutil.which("chromedriver"), "chromium with chromedriver")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for flag in FLAGS.split():
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+def texts(browser: Any, selector: str) -> list[str]:
+    """Return what every element of a selector shows."""
+    # In one script: rows are drawn anew as the table scrolls.
+    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText.trim())"
+    found: list[str] = browser.execute_script(script, selector)
+    return found
+
+
+def click(browser: Any, script: str) -> None:
+    """Click the element that a script finds."""
+    browser.execute_script(f"({script}).click()")
+
+
+def until(browser: Any, condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    WebDriverWait(browser, 10).until(lambda _: condition())
