@@ -1,8 +1,9 @@
-"""What can be wrong with a dump or with recording one.
+"""What can be wrong with a dump, with recording one, and with the files of a watched run.
 
 DumpError            the file as a whole cannot be used
 └── RecordError      one record of a usable file is malformed
 RecordingError       the dump cannot be written
+MonitorError         the files of a watched run cannot be read or written
 ConfigError          a setting of a recording is wrong
 """
 
@@ -26,6 +27,10 @@ class RecordError(DumpError):
 
 class RecordingError(Exception):
     """A dump cannot be written; the text names the file, what is wrong and what to do."""
+
+
+class MonitorError(Exception):
+    """Files of a watched run cannot be read or written; the text names the file, what is wrong and what to do."""
 
 
 class ConfigError(ValueError):
