@@ -10,7 +10,7 @@ DEMO_REPORT := demo-report
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test fuzz lint bench generated_tests clean
+.PHONY: demo test test-all fuzz lint bench generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -22,9 +22,13 @@ demo: $(VENV)/installed
 	    --msprobe-golden examples/compare_runs/golden --tb=no -rN -q; test $$? -eq 1
 
 test: $(VENV)/installed $(MINDSPORE_VENV)/installed
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -m "not slow"
 	$(MINDSPORE_BIN)/python -c "import mindspore"
-	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k "mindspore"
+	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
+
+test-all: test
+	$(BIN)/pytest -n 2 -m slow
+	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k mindspore -m slow
 
 fuzz: $(VENV)/installed
 	@echo "make fuzz ROUNDS=$(ROUNDS) SEED=$(SEED)"

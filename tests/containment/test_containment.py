@@ -357,6 +357,7 @@ def test_no_process_outlives_a_run_that_is_ended_while_an_item_hangs(
     assert process.returncode == (pytest.ExitCode.INTERRUPTED if sent == signal.SIGINT else -sent)
 
 
+@pytest.mark.slow
 def test_planted_chaos_is_finished_as_planned_over_a_killed_controller() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
     done = subprocess.run(

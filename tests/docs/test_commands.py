@@ -52,6 +52,7 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_installed: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))

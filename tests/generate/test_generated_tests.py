@@ -54,12 +54,14 @@ def both(pytester: pytest.Pytester, check: Any) -> Callable[..., tuple[Json, Jso
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.parent.name)
 def test_a_generated_test_says_what_the_dumps_item_says(both: Any, dump: Path) -> None:
     recorded, generated = both(dump)
     assert generated == recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dump", [DUMPS[0], DUMPS[1], EXAMPLE], ids=lambda path: path.parent.name)
 def test_the_same_records_fail_on_a_faulty_device(both: Any, make_device: Any, dump: Path) -> None:
     make_device(FAULT)

@@ -170,7 +170,11 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
     ("given", "told"),
     [
         ("lenient", "--msprobe-math-mode 'lenient': allowed are auto, strict"),
-        ("", "MSPROBE_SIM_MATH_MODES: math mode 'tf33' of conv: allowed are tf32, hf32, bf16"),
+        (
+            "",
+            "device 'sim': reduced_precision() raises MSPROBE_SIM_MATH_MODES: "
+            "math mode 'tf33' of conv: allowed are tf32, hf32, bf16",
+        ),
     ],
 )
 def test_an_unknown_mode_is_one_error(check: Any, given: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def test_a_fault_is_found(bench: Bench, each: Variant) -> None:
     assert tally.found
 
 
+@pytest.mark.slow
 @by_name(CORRECT_DEVICES)
 def test_a_correct_device_raises_no_alarm(bench: Bench, each: Variant) -> None:
     assert bench.run(each).failed == {}

@@ -184,6 +184,7 @@ def test_time_ends_exploring(dump_of: Any) -> None:
 # The code that is printed ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "resnet18", "lstm-mix"])
 def test_what_is_printed_computes_what_is_right(name: str) -> None:
     dump, ran = read_dump(DUMPS / name / "dump.json"), 0
