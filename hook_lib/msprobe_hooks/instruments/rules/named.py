@@ -1,0 +1,48 @@
+"""Rules by name, as policies and configurations ask for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.rules.rule import Rule
+from msprobe_hooks.instruments.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
+from msprobe_hooks.instruments.rules.turbulence import Turbulence
+from msprobe_hooks.instruments.rules.windows import Exploding, Stuck, Vanishing
+
+_KINDS: tuple[type[Any], ...] = (NotFinite, Turbulence, Exploding, Vanishing, Stuck, Overflow, Underflow)
+
+#: The rules by name: ours, and those that msprobe's config calls so.
+RULES: Final[Mapping[str, type[Any]]] = {
+    **{kind.name: kind for kind in _KINDS},
+    "AnomalyNan": NotFinite,
+    "AnomalyTurbulence": Turbulence,
+}
+
+
+def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
+    """Return a rule by its name with these limits.
+
+    Raises ConfigError that names the unknown rule or limit, or what is wrong with one, and what is allowed.
+    """
+    kind = RULES.get(name)
+    if kind is None:
+        raise ConfigError("rule", name, ", ".join(RULES))
+    known = [field.name for field in dataclasses.fields(kind)]
+    for limit in limits:
+        if limit not in known:
+            raise ConfigError(f"a limit of rule {name}", limit, ", ".join(known))
+    if "dtype" in limits and limits["dtype"] not in DTYPES:
+        raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES))
+    try:
+        rule: Rule = msgspec.convert(dict(limits), kind)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        given = limits.get(place.rstrip("`")) if place else dict(limits)
+        key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
+        raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None
+    return rule
