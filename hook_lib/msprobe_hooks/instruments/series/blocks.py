@@ -1,0 +1,95 @@
+"""Neighbouring tensors read at once, so that series come one after another in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import dropwhile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.contents import Contents
+from msprobe_hooks.instruments.series.tables import Watched
+
+# A long run is then gone through a few times, and beside what judging needs this is little.
+_BLOCK_BYTES = 2**28
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """All rows of some tensors of one task, each one's together and in the order written.
+
+    ``values`` are of shape (statistics, rows); ``lacking`` tells, as ``values`` does, which rows are of files that do
+    not have the statistic, and is None where all have all.
+    """
+
+    spans: dict[Watched, slice]
+    statistics: dict[str, int]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    lacking: NDArray[np.bool_] | None
+
+    def series(self, watched: Watched, statistic: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return steps, ascending and unique, and values of one series; of a step written twice the last."""
+        span, i = self.spans[watched], self.statistics[statistic]
+        steps, values = self.steps[span], self.values[i, span]
+        if self.lacking is not None:
+            held = ~self.lacking[i, span]
+            steps, values = steps[held], values[held]
+        if (np.diff(steps) <= 0).any():
+            order = np.argsort(steps, kind="stable")
+            steps, values = steps[order], values[order]
+            last = np.append(np.diff(steps) > 0, True)
+            steps, values = steps[last], values[last]
+        # Copies: a series that is kept must not keep the whole block.
+        return steps.copy(), values.copy()
+
+
+def read_block(contents: Contents, first: Watched) -> Block:
+    """Return the block that begins with a tensor and holds as many of those that follow as fit.
+
+    Raises MonitorError where files have changed since their contents were read.
+    """
+    parts = contents.parts[first.task]
+    statistics = {statistic: i for i, statistic in enumerate(contents.statistics(first.task))}
+    spans = _spans(contents, first, rows=_BLOCK_BYTES // (8 * (len(statistics) + 1)))
+    count = max(span.stop for span in spans.values())
+    steps = np.empty(count, np.int64)
+    values = np.empty((len(statistics), count))
+    is_uneven = any(len(part.statistics) < len(statistics) for part in parts)
+    lacking = np.ones((len(statistics), count), np.bool_) if is_uneven else None
+    free = {watched: span.start for watched, span in spans.items()}
+    for part in parts:
+        table = part.read(spans)
+        order = np.argsort(table.owners, kind="stable")
+        counts = np.bincount(table.owners, minlength=len(table.watched))
+        begins = np.array([free[watched] for watched in table.watched], np.int64)
+        for watched, more in zip(table.watched, counts.tolist(), strict=True):
+            free[watched] += more
+            if free[watched] > spans[watched].stop:
+                raise MonitorError(f"{part.path}: it grew while it was read; read it again once its run has ended")
+        places = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(order))
+        steps[places] = table.steps[order]
+        for statistic, column in zip(part.statistics, table.values, strict=True):
+            values[statistics[statistic], places] = column[order]
+            if lacking is not None:
+                lacking[statistics[statistic], places] = False
+    if any(free[watched] < span.stop for watched, span in spans.items()):
+        raise MonitorError(
+            f"{parts[0].path.parent}: its files shrank while they were read; read it again once its run has ended"
+        )
+    return Block(spans, statistics, steps, values, lacking)
+
+
+def _spans(contents: Contents, first: Watched, rows: int) -> dict[Watched, slice]:
+    """Return where each tensor's rows stand in a block of so many rows, or of one tensor where that has more."""
+    spans: dict[Watched, slice] = {}
+    begin = 0
+    for watched in dropwhile(lambda each: each != first, contents.rows):
+        end = begin + contents.rows[watched]
+        if watched.task != first.task or (spans and end > rows):
+            break
+        spans[watched] = slice(begin, end)
+        begin = end
+    return spans

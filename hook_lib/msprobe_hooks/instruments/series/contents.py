@@ -1,0 +1,100 @@
+"""What the files of a run hold, gone through once: tensors in the order computed, and what is odd about their steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.instruments.series.layout import TASKS
+from msprobe_hooks.instruments.series.tables import Part, Table, Watched
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a run's files hold.
+
+    ``rows`` are the tensors in the order computed, with how many rows they have; ``parts`` the files of each task in
+    the order written; ``notes`` sentences on what was left out or written twice.
+    """
+
+    rows: dict[Watched, int]
+    parts: dict[str, Sequence[Part]]
+    notes: Sequence[str]
+
+    def statistics(self, task: str) -> Sequence[str]:
+        """Return the statistics of a task's files, in the order of the first that has them."""
+        return [*dict.fromkeys(statistic for part in self.parts[task] for statistic in part.statistics)]
+
+
+def read_contents(parts: Iterable[Part]) -> Contents:
+    """Go through files in the order in which they were written. Raises MonitorError for what cannot be read."""
+    rows: Counter[Watched] = Counter()
+    by_task: defaultdict[str, list[Part]] = defaultdict(list)
+    steps: defaultdict[str, _Steps] = defaultdict(_Steps)
+    notes: list[str] = []
+    for part in parts:
+        table = part.index()
+        notes += part.notes
+        for watched, count in zip(table.watched, np.bincount(table.owners).tolist(), strict=True):
+            rows[watched] += count
+        for task in dict.fromkeys(watched.task for watched in table.watched):
+            by_task[task].append(part)
+            steps[task].see(task, table)
+    tasks = sorted(by_task, key=lambda task: (TASKS.index(task) if task in TASKS else len(TASKS), task))
+    ordered = {watched: rows[watched] for task in tasks for watched in rows if watched.task == task}
+    notes += [note for task in tasks for note in steps[task].notes(task)]
+    return Contents(ordered, {task: by_task[task] for task in tasks}, notes)
+
+
+class _Steps:
+    """The steps of a task's files, and which of them come twice or late."""
+
+    def __init__(self) -> None:
+        self._holders: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
+        self._twice: set[int] = set()
+        self._late: set[int] = set()
+        self._numbers: dict[Watched, int] = {}
+
+    def see(self, task: str, table: Table) -> None:
+        """Take the rows of the next file."""
+        own = np.array([watched.task == task for watched in table.watched])[table.owners]
+        order = np.argsort(table.owners[own], kind="stable")
+        owners, steps = table.owners[own][order], table.steps[own][order]
+        same = owners[1:] == owners[:-1]
+        self._late.update(steps[1:][same & (steps[1:] < steps[:-1])].tolist())
+        self._twice.update(_repeated(owners, steps) if (same & (steps[1:] <= steps[:-1])).any() else ())
+        held = frozenset(
+            self._numbers.setdefault(watched, len(self._numbers)) for watched in table.watched if watched.task == task
+        )
+        for step in np.unique(steps).tolist():
+            if any(held & others for others in self._holders[step]):
+                self._twice.add(step)
+            self._holders[step].append(held)
+
+    def notes(self, task: str) -> list[str]:
+        """Return a sentence each on steps written twice and out of order."""
+        notes = []
+        if self._twice:
+            notes.append(f"{task}: {_span(self._twice)} written more than once; the last written holds")
+        if late := self._late - self._twice:
+            notes.append(f"{task}: {_span(late)} written after later steps; they are put in order")
+        return notes
+
+
+def _repeated(owners: NDArray[np.int32], steps: NDArray[np.int64]) -> set[int]:
+    """Return the steps that a tensor has more than once; owners ascend."""
+    order = np.lexsort((steps, owners))
+    owners, steps = owners[order], steps[order]
+    return {*steps[1:][(owners[1:] == owners[:-1]) & (steps[1:] == steps[:-1])].tolist()}
+
+
+def _span(steps: set[int]) -> str:
+    first, last = min(steps), max(steps)
+    if first == last:
+        return f"step {first} was"
+    between = "steps" if len(steps) == last - first + 1 else f"{len(steps)} of the steps"
+    return f"{between} {first} to {last} were"

@@ -1,0 +1,260 @@
+"""Series as msprobe's CSV files: a row per tensor and step, a column per statistic.
+
+PyTorch: ``vpp_stage,name,step[,micro_step],<statistics>[,shape,dtype]``. MindSpore 1.2.2:
+``[vpp_stage,]param_name,step,<statistics>`` and
+``[vpp_stage,]module_name,step,input.<statistic>…,output.<statistic>…``. Monitor V2:
+``vpp_stage,step,module_name,scope[,micro_step],<statistics>``, one file for several tasks.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from array import array
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import repeat
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.instruments.series.layout import FileName, window
+from msprobe_hooks.instruments.series.tables import Row, Table, Watched
+
+SUFFIX: Final = ".csv"
+
+_FILE_MODE = 0o640
+_NAMES = ("name", "module_name", "param_name")
+_KNOWN = {*_NAMES, "vpp_stage", "step", "micro_step", "scope", "shape", "dtype"}
+_TASK_OF_SCOPE = {
+    "forward": "actv",
+    "backward": "actv_grad",
+    "unreduced": "grad_unreduced",
+    "reduced": "grad_reduced",
+    "comm": "other",
+}
+_CUT_LINES_TOLD = 3
+
+
+class CsvWriter:
+    """Writes each task's rows into the file of their window of steps, and appends to what is there."""
+
+    def __init__(self, folder: Path, statistics: Sequence[str], *, ndigits: int, steps_per_file: int) -> None:
+        """Make the folder. Raises MonitorError where that cannot be done."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
+        self._folder = folder
+        self._statistics = tuple(statistics)
+        self._ndigits = ndigits
+        self._steps_per_file = steps_per_file
+        self._waiting: dict[FileName, list[Row]] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep rows until they are flushed."""
+        for row in rows:
+            name = FileName(row.task, *window(row.step, self._steps_per_file))
+            self._waiting.setdefault(name, []).append(row)
+
+    def flush(self) -> None:
+        """Append what was added. Raises MonitorError where a file cannot be written, or has other columns."""
+        waiting, self._waiting = self._waiting, {}
+        for name, rows in waiting.items():
+            self._append(self._folder / f"{name}{SUFFIX}", rows)
+
+    def close(self) -> None:
+        """Flush."""
+        self.flush()
+
+    def _append(self, path: Path, rows: Sequence[Row]) -> None:
+        has_micro_steps = rows[0].micro_step is not None
+        header = _as_lines([["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self._statistics]])
+        lines = _as_lines(self._cells(row, has_micro_steps) for row in rows)
+        try:
+            with open(path, "a+b", opener=_opener) as file:
+                file.write((_joint(path, file, header) if file.tell() else header) + lines)
+        except OSError as error:
+            raise MonitorError(
+                f"{path}: cannot be written ({error.strerror}); make room or name another folder"
+            ) from None
+
+    def _cells(self, row: Row, has_micro_steps: bool) -> list[object]:
+        micro_step = [row.micro_step] * has_micro_steps
+        return [row.vpp_stage, row.name, row.step, *micro_step, *map(round, row.values, repeat(self._ndigits))]
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags, _FILE_MODE)
+
+
+def _as_lines(rows: Iterable[Sequence[object]]) -> bytes:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
+    """Return what comes between a file's rows and those appended: an end for a line that was cut off."""
+    file.seek(0)
+    if (found := file.readline()) != header:
+        raise MonitorError(
+            f"{path}: its columns are {shown(found.decode(errors='replace').rstrip())}, not "
+            f"{shown(header.decode().rstrip())}; name another folder"
+        )
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read() == b"\n" else b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where the cells of a line stand; None for what the file does not tell.
+
+    ``values`` are, for each tensor that a line tells of, the end of its name and the columns of its statistics.
+    """
+
+    count: int
+    name: int
+    step: int
+    vpp_stage: int | None
+    micro_step: int | None
+    scope: int | None
+    statistics: tuple[str, ...]
+    values: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _read_header(header: Sequence[str]) -> _Columns | None:
+    """Return what the columns mean; None for a header that no version of msprobe writes."""
+    place = {name: i for i, name in enumerate(header)}
+    name = next((place[each] for each in _NAMES if each in place), None)
+    if name is None or "step" not in place or len(place) < len(header):
+        return None
+    groups: dict[str, dict[str, int]] = {}
+    for i, column in enumerate(header):
+        if column not in _KNOWN:
+            side, dot, statistic = column.partition(".")
+            end = f".{side.removesuffix('_grad')}" if dot else ""
+            groups.setdefault(end, {})[statistic or column] = i
+    kinds = {tuple(group) for group in groups.values()}
+    if len(kinds) != 1:
+        return None
+    return _Columns(
+        len(header),
+        name,
+        place["step"],
+        place.get("vpp_stage"),
+        place.get("micro_step"),
+        place.get("scope"),
+        kinds.pop(),
+        tuple((end, tuple(group.values())) for end, group in groups.items()),
+    )
+
+
+class CsvPart:
+    """One CSV file of a run."""
+
+    def __init__(self, path: Path, task: str) -> None:
+        """Read the header. Raises MonitorError for one that no version of msprobe writes, and a file without any."""
+        self.path = path
+        self.notes: Sequence[str] = ()
+        self._task = task
+        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
+            header = file.readline()
+        columns = _read_header(_cells(header))
+        if columns is None:
+            raise MonitorError(
+                f"{path}: its columns are {shown(header.rstrip())}, and those of a watched run are "
+                "vpp_stage,name,step[,micro_step] and statistics; name the folder that a run wrote"
+            )
+        self._columns = columns
+        self.statistics = columns.statistics
+
+    def index(self) -> Table:
+        """Return all rows without their values. Raises MonitorError for text that cannot be read, by its line."""
+        return self._read(None)
+
+    def read(self, wanted: Container[Watched]) -> Table:
+        """Return the rows of the wanted tensors. Raises MonitorError for text that cannot be read, by its line."""
+        return self._read(wanted)
+
+    def _read(self, wanted: Container[Watched] | None) -> Table:
+        """Return the rows of the wanted tensors with their values, or all rows without."""
+        watched: dict[Watched, int] = {}
+        owners, steps, values = array("i"), array("q"), array("d")
+        for number, cells in self._lines():
+            try:
+                step = int(cells[self._columns.step])
+                for tensor, places in self._tensors(cells):
+                    if wanted is None or tensor in wanted:
+                        owners.append(watched.setdefault(tensor, len(watched)))
+                        steps.append(step)
+                        if wanted is not None:
+                            values.extend([float(cells[i]) for i in places])
+            except (ValueError, OverflowError):
+                raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
+        return Table(
+            [*watched],
+            np.frombuffer(owners, np.int32) if owners else np.zeros(0, np.int32),
+            np.frombuffer(steps, np.int64),
+            np.frombuffer(values).reshape(-1, len(self.statistics)).T,
+        )
+
+    def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:
+        """Yield the tensors that a line tells of, with the columns of their statistics."""
+        columns = self._columns
+        vpp_stage = 0 if columns.vpp_stage is None else int(cells[columns.vpp_stage])
+        micro_step = (
+            None if columns.micro_step is None or not cells[columns.micro_step] else int(cells[columns.micro_step])
+        )
+        task = self._task
+        if columns.scope is not None:
+            task = _TASK_OF_SCOPE.get(cells[columns.scope], cells[columns.scope])
+        for end, places in columns.values:
+            yield Watched(task, vpp_stage, cells[columns.name] + end, micro_step), places
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield number and cells of each whole line; the others are told in the notes."""
+        cut: list[int] = []
+        with self.path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
+            next(file, None)
+            for number, line in enumerate(file, 2):
+                cells = _cells(line)
+                if len(cells) == self._columns.count and line.endswith("\n"):
+                    yield number, cells
+                else:
+                    cut.append(number)
+        self.notes = [_cut_lines(self.path, cut)] if cut else []
+
+    def _wrong_number(self, cells: Sequence[str]) -> str:
+        columns = self._columns
+        whole = [i for i in (columns.vpp_stage, columns.step, columns.micro_step) if i is not None]
+        for place in whole:
+            if not re.fullmatch(r"-?[0-9]{1,18}", cells[place]):
+                return f"{shown(cells[place])} stands where a whole number is expected"
+        for place in sorted(place for _, places in columns.values for place in places):
+            try:
+                float(cells[place])
+            except ValueError:
+                return f"{shown(cells[place])} stands where a number is expected"
+        return "a step beyond 64 bits"
+
+
+def _cells(line: str) -> list[str]:
+    """Return a line's cells; none for one whose quotes do not close."""
+    line = line.rstrip("\r\n")
+    if '"' not in line:
+        return line.split(",")
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return []
+
+
+def _cut_lines(path: Path, numbers: Sequence[int]) -> str:
+    told = ", ".join(map(str, numbers[:_CUT_LINES_TOLD])) + (" …" if len(numbers) > _CUT_LINES_TOLD else "")
+    lines = f"line {told} is" if len(numbers) == 1 else f"lines {told} are"
+    return f"{path.name}: {lines} cut off and left out"

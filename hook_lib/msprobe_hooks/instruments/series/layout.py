@@ -1,0 +1,100 @@
+"""Where the series of a watched run lie: a folder per rank and start, in it files named by task and steps.
+
+Names are msprobe's: ``Dec03_21-34-40-rank0-1d6d9d83/actv_0-9.csv``, the time being that of Shanghai. Monitor V2 of 26.x
+writes ``rank_0/module_step0-9.csv``.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Final, NamedTuple
+
+#: The tasks in the order in which a step computes what they hold; others follow.
+TASKS: Final = (
+    "param_origin",
+    "param",
+    "actv",
+    "attention_hook",
+    "linear_hook",
+    "moe_router_weight_hook",
+    "moe_router_logit_hook",
+    "actv_grad",
+    "grad_unreduced",
+    "grad_reduced",
+    "exp_avg",
+    "exp_avg_sq",
+    "param_updated",
+    "other",
+)
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# Without daylight saving since 1991, so no table of time zones is needed.
+_SHANGHAI = timezone(timedelta(hours=8))
+
+_START = re.compile(rf"({'|'.join(_MONTHS)})([0-9]{{2}})_([0-9]{{2}})-([0-9]{{2}})-([0-9]{{2}})")
+_RUN_FOLDER = re.compile(rf"(?P<start>{_START.pattern})(?:-rank(?P<rank>[0-9]+))?-[0-9a-f]{{8}}")
+_V2_FOLDER = re.compile(r"rank_(?P<rank>[0-9]+)")
+_FILE = re.compile(r"(?P<task>[A-Za-z][A-Za-z0-9_]*?)_(?:step)?(?P<first>[0-9]+)-(?P<last>[0-9]+)(?:\.[0-9]+)?")
+
+
+class FileName(NamedTuple):
+    """What a file of series is named by: its task (Monitor V2: monitor), and the steps it is for."""
+
+    task: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.task}_{self.first}-{self.last}"
+
+
+def file_name(path: Path) -> FileName | None:
+    """Return what the name of a file of series says; None for any other file."""
+    named = _FILE.fullmatch(path.stem)
+    return FileName(named["task"], int(named["first"]), int(named["last"])) if named else None
+
+
+def window(step: int, steps_per_file: int) -> tuple[int, int]:
+    """Return the first and the last step of the file that a step belongs to."""
+    first = step - step % steps_per_file
+    return first, first + steps_per_file - 1
+
+
+def start_time() -> str:
+    """Return the time as a folder's name has it, such as ``Dec03_21-34-40``, whatever the locale."""
+    now = datetime.now(_SHANGHAI)
+    return f"{_MONTHS[now.month - 1]}{now:%d_%H-%M-%S}"
+
+
+def run_folder(base: Path, rank: int | None) -> Path:
+    """Return a new folder's path below the base; rank None where the program is not distributed."""
+    ranked = "" if rank is None else f"-rank{rank}"
+    return base / f"{start_time()}{ranked}-{secrets.token_hex(4)}"
+
+
+def start_of(folder: Path) -> str | None:
+    """Return the time that a folder's name tells, such as ``Dec03_21-34-40``; None where it tells none."""
+    named = _RUN_FOLDER.fullmatch(folder.name)
+    return named["start"] if named else None
+
+
+def start_order(start: str) -> tuple[int, ...]:
+    """Return what sorts times of folders within a year. Raises ValueError for another text."""
+    match = _START.fullmatch(start)
+    if match is None:
+        raise ValueError(f"{start!r} is no time of a folder; it is written as Dec03_21-34-40")
+    return (_MONTHS.index(match[1]), *(int(number) for number in match.groups()[1:]))
+
+
+def rank_of(folder: Path) -> int | None:
+    """Return the rank that a folder's own name tells; None where it tells none."""
+    named = _RUN_FOLDER.fullmatch(folder.name) or _V2_FOLDER.fullmatch(folder.name)
+    return int(named["rank"]) if named and named["rank"] else None
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Tell whether a folder is named as one rank's folder of a run."""
+    return bool(_RUN_FOLDER.fullmatch(folder.name) or _V2_FOLDER.fullmatch(folder.name))

@@ -1,0 +1,163 @@
+"""The series of a watched run, read one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.blocks import Block, read_block
+from msprobe_hooks.instruments.series.contents import Contents, read_contents
+from msprobe_hooks.instruments.series.csv_files import CsvPart
+from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, start_of, start_order
+from msprobe_hooks.instruments.series.tables import Part, Watched
+
+_FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeriesKey:
+    """What names a series within a rank's run."""
+
+    task: str
+    vpp_stage: int
+    name: str
+    micro_step: int | None
+    statistic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One statistic of one tensor over the steps: ``steps`` int64, ascending and unique, ``values`` float64."""
+
+    key: SeriesKey
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+class Run:
+    """One rank's folder.
+
+    ``keys`` are in the order computed: forward tensors in forward order, gradients in backward order. ``notes`` tell,
+    each in a sentence, what of the files was left out or written twice.
+    """
+
+    def __init__(self, folder: Path, contents: Contents, notes: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.rank = rank_of(folder)
+        self.notes: Sequence[str] = [*notes, *contents.notes]
+        self.keys: Sequence[SeriesKey] = [
+            SeriesKey(*watched, statistic)
+            for watched in contents.rows
+            for statistic in contents.statistics(watched.task)
+        ]
+        self._contents = contents
+        self._block: Block | None = None
+
+    def read(self, key: SeriesKey) -> Series:
+        """Return a series. Those that follow it in ``keys`` are read along, so that all in their order come fast.
+
+        Raises KeyError for a key that is not one of the run's, MonitorError where files changed since the run was
+        opened.
+        """
+        watched = Watched(key.task, key.vpp_stage, key.name, key.micro_step)
+        if watched not in self._contents.rows or key.statistic not in self._contents.statistics(key.task):
+            raise KeyError(key)
+        if self._block is None or watched not in self._block.spans:
+            self._block = None  # two blocks at a time would take twice the memory
+            self._block = read_block(self._contents, watched)
+        return Series(key, *self._block.series(watched, key.statistic))
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open one rank's folder of a run.
+
+    Raises MonitorError where the folder holds no series, or files that cannot be read.
+    """
+    folder = Path(folder)
+    named = _series_files(folder)
+    if not named:
+        raise _no_series(folder)
+    parts = [_FORMATS[path.suffix](path, name.task) for path, name in _as_written(named)]
+    return Run(folder, read_contents(parts), _earlier_starts(folder))
+
+
+def rank_folders(folder: str | Path) -> list[Path]:
+    """Return a run's folders, one per rank in the order of ranks; a rank's own folder gives itself.
+
+    Of several starts of a rank it is the last. Raises MonitorError where there is no such folder.
+    """
+    folder = Path(folder)
+    if _series_files(folder):
+        return [folder]
+    starts: dict[int | None, Path] = {}
+    for each in sorted(_run_folders(folder), key=_start):
+        starts[rank_of(each)] = each
+    if not starts:
+        raise _no_series(folder)
+    return [starts[rank] for rank in sorted(starts, key=lambda rank: -1 if rank is None else rank)]
+
+
+def _series_files(folder: Path) -> list[tuple[Path, FileName]]:
+    """Return the files of series in a folder with what their names say."""
+    try:
+        paths = [path for path in folder.iterdir() if path.suffix in _FORMATS and path.is_file()]
+    except OSError as error:
+        raise MonitorError(f"{folder}: cannot be read ({error.strerror}); name the folder that a run wrote") from None
+    return [(path, name) for path in paths if (name := file_name(path))]
+
+
+def _as_written(files: Iterable[tuple[Path, FileName]]) -> list[tuple[Path, FileName]]:
+    """Sort files into the order in which they were written.
+
+    That is the order of their steps; where those of one task overlap, the time of the last writing decides.
+    """
+    ordered = sorted(files, key=lambda file: (file[1].task, file[1].first, file[1].last, file[0].name))
+    overlapping = {
+        before.task
+        for (_, before), (_, after) in pairwise(ordered)
+        if before.task == after.task and after.first <= before.last
+    }
+    return sorted(
+        ordered, key=lambda file: (file[1].task, file[0].stat().st_mtime_ns if file[1].task in overlapping else 0)
+    )
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    return [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and _series_files(each)]
+
+
+def _start(folder: Path) -> tuple[int, ...]:
+    start = start_of(folder)
+    return start_order(start) if start else ()
+
+
+def _earlier_starts(folder: Path) -> list[str]:
+    """Tell which neighbours are earlier starts of the same rank, which `rank_folders` leaves out."""
+    if start_of(folder) is None:
+        return []
+    earlier = sorted(
+        (
+            each
+            for each in _run_folders(folder.parent)
+            if rank_of(each) == rank_of(folder) and _start(each) < _start(folder)
+        ),
+        key=_start,
+    )
+    return [f"{each.name} beside it is an earlier start of the same rank, and is left out" for each in earlier]
+
+
+def _no_series(folder: Path) -> MonitorError:
+    """Return the error for a folder without series, which says whose it is where that can be told."""
+    if any(folder.rglob("dump.json")):
+        whose = "it is a recording (dump.json), which --msprobe-dump takes"
+    elif any(folder.rglob("grad_summary_*.csv")):
+        whose = "it is of the gradient probe (grad_summary_<step>.csv), which GradComparator compares"
+    else:
+        whose = "name the folder that a watched run wrote"
+    return MonitorError(f"{folder}: no series here, such as actv_0-9.csv, nor in folders of ranks; {whose}")

@@ -1,0 +1,73 @@
+"""What files of series hold, whatever their format: numbers of tensors at steps."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The statistics of one tensor at one step.
+
+    ``task`` is one of `layout.TASKS` or another word, ``name`` is ``<module>.input``, ``<module>.output`` or a
+    parameter's name, and ``values`` are in the order of the writer's statistics.
+    """
+
+    task: str
+    vpp_stage: int
+    name: str
+    step: int
+    micro_step: int | None
+    values: tuple[float, ...]
+
+
+class Watched(NamedTuple):
+    """What is watched, apart from its statistics: a tensor of a module's call, or of a parameter."""
+
+    task: str
+    vpp_stage: int
+    name: str
+    micro_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows in the order in which they were written.
+
+    ``watched`` are the tensors in the order of their first row, ``owners`` the index into them of each row, int32 of
+    shape (rows,), ``steps`` int64 of shape (rows,), and ``values`` float64 of shape (statistics, rows), or (0, rows)
+    where only the rest was asked for.
+    """
+
+    watched: Sequence[Watched]
+    owners: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+
+class Part(Protocol):
+    """One file of series."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def statistics(self) -> Sequence[str]:
+        """What the rows of a table's values are."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What of the file was left out, in sentences, once it was read."""
+
+    def index(self) -> Table:
+        """Return all rows without their values."""
+
+    def read(self, wanted: Container[Watched]) -> Table:
+        """Return the rows of the wanted tensors with their values."""
