@@ -26,14 +26,17 @@ def open_browser() -> Iterator[Any]:
     for flag in FLAGS.split():
         options.add_argument(flag)
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    try:
+        yield driver
+    finally:
+        driver.quit()
 
 
 def texts(browser: Any, selector: str) -> list[str]:
     """Return what every element of a selector shows."""
     # In one script: rows are drawn anew as the table scrolls.
-    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.innerText.trim())"
+    text = "(one) => (one.innerText ?? one.textContent).trim()"
+    script = f"return [...document.querySelectorAll(arguments[0])].map({text})"
     found: list[str] = browser.execute_script(script, selector)
     return found
 

@@ -10,15 +10,16 @@ import msgspec
 
 
 def write_page(path: Path, package: str, data: Any) -> None:
-    """Write the page whose ``page.html``, ``page.css`` and ``page.js`` lie in the folder ``page`` of a package.
+    """Write the page whose ``page.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
-    The script reads the data as ``page``; names and messages in it are data and never markup. Raises OSError where
-    the disk refuses.
+    The scripts read the data as ``page``; names and messages in it are data and never markup. They follow each other
+    in the order of their names. Raises OSError where the disk refuses.
     """
     parts = resources.files(package) / "page"
+    scripts = sorted((part for part in parts.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
     text = _text(parts / "page.html")
     text = text.replace("/*STYLE*/", _text(_SHARED / "shared.css") + _text(parts / "page.css"))
-    text = text.replace("/*SCRIPT*/", _text(_SHARED / "shared.js") + _text(parts / "page.js"))
+    text = text.replace("/*SCRIPT*/", "".join(map(_text, [_SHARED / "shared.js", *scripts])))
     # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
     # opening of a comment mean anything.
     text = text.replace("/*DATA*/", msgspec.json.encode(data).decode().replace("<", "\\u003c"))

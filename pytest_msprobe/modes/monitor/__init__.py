@@ -1,0 +1,1 @@
+"""Watched training runs as test items."""

@@ -1,0 +1,93 @@
+"""A page of watched runs as a file; curves are base64 of little-endian arrays."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.instruments.series.reading import Series, SeriesKey
+from pytest_msprobe.modes.monitor.page import gap
+from pytest_msprobe.modes.monitor.page.axis import Envelope
+from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, WatchedPage
+from pytest_msprobe.reports.pages.writing import write_page
+
+#: The colours of sizes reach so many decades above and below a row's median.
+_DECADES = 3
+
+
+def write_html(path: Path, page: WatchedPage) -> None:
+    """Write the page. Raises OSError where the disk refuses."""
+    write_page(path, __package__, _data(page))
+
+
+def _data(page: WatchedPage) -> dict[str, Any]:
+    tensors = {_tensor(curves.key): 0 for curves in page.curves}
+    tensors = {tensor: place for place, tensor in enumerate(tensors)}
+    first, last = gap.SCALE
+    return {
+        "title": page.title,
+        "about": page.about,
+        "verdict": page.verdict,
+        "starts": page.axis.starts.tolist(),
+        "last": page.axis.last,
+        "binned": page.is_binned,
+        "pair": page.is_pair,
+        "ranks": page.ranks,
+        "tensors": list(tensors),
+        "statistics": list(dict.fromkeys(curves.key.statistic for curves in page.curves)),
+        "series": [_series(curves, tensors) for curves in page.curves],
+        "findings": [_finding(finding, tensors) for finding in page.findings],
+        "first": 0,
+        "notes": page.notes,
+        "decades": _DECADES,
+        "gap": {
+            "equal": gap.EQUAL,
+            "scale": [first, last],
+            "notFinite": gap.NOT_FINITE,
+            "least": gap.LEAST,
+            "greatest": gap.GREATEST,
+        },
+    }
+
+
+def _tensor(key: SeriesKey) -> tuple[str, int, str, int | None]:
+    return key.task, key.vpp_stage, key.name, key.micro_step
+
+
+def _series(curves: Curves, tensors: dict[tuple[str, int, str, int | None], int]) -> list[Any]:
+    return [
+        curves.rank,
+        tensors[_tensor(curves.key)],
+        curves.key.statistic,
+        _both(curves.target),
+        _both(curves.golden),
+        None if curves.gap is None else _base64(curves.gap),
+        None if curves.exact is None else _exact(curves.exact),
+    ]
+
+
+def _both(envelope: Envelope | None) -> str | None:
+    return None if envelope is None else _base64(np.concatenate([envelope.low, envelope.high]).astype("<f4"))
+
+
+def _exact(exact: Exact) -> dict[str, list[str]]:
+    sides: dict[str, Series | None] = {"target": exact.target, "golden": exact.golden}
+    return {
+        side: [_base64(series.steps.astype("<f8")), _base64(series.values.astype("<f8"))]
+        for side, series in sides.items()
+        if series is not None
+    }
+
+
+def _base64(values: NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def _finding(finding: Finding, tensors: dict[tuple[str, int, str, int | None], int]) -> list[Any]:
+    key = finding.key
+    place = tensors.get(_tensor(key), -1)
+    return [finding.rank, place, key.statistic, finding.step, finding.outcome, finding.rule, finding.message]

@@ -1,0 +1,77 @@
+"""What a page of watched runs shows, whatever found it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
+from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class RankRuns:
+    """One rank of a watched run, beside its golden run where there is one; ``label`` is empty for the only rank.
+
+    ``similarities`` are series that both runs give together, such as the sign similarity of a gradient.
+    """
+
+    label: str
+    target: Run
+    golden: Run | None = None
+    similarities: Sequence[Series] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found in a series; ``rank`` is the place of its rank in the page, ``step`` None where it has none."""
+
+    rank: int
+    key: SeriesKey
+    step: int | None
+    outcome: Literal["warn", "fail"]
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Both runs of a series with every step; None where a run does not have it."""
+
+    target: Series | None
+    golden: Series | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """A series of one rank, binned: each run's least and greatest values, and how far apart they are (`gap_bytes`)."""
+
+    rank: int
+    key: SeriesKey
+    target: Envelope | None
+    golden: Envelope | None
+    gap: NDArray[np.uint8] | None
+    exact: Exact | None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPage:
+    """A page: series in the order computed, findings in the order to read them, the first of them where it all began.
+
+    ``is_binned``: some bins hold several steps. ``verdict`` is the sentence that the page leads with.
+    """
+
+    title: str
+    about: str
+    verdict: str
+    axis: Axis
+    is_binned: bool
+    ranks: Sequence[str]
+    is_pair: bool
+    curves: Sequence[Curves]
+    findings: Sequence[Finding]
+    notes: Sequence[str]

@@ -1,0 +1,74 @@
+/* What the page holds. A bin is a group of consecutive watched steps. */
+
+// A tensor: [task, virtual pipeline stage, name, micro step or null], in the order of computing.
+const TENSOR = { task: 0, stage: 1, name: 2, micro: 3 };
+// A series: [rank, tensor, statistic, target, golden, gap, exact]; the curves are base64 of float32, lows then highs.
+const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6 };
+// A finding: [rank, tensor, statistic, step or null, outcome, rule, message]
+const FINDING = { rank: 0, tensor: 1, statistic: 2, step: 3, outcome: 4, rule: 5, message: 6 };
+const BINS = page.starts.length;
+
+function bytes(text) {
+  const raw = atob(text), made = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at++) made[at] = raw.charCodeAt(at);
+  return made;
+}
+
+function curve(series, side) {
+  series.curves ??= {};
+  if (series[side] && !series.curves[side]) {
+    const both = new Float32Array(bytes(series[side]).buffer);
+    series.curves[side] = { low: both.subarray(0, BINS), high: both.subarray(BINS) };
+  }
+  return series.curves[side];
+}
+
+function gapOf(level) {
+  if (level === page.gap.notFinite) return Infinity;
+  const [first, last] = page.gap.scale;
+  if (level < first) return level === page.gap.equal ? 0 : NaN;
+  return page.gap.least * (page.gap.greatest / page.gap.least) ** ((level - first) / (last - first));
+}
+
+function lastStep(bin) {
+  return bin + 1 < BINS ? page.starts[bin + 1] - 1 : page.last;
+}
+
+function binText(bin) {
+  const first = page.starts[bin], last = lastStep(bin);
+  return page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`;
+}
+
+function binOf(step) {
+  let low = 0, high = BINS;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (page.starts[middle] <= step) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+// Where a step is on the axis, in bins: the middle of its own place within its bin.
+function placeOf(step) {
+  const bin = binOf(step);
+  return page.binned ? bin + (step - page.starts[bin] + 0.5) / (lastStep(bin) + 1 - page.starts[bin]) : bin + 0.5;
+}
+
+function rangeText(found, bin) {
+  if (!found) return "";
+  const low = found.low[bin], high = found.high[bin];
+  if (low > high) return "not watched";
+  return low === high || Number.isNaN(low) ? shortText(low) : `${shortText(low)} to ${shortText(high)}`;
+}
+
+function shortText(value) {
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
+  const size = Math.abs(value);
+  return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5));
+}
+
+function tensorText(tensor) {
+  const stage = tensor[TENSOR.stage] ? `${tensor[TENSOR.stage]}:` : "";
+  return `${stage}${tensor[TENSOR.name]}${tensor[TENSOR.micro] === null ? "" : `:${tensor[TENSOR.micro]}`}`;
+}

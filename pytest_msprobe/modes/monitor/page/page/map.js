@@ -1,0 +1,287 @@
+/* The heat map: a row for each tensor, a column for each bin; cells that share a pixel show the most conspicuous. */
+
+const LEFT = 250, TOP = 20, STRIP = 16, LEAST_LABEL = 13;
+const NOTHING = 0, NOT_FINITE = 255, MIDDLE = 128;
+
+// A level is a byte. Of gaps it is as stored; of values 2 to 254 are how far above or below the row's usual size.
+function levels(series) {
+  if (state.colour === "gap") return (series.gaps ??= series[SERIES.gap] ? bytes(series[SERIES.gap]) : new Uint8Array(BINS));
+  const side = state.colour;
+  series.levels ??= {};
+  return (series.levels[side] ??= sizes(curve(series, side)));
+}
+
+function sizes(found) {
+  const made = new Uint8Array(BINS);
+  if (!found) return made;
+  const usual = usualSize(found);
+  for (let bin = 0; bin < BINS; bin++) {
+    const low = found.low[bin], high = found.high[bin];
+    if (low > high) continue;
+    if (!Number.isFinite(low) || !Number.isFinite(high)) made[bin] = NOT_FINITE;
+    else made[bin] = farther(sizeLevel(low, usual), sizeLevel(high, usual));
+  }
+  return made;
+}
+
+function usualSize(found) {
+  const all = [];
+  for (let bin = 0; bin < BINS; bin++) {
+    const size = Math.max(Math.abs(found.low[bin]), Math.abs(found.high[bin]));
+    if (found.low[bin] <= found.high[bin] && size > 0 && size < Infinity) all.push(size);
+  }
+  return all.length ? Float64Array.from(all).sort()[all.length >> 1] : 1;
+}
+
+function sizeLevel(value, usual) {
+  const decades = value === 0 ? -page.decades : Math.log10(Math.abs(value) / usual);
+  return MIDDLE + Math.round(126 * Math.max(-1, Math.min(1, decades / page.decades)));
+}
+
+function conspicuous(level) {
+  if (level === NOTHING || level === NOT_FINITE || state.colour === "gap") return level;
+  return 1 + Math.abs(level - MIDDLE);
+}
+
+function farther(a, b) {
+  return Math.abs(a - MIDDLE) >= Math.abs(b - MIDDLE) ? a : b;
+}
+
+/* Colours: the stops of a scale, then what is not finite; what was not watched stays clear. */
+
+function palette() {
+  const style = getComputedStyle(document.documentElement), read = (name) => style.getPropertyValue(name);
+  const stops = read(state.colour === "gap" ? "--gap-scale" : "--value-scale").split(",").map(rgb);
+  const made = new Uint8ClampedArray(256 * 4);
+  for (let level = 1; level < 256; level++) {
+    const at = (Math.max(0, Math.min(252, level - 2)) / 252) * (stops.length - 1), before = Math.min(stops.length - 2, Math.floor(at));
+    const colour = level === NOT_FINITE ? rgb(read("--not-finite")) : stops[before].map((part, place) => part + (stops[before + 1][place] - part) * (at - before));
+    made.set([...colour, 255], level * 4);
+  }
+  return made;
+}
+
+function rgb(text) {
+  return [1, 3, 5].map((at) => parseInt(text.trim().slice(at, at + 2), 16));
+}
+
+/* Where things are. */
+
+const view = { height: 0, width: 0, row: 0, scroll: 0 };
+
+function measure() {
+  const scroller = byId("scroller"), room = scroller.clientHeight - TOP;
+  const rows = Math.max(1, state.rows.length);
+  view.row = state.rowHeight || Math.min(20, room / rows);
+  byId("extent").style.height = `${TOP + Math.max(room, Math.floor(view.row * rows))}px`;
+  view.height = Math.min(room, view.row * rows);
+  view.width = scroller.clientWidth - LEFT - 8;
+  view.scroll = scroller.scrollTop;
+}
+
+function columnX(bin) {
+  return LEFT + (view.width * (bin - state.from)) / (state.to - state.from);
+}
+
+function rowY(row) {
+  return TOP + row * view.row - view.scroll;
+}
+
+function cellAt(event) {
+  const box = byId("map").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+  const row = Math.floor((y - TOP + view.scroll) / view.row);
+  const bin = state.from + Math.floor(((x - LEFT) / view.width) * (state.to - state.from));
+  if (y < TOP || row >= state.rows.length || x > LEFT + view.width) return null;
+  return { row, bin: x < LEFT ? null : Math.min(bin, state.to - 1) };
+}
+
+/* Drawing. */
+
+function drawMap() {
+  measure();
+  const canvas = byId("map"), ratio = window.devicePixelRatio || 1, height = byId("scroller").clientHeight;
+  canvas.width = canvas.clientWidth * ratio;
+  canvas.style.height = `${height}px`;
+  canvas.height = height * ratio;
+  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  pen.scale(ratio, ratio);
+  pen.font = "11px system-ui, sans-serif";
+  if (state.rows.length) {
+    const image = cells(ratio);
+    pen.imageSmoothingEnabled = false;
+    pen.drawImage(image, LEFT, TOP, view.width, view.height);
+  }
+  labels(pen, colour);
+  ticks(pen, colour);
+  marks(pen, colour);
+}
+
+function cells(ratio) {
+  const colours = palette(), shown = state.to - state.from;
+  const wide = Math.max(1, Math.min(shown, Math.round(view.width * ratio)));
+  const first = view.scroll / view.row, rows = view.height / view.row;
+  const high = Math.max(1, Math.round(view.row * ratio >= 1 ? view.height * Math.min(ratio, view.row * ratio) : view.height * ratio));
+  const image = new OffscreenCanvas(wide, high), pen = image.getContext("2d"), data = pen.createImageData(wide, high);
+  for (let y = 0; y < high; y++) {
+    const from = Math.floor(first + (rows * y) / high), to = Math.max(from + 1, Math.floor(first + (rows * (y + 1)) / high));
+    const lines = [];
+    for (let row = from; row < Math.min(to, state.rows.length); row++) lines.push(levels(state.rows[row]));
+    for (let x = 0; x < wide; x++) {
+      const left = state.from + Math.floor((shown * x) / wide), right = Math.max(left + 1, state.from + Math.floor((shown * (x + 1)) / wide));
+      let most = NOTHING, weight = 0;
+      for (const line of lines) {
+        for (let bin = left; bin < right; bin++) {
+          const own = conspicuous(line[bin]);
+          if (own > weight) [most, weight] = [line[bin], own];
+        }
+      }
+      data.data.set(colours.subarray(most * 4, most * 4 + 4), (y * wide + x) * 4);
+    }
+  }
+  pen.putImageData(data, 0, 0);
+  return image;
+}
+
+function labels(pen, colour) {
+  const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height;
+  pen.textBaseline = "middle";
+  for (let row = Math.ceil(view.scroll / view.row / every) * every; row < state.rows.length; row += every) {
+    const y = rowY(row) + view.row / 2;
+    if (y > bottom) break;
+    const chosen = row === state.cursor.row;
+    pen.fillStyle = colour(chosen ? "--fore" : "--soft");
+    pen.fillText(fitted(pen, tensorText(page.tensors[state.rows[row][SERIES.tensor]]), LEFT - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
+  }
+  strips(pen, colour);
+}
+
+// The end of a name tells most.
+function fitted(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let cut = 1;
+  while (cut < text.length && pen.measureText(`…${text.slice(cut)}`).width > width) cut++;
+  return `…${text.slice(cut)}`;
+}
+
+function strips(pen, colour) {
+  const bottom = TOP + view.height;
+  for (let row = 0, odd = false; row < state.rows.length; odd = !odd) {
+    const task = taskOf(row);
+    let end = row + 1;
+    while (end < state.rows.length && taskOf(end) === task) end++;
+    const top = Math.max(TOP, rowY(row)), low = Math.min(bottom, rowY(end));
+    if (low > top) {
+      pen.fillStyle = colour(odd ? "--line" : "--panel");
+      pen.fillRect(0, top, STRIP, low - top);
+      if (row) {
+        pen.fillStyle = colour("--line");
+        pen.fillRect(0, top, LEFT + view.width, 1);
+      }
+      if (low - top > pen.measureText(task).width + 8) {
+        pen.save();
+        pen.translate(STRIP / 2, (top + low) / 2);
+        pen.rotate(-Math.PI / 2);
+        pen.textAlign = "center";
+        pen.fillStyle = colour("--fore");
+        pen.fillText(task, 0, 0);
+        pen.restore();
+      }
+    }
+    row = end;
+  }
+}
+
+function taskOf(row) {
+  return page.tensors[state.rows[row][SERIES.tensor]][TENSOR.task];
+}
+
+function ticks(pen, colour) {
+  pen.fillStyle = colour("--soft");
+  pen.textAlign = "left";
+  pen.fillText("step", STRIP + 6, TOP / 2 - 1);
+  pen.textAlign = "center";
+  for (const step of tickSteps(view.width / 70)) {
+    const x = columnX(placeOf(step));
+    pen.fillText(step, Math.max(LEFT + 8, Math.min(LEFT + view.width - 12, x)), TOP / 2 - 1);
+    pen.fillRect(x, TOP - 4, 1, 4);
+  }
+  pen.textAlign = "left";
+}
+
+// Round steps, at most so many; where steps were watched in bursts, some would stand on each other.
+function tickSteps(most) {
+  const first = page.starts[state.from], last = lastStep(state.to - 1);
+  const rough = Math.max(1, (last - first) / most), power = 10 ** Math.floor(Math.log10(rough));
+  const every = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
+  const made = [], apart = ((state.to - state.from) / most) * 0.6;
+  for (let step = Math.ceil(first / every) * every; step <= last; step += every) {
+    if (!made.length || placeOf(step) - placeOf(made.at(-1)) >= apart) made.push(step);
+  }
+  return made;
+}
+
+function marks(pen, colour) {
+  const rowOf = new Map(state.rows.map((series, row) => [series[SERIES.tensor], row]));
+  const bottom = TOP + view.height;
+  pen.fillStyle = colour("--fore");
+  for (const finding of findingsHere()) {
+    const row = rowOf.get(finding[FINDING.tensor]), bin = finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]);
+    if (row === undefined || bin < state.from || bin >= state.to) continue;
+    const y = rowY(row) + view.row / 2;
+    if (y > TOP && y < bottom) pen.fillRect((columnX(bin) + columnX(bin + 1)) / 2 - 1.5, y - 1.5, 3, 3);
+  }
+  const first = page.findings[page.first];
+  if (first && first[FINDING.step] !== null && first[FINDING.rank] === state.rank && inSight(binOf(first[FINDING.step]))) {
+    departure(pen, colour, binOf(first[FINDING.step]), rowOf.get(first[FINDING.tensor]));
+  }
+  const { row, bin } = state.cursor;
+  if (row !== null && bin !== null && inSight(bin)) box(pen, bin, row, colour("--fore"), 1.5);
+}
+
+function inSight(bin) {
+  return bin >= state.from && bin < state.to;
+}
+
+function departure(pen, colour, bin, row) {
+  const x = (columnX(bin) + columnX(bin + 1)) / 2;
+  pen.fillStyle = pen.strokeStyle = colour("--fail");
+  pen.setLineDash([4, 3]);
+  pen.beginPath();
+  pen.moveTo(x, TOP);
+  pen.lineTo(x, TOP + view.height);
+  pen.stroke();
+  pen.setLineDash([]);
+  pen.beginPath();
+  pen.moveTo(x - 5, TOP - 8);
+  pen.lineTo(x + 5, TOP - 8);
+  pen.lineTo(x, TOP);
+  pen.fill();
+  if (row === undefined) return;
+  box(pen, bin, row, colour("--fail"), 2);
+  const y = rowY(row) + view.row / 2;
+  if (y < TOP || y > TOP + view.height) return;
+  pen.beginPath();
+  pen.moveTo(LEFT - 8, y - 5);
+  pen.lineTo(LEFT - 8, y + 5);
+  pen.lineTo(LEFT, y);
+  pen.fill();
+}
+
+function box(pen, bin, row, colour, width) {
+  const x = columnX(bin), y = rowY(row), wide = Math.max(6, columnX(bin + 1) - x), high = Math.max(6, view.row);
+  if (y + high < TOP || y > TOP + view.height) return;
+  pen.strokeStyle = colour;
+  pen.lineWidth = width;
+  pen.strokeRect((x + columnX(bin + 1) - wide) / 2, y + (view.row - high) / 2, wide, high);
+  pen.lineWidth = 1;
+}
+
+function drawLegend() {
+  const scale = getComputedStyle(document.documentElement).getPropertyValue(state.colour === "gap" ? "--gap-scale" : "--value-scale");
+  const bar = element("i"), other = element("i", undefined, "one");
+  bar.style.background = `linear-gradient(90deg, ${scale})`;
+  other.style.background = "var(--not-finite)";
+  const ends = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
+  byId("legend").replaceChildren(element("span", ends[0]), bar, element("span", ends[1]), other, element("span", "NaN or inf"));
+}

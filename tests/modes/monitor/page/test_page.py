@@ -1,0 +1,164 @@
+"""The page of watched runs, looked at in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msprobe_hooks.instruments.series.reading import SeriesKey
+from pytest_msprobe.modes.monitor.page.building import build_page
+from pytest_msprobe.modes.monitor.page.html import write_html
+from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
+from tests.support.browser import click, open_browser, texts
+from tests.support.watched import norm, write_norms
+
+LAYERS = 5
+FINDING = Finding(0, norm("layers.2.weight"), 7, "fail", "drift", "apart by 0.1")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as driver:
+        yield driver
+
+
+def norms(scale: float = 1.0, steps: int = 20) -> dict[SeriesKey, Sequence[float]]:
+    """Return the norms of a run; from step 7 on, layers 2 and below are scaled."""
+    changed = np.where(np.arange(steps) < 7, 1.0, scale)
+    layers = {
+        norm(f"layers.{layer}.weight"): (2.0 + np.sin(np.arange(steps) + layer)) * (changed if layer < 3 else 1)
+        for layer in reversed(range(LAYERS))
+    }
+    return {norm("layers.0.output", "actv"): np.ones(steps), **layers}
+
+
+@pytest.fixture
+def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Write a page, open it, and return the browser."""
+
+    def open_page(
+        *ranks: Mapping[SeriesKey, Sequence[float]],
+        golden: Mapping[SeriesKey, Sequence[float]] | None = None,
+        findings: Sequence[Finding] = (),
+        verdict: str = "",
+    ) -> Any:
+        runs = [
+            RankRuns(
+                f"rank {place}",
+                write_norms(tmp_path / f"target{place}", series),
+                write_norms(tmp_path / f"golden{place}", golden) if golden else None,
+            )
+            for place, series in enumerate(ranks)
+        ]
+        page = build_page(runs, findings, title="target against golden", about="about", verdict=verdict)
+        write_html(tmp_path / "page.html", page)
+        browser.get_log("browser")
+        browser.get((tmp_path / "page.html").as_uri())
+        return browser
+
+    return open_page
+
+
+def colour_at(browser: Any, row: int, column: int) -> list[int]:
+    """Return the middle of a cell's colour as red, green, blue."""
+    script = """const [row, bin] = arguments, map = byId("map"), ratio = window.devicePixelRatio;
+        const x = (columnX(bin) + columnX(bin + 1)) / 2 + 3, y = rowY(row) + view.row * 0.8;
+        return [...map.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)"""
+    found: list[int] = browser.execute_script(script, row, column)
+    return found
+
+
+def press(browser: Any, *keys: str) -> None:
+    browser.find_element("id", "map").send_keys(*keys)
+
+
+def test_the_first_departure_leads_and_its_curves_are_open(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1), golden=norms(), findings=[FINDING], verdict="first departure: step 7")
+    assert texts(browser, "#lead button") == ["first departure: step 7"]
+    assert texts(browser, "#details h2") == ["layers.2.weight"]
+    assert texts(browser, "#readout")[0].startswith("step 7: target ")
+    assert texts(browser, "#readout")[0].endswith("apart by about 0.09")
+    assert browser.get_log("browser") == []
+
+
+def test_cells_are_coloured_by_how_far_apart_the_runs_are(look: Callable[..., Any]) -> None:
+    # Rows: layers.0.output, then the weights from the last layer to the first.
+    browser = look(norms(1.1), golden=norms())
+    same, apart = colour_at(browser, 1, 12), colour_at(browser, 5, 12)
+    assert colour_at(browser, 5, 3) == same
+    assert apart != same
+    assert colour_at(browser, 3, 12) == apart
+
+
+def test_a_run_alone_is_coloured_by_size(look: Callable[..., Any]) -> None:
+    browser = look(norms(1000.0))
+    assert colour_at(browser, 5, 12) != colour_at(browser, 5, 3)
+    assert texts(browser, "#details h2") == ["layers.0.output:0"]
+
+
+def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None:
+    series = norms()
+    series[norm("layers.1.weight")] = np.where(np.arange(20) == 5, np.nan, 1.0)
+    browser = look(series)
+    purple = colour_at(browser, 4, 5)
+    assert purple == [0xA2, 0x1C, 0xAF]
+    press(browser, *["\ue015"] * 4)
+    assert texts(browser, "#details h2") == ["layers.1.weight"]
+    assert len(texts(browser, "#details svg .not-finite")) == 1
+
+
+def test_arrow_keys_move_and_tell_the_cell(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1), golden=norms())
+    press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
+    told = browser.find_element("id", "cell").get_attribute("textContent")
+    assert told.startswith("layers.4.weight, step 2: target ")
+    assert told.endswith(", equal")
+
+
+def test_findings_are_a_table_that_leads_to_curves(look: Callable[..., Any]) -> None:
+    other = Finding(0, norm("layers.4.weight"), 12, "warn", "turbulence", "2.1 above 1.9")
+    browser = look(norms(1.1), golden=norms(), findings=[FINDING, other])
+    cells = texts(browser, "#findings tbody tr:nth-child(2) td")
+    assert cells == ["12", "warn", "layers.4.weight (grad_reduced)", "norm", "turbulence", "2.1 above 1.9"]
+    click(browser, "document.querySelectorAll('#findings button')[1]")
+    assert texts(browser, "#details h2") == ["layers.4.weight"]
+    assert texts(browser, "#readout")[0].startswith("step 12: ")
+
+
+def test_searching_and_findings_choose_rows(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1), golden=norms(), findings=[FINDING])
+    click(browser, "document.getElementById('found')")
+    assert texts(browser, "#count") == ["1 of 6 tensors"]
+    click(browser, "document.getElementById('found')")
+    select = "const one = byId('task'); one.value = 'actv'; one.dispatchEvent(new Event('change'))"
+    browser.execute_script(select)
+    assert texts(browser, "#count") == ["1 of 6 tensors"]
+
+
+def test_ranks_are_small_multiples_that_lead_to_them(look: Callable[..., Any]) -> None:
+    browser = look(norms(), norms(2.0), norms())
+    assert texts(browser, "#details h3")[-1] == "norm by rank"
+    assert texts(browser, "#details figcaption") == ["rank 0", "rank 1", "rank 2"]
+    click(browser, "{click: () => document.querySelectorAll('#details figure')[1].dispatchEvent(new Event('click'))}")
+    assert browser.execute_script("return byId('rank').value") == "1"
+
+
+@pytest.mark.parametrize("name", ["</script><script>document.title='taken'</script>", "<img src=x onerror=alert(1)>"])
+def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
+    key = norm(name)
+    browser = look({key: [1.0, 2.0]}, findings=[Finding(0, key, 1, "fail", name, name)], verdict=name)
+    assert browser.title == "target against golden"
+    assert texts(browser, "#details h2") == [name]
+    assert browser.get_log("browser") == []
+
+
+def test_a_long_run_shows_every_step_where_something_was_found(look: Callable[..., Any]) -> None:
+    browser = look(norms(1.1, 2000), golden=norms(1.0, 2000), findings=[FINDING])
+    assert "every step" in texts(browser, "#details h3")[0]
+    browser.execute_script("zoom(0, 3)")
+    points = browser.execute_script("return document.querySelector('#details path.target').getAttribute('d')")
+    assert len(points.split(" ")) == 20

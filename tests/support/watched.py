@@ -1,0 +1,28 @@
+"""Watched runs that never were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msprobe_hooks.instruments.series.reading import Run, SeriesKey, open_run
+from msprobe_hooks.instruments.series.writing import Row, open_writer
+
+
+def norm(name: str, task: str = "grad_reduced") -> SeriesKey:
+    """Return the series of a tensor's norm."""
+    micro_step = 0 if task in ("actv", "actv_grad") else None
+    return SeriesKey(task, 0, name, micro_step, "norm")
+
+
+def write_norms(folder: Path, series: Mapping[SeriesKey, Sequence[float]], every: int = 1) -> Run:
+    """Write norms at the steps 0, ``every``, ... as a run's CSV files, and open it."""
+    writer = open_writer("csv", folder, ["norm"], ndigits=12, steps_per_file=1000)
+    for place in range(max(map(len, series.values()))):
+        writer.add(
+            Row(key.task, key.vpp_stage, key.name, place * every, key.micro_step, (values[place],))
+            for key, values in series.items()
+            if place < len(values)
+        )
+    writer.close()
+    return open_run(folder)
