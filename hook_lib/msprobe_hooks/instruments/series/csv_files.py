@@ -22,8 +22,8 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.layout import FileName, window
-from msprobe_hooks.instruments.series.tables import Row, Table, Watched
+from msprobe_hooks.instruments.series.layout import FileName, make_folder, window
+from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
 
 SUFFIX: Final = ".csv"
 
@@ -45,10 +45,7 @@ class CsvWriter:
 
     def __init__(self, folder: Path, statistics: Sequence[str], *, ndigits: int, steps_per_file: int) -> None:
         """Make the folder. Raises MonitorError where that cannot be done."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
+        make_folder(folder)
         self._folder = folder
         self._statistics = tuple(statistics)
         self._ndigits = ndigits
@@ -158,12 +155,18 @@ class CsvPart:
     """One CSV file of a run."""
 
     def __init__(self, path: Path, task: str) -> None:
-        """Read the header. Raises MonitorError for one that no version of msprobe writes, and a file without any."""
+        """Read the header.
+
+        Raises CutFileError for a file that ends before its header does, MonitorError for a header that no version of
+        msprobe writes.
+        """
         self.path = path
         self.notes: Sequence[str] = ()
         self._task = task
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
             header = file.readline()
+        if not header.endswith("\n"):
+            raise CutFileError(path, "it ends before its header does")
         columns = _read_header(_cells(header))
         if columns is None:
             raise MonitorError(
@@ -171,6 +174,7 @@ class CsvPart:
                 "vpp_stage,name,step[,micro_step] and statistics; name the folder that a run wrote"
             )
         self._columns = columns
+        self.written = path.stat().st_mtime_ns
         self.statistics = columns.statistics
 
     def index(self) -> Table:

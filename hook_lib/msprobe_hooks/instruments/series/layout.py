@@ -12,6 +12,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msprobe_hooks.errors import MonitorError
+
 #: The tasks in the order in which a step computes what they hold; others follow.
 TASKS: Final = (
     "param_origin",
@@ -29,6 +31,8 @@ TASKS: Final = (
     "param_updated",
     "other",
 )
+
+_FOLDER_MODE = 0o750
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Without daylight saving since 1991, so no table of time zones is needed.
@@ -73,6 +77,14 @@ def run_folder(base: Path, rank: int | None) -> Path:
     """Return a new folder's path below the base; rank None where the program is not distributed."""
     ranked = "" if rank is None else f"-rank{rank}"
     return base / f"{start_time()}{ranked}-{secrets.token_hex(4)}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder where it is not there. Raises MonitorError where that cannot be done."""
+    try:
+        folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
 
 
 def start_of(folder: Path) -> str | None:

@@ -15,9 +15,10 @@ from msprobe_hooks.instruments.series.blocks import Block, read_block
 from msprobe_hooks.instruments.series.contents import Contents, read_contents
 from msprobe_hooks.instruments.series.csv_files import CsvPart
 from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, start_of, start_order
-from msprobe_hooks.instruments.series.tables import Part, Watched
+from msprobe_hooks.instruments.series.parquet_files import ParquetPart
+from msprobe_hooks.instruments.series.tables import CutFileError, Part, Watched
 
-_FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart}
+_FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart, ".parquet": ParquetPart}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,8 +84,16 @@ def open_run(folder: str | Path) -> Run:
     named = _series_files(folder)
     if not named:
         raise _no_series(folder)
-    parts = [_FORMATS[path.suffix](path, name.task) for path, name in _as_written(named)]
-    return Run(folder, read_contents(parts), _earlier_starts(folder))
+    parts: list[tuple[FileName, Part]] = []
+    notes = _earlier_starts(folder)
+    for path, name in named:
+        try:
+            parts.append((name, _FORMATS[path.suffix](path, name.task)))
+        except CutFileError as cut:
+            notes.append(str(cut))
+    if not parts:
+        raise MonitorError(f"{folder}: no file can be read; {notes[-1]}")
+    return Run(folder, read_contents(_as_written(parts)), notes)
 
 
 def rank_folders(folder: str | Path) -> list[Path]:
@@ -112,20 +121,19 @@ def _series_files(folder: Path) -> list[tuple[Path, FileName]]:
     return [(path, name) for path in paths if (name := file_name(path))]
 
 
-def _as_written(files: Iterable[tuple[Path, FileName]]) -> list[tuple[Path, FileName]]:
-    """Sort files into the order in which they were written.
+def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
+    """Sort parts into the order in which they were written.
 
-    That is the order of their steps; where those of one task overlap, the time of the last writing decides.
+    That is the order of their steps; where those of one task overlap, the time of the writing decides.
     """
-    ordered = sorted(files, key=lambda file: (file[1].task, file[1].first, file[1].last, file[0].name))
+    ordered = sorted(parts, key=lambda named: (named[0], named[1].path.name))
     overlapping = {
         before.task
-        for (_, before), (_, after) in pairwise(ordered)
+        for (before, _), (after, _) in pairwise(ordered)
         if before.task == after.task and after.first <= before.last
     }
-    return sorted(
-        ordered, key=lambda file: (file[1].task, file[0].stat().st_mtime_ns if file[1].task in overlapping else 0)
-    )
+    ordered.sort(key=lambda named: (named[0].task, named[1].written if named[0].task in overlapping else 0))
+    return [part for _, part in ordered]
 
 
 def _run_folders(folder: Path) -> list[Path]:

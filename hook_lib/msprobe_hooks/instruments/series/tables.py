@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.errors import MonitorError
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -51,12 +53,23 @@ class Table:
     values: NDArray[np.float64]
 
 
+class CutFileError(MonitorError):
+    """A file ends before it can be read; the text is a sentence of a run's notes."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path.name}: {problem} and is left out")
+
+
 class Part(Protocol):
     """One file of series."""
 
     @property
     def path(self) -> Path:
         """The file."""
+
+    @property
+    def written(self) -> int:
+        """When it was written, in nanoseconds since the epoch."""
 
     @property
     def statistics(self) -> Sequence[str]:

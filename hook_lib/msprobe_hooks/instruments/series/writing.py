@@ -35,8 +35,8 @@ def open_writer(
 ) -> SeriesWriter:
     """Return what writes files of a format into a run's folder, which is made where it is not there.
 
-    ``ndigits`` are the decimals of a CSV. Raises ConfigError for an unknown format, MonitorError where the folder
-    cannot be written.
+    ``ndigits`` are the decimals of a CSV; the other formats keep what they are given. Raises ConfigError for an unknown
+    format, MonitorError where the folder cannot be written or what the format needs is not installed.
     """
     opener = _FORMATS.get(format)
     if opener is None:
@@ -50,4 +50,10 @@ def _csv(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: 
     return CsvWriter(folder, statistics, ndigits=ndigits, steps_per_file=steps_per_file)
 
 
-_FORMATS: dict[str, Callable[[Path, Sequence[str], int, int], SeriesWriter]] = {"csv": _csv}
+def _parquet(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: int) -> SeriesWriter:
+    from msprobe_hooks.instruments.series.parquet_files import ParquetWriter
+
+    return ParquetWriter(folder, statistics, steps_per_file=steps_per_file)
+
+
+_FORMATS: dict[str, Callable[[Path, Sequence[str], int, int], SeriesWriter]] = {"csv": _csv, "parquet": _parquet}
