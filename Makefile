@@ -52,7 +52,7 @@ generated_tests: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard]'
 	@touch $@
 
 $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.requirements import require
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series import blocks, parquet_files
 from msprobe_hooks.instruments.series.reading import open_run
 from msprobe_hooks.instruments.series.writing import Row, open_writer
+from tests.support.requirements import require
 
 require(find_spec("pyarrow"), "pyarrow")
 
@@ -93,7 +93,7 @@ def test_a_missing_pyarrow_is_one_error_that_names_the_extra(tmp_path, monkeypat
         open_writer("parquet", tmp_path, ["norm"], ndigits=6, steps_per_file=1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.none() | st.integers(0, 3), st.integers(0, 50)),
@@ -101,15 +101,14 @@ def test_a_missing_pyarrow_is_one_error_that_names_the_extra(tmp_path, monkeypat
         unique=True,
     ),
     st.data(),
-    st.integers(1, 20),
+    st.integers(10, 50),
 )
 def test_what_is_written_is_what_is_read_to_the_last_bit(tmp_path_factory, places, data, steps_per_file):
     folder = tmp_path_factory.mktemp("run")
     values = data.draw(st.lists(st.floats(), min_size=len(places), max_size=len(places)))
     writer = open_writer("parquet", folder, ["max"], ndigits=1, steps_per_file=steps_per_file)
     writer.add(
-        row(step, value, name=name, micro_step=micro)
-        for (name, micro, step), value in zip(places, values, strict=True)
+        row(step, value, name=name, micro_step=micro) for (name, micro, step), value in zip(places, values, strict=True)
     )
     writer.close()
     found = {key: dict(each) for key, each in series(folder).items()}
@@ -127,7 +126,11 @@ def test_series_are_the_same_however_many_are_read_at_once(write, monkeypatch):
     )
     monkeypatch.setattr(blocks, "_BLOCK_BYTES", 20 * 3 * 8 * 2)
     run = open_run(folder)
-    assert [(key.name, key.statistic) for key in run.keys[:3]] == [("layer0", "min"), ("layer0", "max"), ("layer1", "min")]
+    assert [(key.name, key.statistic) for key in run.keys[:3]] == [
+        ("layer0", "min"),
+        ("layer0", "max"),
+        ("layer1", "min"),
+    ]
     for key in [*run.keys, run.keys[0]]:
         found = run.read(key)
         assert found.values.tolist() == drawn[:, int(key.name[-1]), ("min", "max").index(key.statistic)].tolist()
