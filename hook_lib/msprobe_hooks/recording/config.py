@@ -5,16 +5,15 @@ Every mistake is a ConfigError that names the key, the value and what is allowed
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording import msprobe_keys
+from msprobe_hooks.recording import option_checks as checks
 from msprobe_hooks.recording.filters import DataMode
 
 LEVELS = ("L0", "L1", "mix", "debug", "aten")
@@ -22,8 +21,6 @@ TASKS = ("statistics", "tensor", "structure")
 SUMMARY_MODES = ("statistics", "md5", "xor")
 DATA_MODES = ("all", "input", "output", "forward", "backward")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
-
-_MAX_NUMBER = 1_000_000
 
 _API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
 _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
@@ -77,20 +74,26 @@ def settings(dump_path: str | Path, **options: Any) -> Settings:
         if key not in known:
             raise ConfigError(key, options[key], f"one of the options {', '.join(sorted(known))}")
     checked = {key: _CHECKS[key](key, value) for key, value in options.items()}
-    return _consistent(Settings(dump_path=_path("dump_path", dump_path), **checked))
+    return _consistent(Settings(dump_path=checks.path("dump_path", dump_path), **checked))
 
 
-def read_config(path: str | Path, **overrides: Any) -> Settings:
-    """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
-    common = _read_json(path)
+def read_common(path: str | Path) -> dict[str, Any]:
+    """Read msprobe's ``config.json``: the keys that tasks share, and their sections as they are. Raises ConfigError."""
+    common = checks.read_json(path)
     for key in common:
         if key not in _COMMON_KEYS and key not in msprobe_keys.COMMON_KEYS and key not in msprobe_keys.SECTIONS:
             raise ConfigError(key, common[key], f"the keys {', '.join(sorted(_COMMON_KEYS))} and one section per task")
     msprobe_keys.refuse_common(common)
+    return common
+
+
+def read_config(path: str | Path, **overrides: Any) -> Settings:
+    """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
+    common = read_common(path)
     given = {key: value for key, value in common.items() if key in _CHECKS} | {
         key: value for key, value in overrides.items() if value is not None
     }
-    task = _one_of(TASKS)("task", given.get("task") or "statistics")
+    task = checks.one_of(TASKS)("task", given.get("task") or "statistics")
     section = common.get(task) or {}
     if not isinstance(section, dict):
         raise ConfigError(task, section, "an object with the keys " + ", ".join(_SECTION_KEYS))
@@ -102,20 +105,6 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
     return settings(dump_path, **{key: value for key, value in given.items() if value is not None})
-
-
-def _read_json(path: str | Path) -> dict[str, Any]:
-    if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
-        raise ConfigError("config_path", path, "the path of a .json file")
-    try:
-        found = decode_json(Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError("config_path", str(path), f"a file that can be read ({error.strerror})") from None
-    except JsonError as error:
-        raise ConfigError("config_path", str(path), f"a file with valid JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise ConfigError("config_path", str(path), "a file that holds one JSON object")
-    return found
 
 
 def _consistent(given: Settings) -> Settings:
@@ -141,42 +130,8 @@ def _check_scope(given: Settings) -> None:
             raise ConfigError("scope", name, f"a name such as {wanted.get(given.level, 'Type.api.0.forward')}")
 
 
-def _one_of(allowed: tuple[str, ...]) -> Any:
-    def check(key: str, value: object) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise ConfigError(key, value, ", ".join(allowed))
-        return value
-
-    return check
-
-
-def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(key, value, "true or false")
-    return value
-
-
-def _path(key: str, value: object) -> Path:
-    if not isinstance(value, (str, Path)) or not str(value).strip() or not _is_possible(str(value)):
-        raise ConfigError(key, value, "the path of a folder")
-    return Path(value)
-
-
-def _is_possible(path: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-
-
-def _names(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
-        raise ConfigError(key, value, "a list of names, or of parts of names")
-    return tuple(value)
-
-
 def _data_modes(key: str, value: object) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else _names(key, value)
+    names = (value,) if isinstance(value, str) else checks.names(key, value)
     for name in names:
         if name not in DATA_MODES:
             raise ConfigError(key, name, ", ".join(DATA_MODES))
@@ -185,45 +140,22 @@ def _data_modes(key: str, value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-_RANGE_TEXT = 'a list of numbers from 0 to 1000000 and ranges such as "3-5"'
-
-
-def _numbers(key: str, value: object) -> frozenset[int] | None:
-    """Read ``[0, 2, "4-6"]``; an empty list means all."""
-    if isinstance(value, frozenset):
-        value = sorted(value)
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(key, value, _RANGE_TEXT)
-    return frozenset(number for item in value for number in _expand(key, item)) or None
-
-
-def _expand(key: str, item: object) -> Iterable[int]:
-    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _MAX_NUMBER:
-        return (item,)
-    ends = re.fullmatch(r"(\d+)(?:-(\d+))?", item) if isinstance(item, str) else None
-    if ends is not None:
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        if first <= last <= _MAX_NUMBER:
-            return range(first, last + 1)
-    raise ConfigError(key, item, _RANGE_TEXT)
-
-
 _CHECKS: Mapping[str, Any] = {
-    "dump_path": _path,
-    "task": _one_of(TASKS),
-    "level": _one_of(LEVELS),
-    "rank": _numbers,
-    "step": _numbers,
-    "scope": _names,
-    "list": _names,
+    "dump_path": checks.path,
+    "task": checks.one_of(TASKS),
+    "level": checks.one_of(LEVELS),
+    "rank": checks.numbers,
+    "step": checks.numbers,
+    "scope": checks.names,
+    "list": checks.names,
     "data_mode": _data_modes,
-    "summary_mode": _one_of(SUMMARY_MODES),
-    "tensor_list": _names,
-    "async_dump": _flag,
-    "extra_info": _flag,
-    "risk_level": _one_of(RISK_LEVELS),
-    "exclude": _names,
-    "custom_op_namespaces": _names,
+    "summary_mode": checks.one_of(SUMMARY_MODES),
+    "tensor_list": checks.names,
+    "async_dump": checks.flag,
+    "extra_info": checks.flag,
+    "risk_level": checks.one_of(RISK_LEVELS),
+    "exclude": checks.names,
+    "custom_op_namespaces": checks.names,
 }
 
 _SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")
