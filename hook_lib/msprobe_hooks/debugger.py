@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.instruments.grad_probe import config as grad_probe
+from msprobe_hooks.instruments.grad_probe.opening import Probe, open_probe
 from msprobe_hooks.record import Framework, open_session
-from msprobe_hooks.recording.config import Settings, read_config, settings
+from msprobe_hooks.recording.config import Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,13 +31,16 @@ class PrecisionDebugger:
     There is one per process: a second construction returns the first and ignores its arguments. Arguments win over
     ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
 
+    With task ``grad_probe`` it records no calls: ``monitor`` has a model's gradients written at each optimizer step,
+    and ``start``, ``stop`` and ``step`` do nothing.
+
     Raises ConfigError naming the key, the value and what is allowed.
     """
 
     _framework: ClassVar[Framework] = "pytorch"
     _instance: ClassVar[PrecisionDebugger | None] = None
-    _session: Session
-    _settings: Settings
+    _session: Session | None = None
+    _probe: Probe | None = None
     _told: set[str]
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
@@ -52,14 +57,15 @@ class PrecisionDebugger:
         """Return the process's debugger, made on the first call."""
         if cls._instance is None:
             instance = super().__new__(cls)
-            given: dict[str, Any] = {"task": task, "level": level, "step": step, "exclude": exclude}
-            if config_path is None:
-                named = {key: value for key, value in given.items() if value is not None}
-                instance._settings = settings(Settings().dump_path if dump_path is None else dump_path, **named)
+            common = {} if config_path is None else read_common(config_path)
+            if (task or common.get("task")) == grad_probe.TASK:
+                instance._probe = open_probe(
+                    grad_probe.probe_settings(common, dump_path=dump_path, step=step), cls._framework
+                )
             else:
-                instance._settings = read_config(config_path, dump_path=dump_path, **given)
+                given = {"task": task, "level": level, "step": step, "exclude": exclude}
+                instance._session = open_session(_settings(config_path, dump_path, given), model, cls._framework)
             instance._told = set()
-            instance._session = open_session(instance._settings, model, cls._framework)
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
@@ -86,7 +92,8 @@ class PrecisionDebugger:
         for key, value in (("token_range", token_range), ("scheduled_tokens", scheduled_tokens)):
             if value is not None:
                 instance._tell_once(f"{key} is not followed: all that runs between start() and stop() is recorded")
-        instance._session.start(model, rank_id)
+        if instance._session is not None:
+            instance._session.start(model, rank_id)
 
     @classmethod
     def stop(cls) -> None:
@@ -94,7 +101,9 @@ class PrecisionDebugger:
 
         What ran until now still gets its backward records, which are in the files after ``step``.
         """
-        cls._of_process().stop()
+        session = cls._made()._session
+        if session is not None:
+            session.stop()
 
     @classmethod
     def forward_backward_dump_end(cls) -> None:
@@ -107,29 +116,48 @@ class PrecisionDebugger:
 
         The next ``start`` writes into the next folder.
         """
-        cls._of_process().step()
+        session = cls._made()._session
+        if session is not None:
+            session.step()
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
         """Say which number the step that runs now has. Raises ConfigError for a number below 0."""
         _check_number("step", step)
-        cls._of_process().recorder.step = step
+        probe = cls._made()._probe
+        if probe is not None:
+            probe.begin_at(step)
+        else:
+            cls._of_process().recorder.step = step
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
         """Record a variable by name, and its gradients when they arrive. Does nothing but at level debug."""
-        instance, session = cls._made(), cls._of_process()
-        if instance._settings.level != "debug":
-            instance._tell_once(f"save() records nothing at level {instance._settings.level}, only at level debug")
+        instance = cls._made()
+        if instance._probe is not None:
+            instance._tell_once("save() records nothing with task grad_probe")
+            return
+        session = cls._of_process()
+        level = session.recorder.settings.level
+        if level != "debug":
+            instance._tell_once(f"save() records nothing at level {level}, only at level debug")
             return
         # At this level there is nothing else to switch on, so saving does not wait for start().
         session.start()
         session.save(variable, name, save_backward)
 
     @classmethod
-    def monitor(cls, model: Any) -> None:
-        """Do nothing but say so: gradients are not monitored."""
-        cls._made()._tell_once("monitor() does nothing: gradients are not monitored, record them at level L0 or mix")
+    def monitor(cls, model: Any, optimizer: Any = None) -> None:
+        """With task ``grad_probe``, write the model's gradients at each step of its optimizers; else only say so.
+
+        ``optimizer`` names the one whose steps count where it holds copies of the parameters, not themselves. Raises
+        ConfigError for what is no model or optimizer, or a second model.
+        """
+        instance = cls._made()
+        if instance._probe is not None:
+            instance._probe.monitor(model, optimizer)
+        else:
+            instance._tell_once("monitor() does nothing but with task grad_probe: gradients are not monitored")
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -143,7 +171,10 @@ class PrecisionDebugger:
 
     @classmethod
     def _of_process(cls) -> Session:
-        return cls._made()._session
+        session = cls._made()._session
+        if session is None:
+            raise RecordingError("task grad_probe records no calls: use task statistics, tensor or structure for that")
+        return session
 
     @classmethod
     def _made(cls) -> PrecisionDebugger:
@@ -158,11 +189,25 @@ class PrecisionDebugger:
 
     def _finish(self) -> None:
         atexit.unregister(self._finish)
+        summary = self._close()
+        if summary:
+            sys.stderr.write(f"msprobe_hooks: {summary}\n")
+            type(self)._instance = None
+
+    def _close(self) -> str:
+        """End what runs; return what it says of itself, nothing in a forked child."""
+        if self._probe is not None:
+            return self._probe.close()
+        assert self._session is not None
         summary = self._session.close()
-        if self._session.recorder.is_abandoned:
-            return
-        sys.stderr.write(f"msprobe_hooks: {summary}\n")
-        type(self)._instance = None
+        return "" if self._session.recorder.is_abandoned else str(summary)
+
+
+def _settings(config_path: str | Path | None, dump_path: str | Path | None, given: dict[str, Any]) -> Settings:
+    if config_path is not None:
+        return read_config(config_path, dump_path=dump_path, **given)
+    named = {key: value for key, value in given.items() if value is not None}
+    return settings(Settings().dump_path if dump_path is None else dump_path, **named)
 
 
 def _check_number(key: str, value: object) -> None:

@@ -93,7 +93,7 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     given = {key: value for key, value in common.items() if key in _CHECKS} | {
         key: value for key, value in overrides.items() if value is not None
     }
-    task = checks.one_of(TASKS)("task", given.get("task") or "statistics")
+    task = _task("task", given.get("task") or "statistics")
     section = common.get(task) or {}
     if not isinstance(section, dict):
         raise ConfigError(task, section, "an object with the keys " + ", ".join(_SECTION_KEYS))
@@ -130,6 +130,12 @@ def _check_scope(given: Settings) -> None:
             raise ConfigError("scope", name, f"a name such as {wanted.get(given.level, 'Type.api.0.forward')}")
 
 
+def _task(key: str, value: object) -> str:
+    if not isinstance(value, str) or value not in TASKS:
+        raise ConfigError(key, value, f"{', '.join(TASKS)}; of a PrecisionDebugger also grad_probe")
+    return value
+
+
 def _data_modes(key: str, value: object) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else checks.names(key, value)
     for name in names:
@@ -142,7 +148,7 @@ def _data_modes(key: str, value: object) -> tuple[str, ...]:
 
 _CHECKS: Mapping[str, Any] = {
     "dump_path": checks.path,
-    "task": checks.one_of(TASKS),
+    "task": _task,
     "level": checks.one_of(LEVELS),
     "rank": checks.numbers,
     "step": checks.numbers,
