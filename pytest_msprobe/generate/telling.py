@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pytest_msprobe.generate.layout import escaped
 from pytest_msprobe.generate.module import Provenance
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Module, Plan
+from pytest_msprobe.reports.text import printable
 
 _SHOWN = 5
 
@@ -31,7 +31,7 @@ def tell_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     for record, reason in plan.left_out.items():
         by_reason.setdefault(reason, []).append(record)
     for reason, names in by_reason.items():
-        say(f"left out: {_some(names)}: {escaped(reason)}")
+        say(f"left out: {_some(names)}: {_shown(reason)}")
     if earlier:
         say(f"left as they are, from earlier runs: {_some(earlier)}")
 
@@ -40,10 +40,10 @@ def tell_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: boo
     """Say what became of the records of one module; ``again`` says that all of them failed before."""
     say(f"\n{module.file}")
     words = {"failed": "still fails", "passed": "passes now"} if again else {"failed": "fails", "passed": "passes"}
-    width = max((len(escaped(label)) for label in outcomes), default=0)
+    width = max((len(_shown(label)) for label in outcomes), default=0)
     for label, outcome in outcomes.items():
-        reason = f": {escaped(outcome.reason)}" if outcome.reason else ""
-        say(f"  {escaped(label):{width}}  {words.get(outcome.outcome, outcome.outcome)}{reason}")
+        reason = f": {_shown(outcome.reason)}" if outcome.reason else ""
+        say(f"  {_shown(label):{width}}  {words.get(outcome.outcome, outcome.outcome)}{reason}")
     if not outcomes:
         say("  no test was run")
 
@@ -56,12 +56,17 @@ def tell_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Proven
     say(f"Run them again: {shlex.join(['pytest', str(folder), *provenance.options])}")
 
 
+def _shown(text: str) -> str:
+    """Return a text as printable ASCII on one line; the escapes that names of records come with stay as they are."""
+    return printable(" ".join(text.splitlines())).encode("ascii", "backslashreplace").decode()
+
+
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _some(names: Iterable[str]) -> str:
-    shown = [escaped(name) for name in names]
+    shown = [_shown(name) for name in names]
     more = len(shown) - _SHOWN
     return ", ".join(shown[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

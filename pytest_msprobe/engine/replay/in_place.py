@@ -42,13 +42,16 @@ class JudgedMemory:
         return {**found, **gaps}
 
 
-def judged_memory(golden: Run, target: Run, *, same_function: bool) -> JudgedMemory:
-    """Return what memory is judged where these two runs are held against each other.
+def judged_memory(golden: Run, target: Run, operation: str, *, same_function: bool) -> JudgedMemory:
+    """Return what memory is judged where these two runs of an operation are held against each other.
 
     An argument that the target alone wrote to is no result where it was returned: golden may be a definition that
-    returns what the target writes. That is no excuse for the ``same_function``.
+    returns what the target writes. That is no excuse for the ``same_function``. Nor has another framework to write
+    where Python has it choose: ``x += y`` binds x to whatever ``__iadd__`` returns.
     """
     if not (golden.written or target.written):
+        return JudgedMemory()
+    if not same_function and operation.startswith("__i") and not target.written:
         return JudgedMemory()
     here, there = golden.returned_at(), target.returned_at()
 
