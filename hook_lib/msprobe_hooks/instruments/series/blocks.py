@@ -37,13 +37,21 @@ class Block:
         if self.lacking is not None:
             held = ~self.lacking[i, span]
             steps, values = steps[held], values[held]
-        if (np.diff(steps) <= 0).any():
-            order = np.argsort(steps, kind="stable")
-            steps, values = steps[order], values[order]
-            last = np.append(np.diff(steps) > 0, True)
-            steps, values = steps[last], values[last]
+        steps, values = last_written(steps, values)
         # Copies: a series that is kept must not keep the whole block.
         return steps.copy(), values.copy()
+
+
+def last_written(
+    steps: NDArray[np.int64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return steps, ascending and unique, and the value that was written last of each; given in the order written."""
+    if (np.diff(steps) > 0).all():
+        return steps, values
+    order = np.argsort(steps, kind="stable")
+    steps, values = steps[order], values[order]
+    is_last = np.append(np.diff(steps) > 0, True)
+    return steps[is_last], values[is_last]
 
 
 def read_block(contents: Contents, first: Watched) -> Block:

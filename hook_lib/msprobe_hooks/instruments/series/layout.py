@@ -101,6 +101,12 @@ def start_order(start: str) -> tuple[int, ...]:
     return (_MONTHS.index(match[1]), *(int(number) for number in match.groups()[1:]))
 
 
+def started(folder: Path) -> tuple[int, ...]:
+    """Return what sorts folders by the time in their names, within a year; a name without one comes first."""
+    start = start_of(folder)
+    return start_order(start) if start else ()
+
+
 def rank_of(folder: Path) -> int | None:
     """Return the rank that a folder's own name tells; None where it tells none."""
     named = _RUN_FOLDER.fullmatch(folder.name) or _V2_FOLDER.fullmatch(folder.name)

@@ -14,7 +14,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.blocks import Block, read_block
 from msprobe_hooks.instruments.series.contents import Contents, read_contents
 from msprobe_hooks.instruments.series.csv_files import CsvPart
-from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, start_of, start_order
+from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, start_of, started
 from msprobe_hooks.instruments.series.parquet_files import ParquetPart
 from msprobe_hooks.instruments.series.tables import CutFileError, Part, Watched
 
@@ -102,14 +102,21 @@ def rank_folders(folder: str | Path) -> list[Path]:
     Of several starts of a rank it is the last. Raises MonitorError where there is no such folder.
     """
     folder = Path(folder)
-    if _series_files(folder):
-        return [folder]
-    starts: dict[int | None, Path] = {}
-    for each in sorted(_run_folders(folder), key=_start):
-        starts[rank_of(each)] = each
+    starts = {rank_of(each): each for each in run_folders(folder)}
     if not starts:
         raise _no_series(folder)
     return [starts[rank] for rank in sorted(starts, key=lambda rank: -1 if rank is None else rank)]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the folders of ranks with series, or the folder if it is one, in the order of their starts.
+
+    Raises MonitorError where the folder cannot be read.
+    """
+    if _series_files(folder):
+        return [folder]
+    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and _series_files(each)]
+    return sorted(found, key=lambda each: (started(each), each.name))
 
 
 def _series_files(folder: Path) -> list[tuple[Path, FileName]]:
@@ -136,28 +143,19 @@ def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
     return [part for _, part in ordered]
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    return [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and _series_files(each)]
-
-
-def _start(folder: Path) -> tuple[int, ...]:
-    start = start_of(folder)
-    return start_order(start) if start else ()
-
-
 def _earlier_starts(folder: Path) -> list[str]:
     """Tell which neighbours are earlier starts of the same rank, which `rank_folders` leaves out."""
     if start_of(folder) is None:
         return []
-    earlier = sorted(
-        (
-            each
-            for each in _run_folders(folder.parent)
-            if rank_of(each) == rank_of(folder) and _start(each) < _start(folder)
-        ),
-        key=_start,
-    )
-    return [f"{each.name} beside it is an earlier start of the same rank, and is left out" for each in earlier]
+    try:
+        neighbours = run_folders(folder.absolute().parent)
+    except MonitorError:
+        return []
+    return [
+        f"{each.name} beside it is an earlier start of the same rank, and is left out"
+        for each in neighbours
+        if rank_of(each) == rank_of(folder) and started(each) < started(folder)
+    ]
 
 
 def _no_series(folder: Path) -> MonitorError:

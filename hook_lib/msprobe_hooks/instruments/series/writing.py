@@ -56,4 +56,14 @@ def _parquet(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_fi
     return ParquetWriter(folder, statistics, steps_per_file=steps_per_file)
 
 
-_FORMATS: dict[str, Callable[[Path, Sequence[str], int, int], SeriesWriter]] = {"csv": _csv, "parquet": _parquet}
+def _events(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: int) -> SeriesWriter:
+    from msprobe_hooks.instruments.series.events import EventWriter
+
+    return EventWriter(folder, statistics)
+
+
+_FORMATS: dict[str, Callable[[Path, Sequence[str], int, int], SeriesWriter]] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "tensorboard": _events,
+}

@@ -1,0 +1,93 @@
+"""A watched run's files as TensorBoard events, a curve over the steps for each series."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.instruments.series.blocks import last_written
+from msprobe_hooks.instruments.series.events import open_summary
+from msprobe_hooks.instruments.series.layout import TASKS, rank_of, start_order, start_time, started
+from msprobe_hooks.instruments.series.reading import open_run, run_folders
+
+
+def csv2tensorboard_by_step(
+    monitor_path: str | Path,
+    time_start: str | None = None,
+    time_end: str | None = None,
+    process_num: int = 1,
+    data_type_list: Sequence[str] | None = None,
+    output_dirpath: str | Path | None = None,
+) -> Path:
+    """Write the series of a watched run as TensorBoard events, and return the folder that was written.
+
+    ``monitor_path`` holds the folders of ranks, whatever their format; of those named by a time, such as
+    ``Dec03_21-34-40``, only starts from ``time_start`` to ``time_end`` count, both included. Of a rank that was
+    started several times the curves are joined: of a step written twice the last holds. ``process_num`` ranks are
+    converted at a time. ``data_type_list`` are tasks, all by default. Events go into ``rank<r>/<task>/`` below
+    ``output_dirpath``, by default ``<time>-csv2tensorboard_by_step`` here, with tags
+    ``vp<stage>:<name>[:micro<step>]/<statistic>``.
+
+    Raises ValueError for an unknown task, a time in another form and a number of processes below 1, MonitorError where
+    no folder fits, files cannot be read, or tensorboard is not installed.
+    """
+    tasks = TASKS if data_type_list is None else data_type_list
+    if unknown := [task for task in tasks if task not in TASKS]:
+        raise ValueError(f"data_type_list holds {shown(unknown[0])}; allowed: {', '.join(TASKS)}")
+    if type(process_num) is not int or process_num < 1:
+        raise ValueError(f"process_num is {shown(process_num)}; allowed: a whole number from 1")
+    target = Path(output_dirpath or f"{start_time()}-csv2tensorboard_by_step")
+    ranks: defaultdict[int, list[Path]] = defaultdict(list)
+    for folder in _started_between(Path(monitor_path), time_start, time_end):
+        ranks[rank_of(folder) or 0].append(folder)
+    convert = partial(_convert, tasks, target)
+    if process_num == 1 or len(ranks) == 1:
+        for rank, folders in ranks.items():
+            convert(rank, folders)
+    else:
+        with ProcessPoolExecutor(process_num, multiprocessing.get_context("spawn")) as pool:
+            for _ in pool.map(convert, ranks.keys(), ranks.values()):
+                pass
+    return target
+
+
+def _started_between(folder: Path, first: str | None, last: str | None) -> list[Path]:
+    """Return the ranks' folders in the order of their starts. Raises MonitorError where there is none."""
+    earliest, latest = (None if time is None else start_order(time) for time in (first, last))
+    folders = [
+        each
+        for each in run_folders(folder)
+        if (earliest is None or started(each) >= earliest) and (latest is None or started(each) <= latest)
+    ]
+    if not folders:
+        raise MonitorError(
+            f"{folder}: no folder of a rank, such as Dec03_21-34-40-rank0-1d6d9d83, that started from "
+            f"{first or 'any time'} to {last or 'any time'}; name the folder that holds them"
+        )
+    return folders
+
+
+def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Path]) -> None:
+    """Write the events of one rank, started once or several times."""
+    starts = [(run, frozenset(run.keys)) for run in map(open_run, folders)]
+    for task in tasks:
+        keys = [*dict.fromkeys(key for run, _ in starts for key in run.keys if key.task == task)]
+        if not keys:
+            continue
+        with open_summary(target / f"rank{rank}" / task) as summary:
+            for key in keys:
+                series = [run.read(key) for run, held in starts if key in held]
+                steps, values = last_written(
+                    np.concatenate([each.steps for each in series]), np.concatenate([each.values for each in series])
+                )
+                micro_step = "" if key.micro_step is None else f":micro{key.micro_step}"
+                tag = f"vp{key.vpp_stage}:{key.name}{micro_step}/{key.statistic}"
+                for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                    summary.add_scalar(tag, value, step)

@@ -1,0 +1,59 @@
+"""Series as TensorBoard events: a scalar per statistic, with msprobe's tags.
+
+Events are for looking at: they hold float32, and are not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.layout import make_folder, rank_of
+from msprobe_hooks.instruments.series.tables import Row
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+def open_summary(folder: Path) -> SummaryWriter:
+    """Return what writes events into a folder, which is made where it is not there.
+
+    Raises MonitorError where that cannot be done, or torch or tensorboard are not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MonitorError(
+            "TensorBoard events need torch and tensorboard; install pytest-msprobe[torch,tensorboard], or choose the "
+            "format csv"
+        ) from None
+    make_folder(folder)
+    return SummaryWriter(folder)
+
+
+class EventWriter:
+    """Writes scalars named ``<vpp stage>:<name>[:<micro step>]/rank<rank>/<task>_<statistic>``."""
+
+    def __init__(self, folder: Path, statistics: Sequence[str]) -> None:
+        """Make the folder. Raises MonitorError where that cannot be done, or tensorboard is not installed."""
+        self._summary = open_summary(folder)
+        self._statistics = tuple(statistics)
+        self._rank = rank_of(folder) or 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Write rows, which are on disk after a flush."""
+        for row in rows:
+            micro_step = "" if row.micro_step is None else f":{row.micro_step}"
+            tag = f"{row.vpp_stage}:{row.name}{micro_step}/rank{self._rank}/{row.task}"
+            for statistic, value in zip(self._statistics, row.values, strict=True):
+                self._summary.add_scalar(f"{tag}_{statistic}", value, row.step)
+
+    def flush(self) -> None:
+        """Put what was added on disk."""
+        self._summary.flush()
+
+    def close(self) -> None:
+        """Flush, and close the file."""
+        self._summary.close()
