@@ -1,4 +1,4 @@
-"""``pytest-msprobe report``: a journal as Markdown, JUnit and msprobe's tables."""
+"""``pytest-msprobe report``: a journal as Markdown, JUnit and msprobe's tables; several as a trend."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkTables
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.markdown import markdown
+from pytest_msprobe.reports.trend.html import write_trend_page
+from pytest_msprobe.reports.trend.margins import make_trend
+from pytest_msprobe.reports.trend.table import FILE_NAME, write_trend_csv
+from pytest_msprobe.reports.trend.text import trend_text
 from pytest_msprobe.storage.whole import whole_file
 
 _STANDARD_OUTPUT = "-"
@@ -20,20 +24,43 @@ _STANDARD_OUTPUT = "-"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the journal and the reports that can be made of it."""
-    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="a file that pytest --msprobe-journal wrote")
+    parser.add_argument(
+        "journals", metavar="JOURNAL", type=Path, nargs="+", help="a file that pytest --msprobe-journal wrote"
+    )
+    parser.add_argument(
+        "--trend", action="store_true", help="tell how the margins of each API move over several journals, by date"
+    )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
     parser.add_argument(
         "--csv",
         metavar="DIR",
         type=Path,
-        help="write msprobe's CSV files: two of accuracy_checking, and free_benchmark.csv",
+        help="write msprobe's CSV files: two of accuracy_checking, and free_benchmark.csv; of a trend trend.csv",
     )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the trend as one page to look at")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the reports. Raises CommandError where the journal cannot be read or a file cannot be written."""
-    journal = read_journal(arguments.journal)
+    """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
+    if arguments.trend:
+        _refuse(arguments, ("junit", "markdown"), "is of one journal", "leave out --trend")
+        _report_trend(arguments)
+        return 0
+    _refuse(arguments, ("html",), "is of a trend", "give --trend and the journals of several runs")
+    if len(arguments.journals) > 1:
+        raise CommandError(f"{len(arguments.journals)} journals are given", remedy="give --trend, or one journal")
+    _report(arguments, read_journal(arguments.journals[0]))
+    return 0
+
+
+def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, remedy: str) -> None:
+    for name in names:
+        if getattr(arguments, name):
+            raise CommandError(f"--{name} {what}", remedy=remedy)
+
+
+def _report(arguments: argparse.Namespace, journal: Journal) -> None:
     text: str | None = arguments.markdown
     if arguments.junit:
         _write_junit(journal, arguments.junit)
@@ -43,8 +70,27 @@ def run(arguments: argparse.Namespace) -> int:
         with _written(Path(text)) as part:
             part.write_text(markdown(journal), encoding="utf-8")
     if text == _STANDARD_OUTPUT or not (arguments.junit or arguments.csv or text):
-        sys.stdout.buffer.write(markdown(journal).encode(sys.stdout.encoding, errors="backslashreplace"))
-    return 0
+        _show(markdown(journal))
+
+
+def _report_trend(arguments: argparse.Namespace) -> None:
+    """Show the trend, and write what else was asked for."""
+    paths = list(dict.fromkeys(arguments.journals))
+    if len(paths) < 2:
+        raise CommandError("--trend compares runs", remedy="give the journals of at least two")
+    trend = make_trend({path: read_journal(path) for path in paths})
+    if arguments.csv:
+        with _written(arguments.csv / FILE_NAME) as part:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            write_trend_csv(part, trend)
+    if arguments.html:
+        with _written(arguments.html) as part:
+            write_trend_page(part, trend)
+    _show(trend_text(trend))
+
+
+def _show(text: str) -> None:
+    sys.stdout.buffer.write(text.encode(sys.stdout.encoding, errors="backslashreplace"))
 
 
 def _write_junit(journal: Journal, path: Path) -> None:

@@ -28,7 +28,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
     ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged; a run that resumes must have
     the same. ``root`` is the folder that the ids' paths start from, ``rerun`` the words of the command that runs one
-    item again, with ``<dump>`` and ``<record>`` in place of the item's.
+    item again, with ``<dump>`` and ``<record>`` in place of the item's. ``began`` is when, as ISO 8601 with time zone.
     """
 
     msprobe_journal: int = VERSION
@@ -36,6 +36,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str]
     root: str = ""
     rerun: tuple[str, ...] = ()
+    began: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):

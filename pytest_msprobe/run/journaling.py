@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -201,4 +202,5 @@ def _header(config: pytest.Config, options: Options) -> Header:
         settings={"mode": options.mode.name, "policy": policy, **facts.settings},
         root=str(config.rootpath),
         rerun=tuple(shlex.split(again)),
+        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )

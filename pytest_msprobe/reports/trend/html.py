@@ -1,0 +1,35 @@
+"""The trend as one page: runs by date, APIs by what became of them, the margin of each as a curve."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from pytest_msprobe.reports.pages.writing import write_page
+from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
+
+
+def write_trend_page(path: Path, trend: Trend) -> None:
+    """Write the page. Raises OSError where the disk refuses."""
+    write_page(path, __package__, _data(trend))
+
+
+def _data(trend: Trend) -> dict[str, Any]:
+    differing = trend.differing_settings()
+    return {
+        "title": f"{len(trend.runs)} runs, {len(trend.apis)} APIs",
+        "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
+        "notes": [f"{name} differs, and margins may move by it: {', '.join(each)}" for name, each in differing.items()],
+        "apis": [_api(api) for api in trend.apis],
+    }
+
+
+def _api(api: ApiTrend) -> list[Any]:
+    worst = [None if one is None else [_number(one.margin), one.outcome, one.record, one.judged] for one in api.worst]
+    return [api.name, api.change, _number(api.factor), worst]
+
+
+def _number(value: float) -> float | str | None:
+    """Return a number, or the word for what JSON has no number for; None for NaN."""
+    return None if math.isnan(value) else value if math.isfinite(value) else str(value)

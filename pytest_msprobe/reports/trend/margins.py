@@ -1,0 +1,176 @@
+"""Of each API the worst margin in each of several runs, and what got worse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final, Literal
+
+from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.journal.file import Journal
+from pytest_msprobe.results.result import DirectionResult
+
+Change = Literal["worse", "better", "new", "gone", ""]
+
+#: A margin that grew or shrank by this factor has moved: inputs are drawn from the same seed, so that only what
+#: computes can move it.
+FACTOR: Final = 1.25
+#: Margins below this share of a limit are far from any verdict; how they move there is not told.
+LEAST: Final = 0.01
+
+_SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A journal as one point in time: when the run began, what it ran on, its settings."""
+
+    name: str
+    began: datetime
+    device: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The record of an API that came closest to its limits in a run, or went farthest beyond, of so many judged."""
+
+    record: str
+    outcome: str
+    margin: float
+    severity: int
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiTrend:
+    """One direction of an API, or another record by its name: its worst in each run, None where none was judged."""
+
+    name: str
+    worst: tuple[Worst | None, ...]
+
+    @property
+    def last(self) -> Worst | None:
+        """What it is in the last run."""
+        return self.worst[-1]
+
+    @property
+    def reference(self) -> int | None:
+        """The run that the last one is compared with: the latest before that judged the API, None where none did.
+
+        Where it is as in that run, it is the first: what creeps moves little from one run to the next.
+        """
+        earlier = [place for place, worst in enumerate(self.worst[:-1]) if worst is not None]
+        if not earlier:
+            return None
+        return next((place for place in (earlier[-1], earlier[0]) if self._change_since(place)), earlier[-1])
+
+    @property
+    def change(self) -> Change:
+        """What became of it in the last run; empty where it is as before."""
+        return "new" if self.reference is None else self._change_since(self.reference)
+
+    @property
+    def factor(self) -> float:
+        """How many times its margin is that of the run that it is compared with; NaN where there is none."""
+        before = None if self.reference is None else self.worst[self.reference]
+        if before is None or self.last is None:
+            return math.nan
+        if self.last.margin == before.margin:
+            return 1.0
+        return self.last.margin / before.margin if before.margin else math.inf
+
+    def _change_since(self, place: int) -> Change:
+        before, last = self.worst[place], self.last
+        if last is None:
+            return "gone" if self.worst[-2] is not None else ""
+        if before is None or _is_worse(last, before):
+            return "worse"
+        return "better" if _is_worse(before, last) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Runs by date, and every API that one of them judged: those that got worse first, by how much."""
+
+    runs: tuple[Run, ...]
+    apis: tuple[ApiTrend, ...]
+
+    def changed(self, change: Change) -> list[ApiTrend]:
+        """Return the APIs that changed so."""
+        return [api for api in self.apis if api.change == change]
+
+    def differing_settings(self) -> dict[str, tuple[str, ...]]:
+        """Return what the runs were not set to alike, by run: margins move by it, too."""
+        names = dict.fromkeys(name for run in self.runs for name in run.settings)
+        values = {name: tuple(run.settings.get(name, "(default)") for run in self.runs) for name in names}
+        return {name: each for name, each in values.items() if len(set(each)) > 1}
+
+
+def make_trend(journals: Mapping[Path, Journal]) -> Trend:
+    """Return the trend of journals by path, in the order of their dates."""
+    dated = sorted(
+        ((_run(path, journal), journal) for path, journal in journals.items()), key=lambda each: each[0].began
+    )
+    found = [_worst_by_api(journal) for _, journal in dated]
+    names = dict.fromkeys(name for worst in found for name in worst)
+    apis = [ApiTrend(name, tuple(worst.get(name) for worst in found)) for name in names]
+    return Trend(tuple(run for run, _ in dated), tuple(sorted(apis, key=_by_change)))
+
+
+def _run(path: Path, journal: Journal) -> Run:
+    header = journal.header
+    try:
+        began = datetime.fromisoformat(header.began)
+    except ValueError:
+        # A journal of a version that wrote no date: when it was last added to.
+        began = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+    devices = dict.fromkeys(start.description for start in journal.starts)
+    began = began if began.tzinfo else began.replace(tzinfo=timezone.utc)
+    return Run(str(path), began, next(iter(devices), ""), header.settings)
+
+
+def _worst_by_api(journal: Journal) -> dict[str, Worst]:
+    worst: dict[str, Worst] = {}
+    for entry in journal.entries.values():
+        result = entry.result
+        if result.verdict.outcome == "skip":
+            continue
+        name = _api(result.record)
+        own, known = _worst(result), worst.get(name)
+        if known is None:
+            worst[name] = own
+        else:
+            chosen = max(known, own, key=lambda one: (one.severity, one.margin))
+            worst[name] = Worst(chosen.record, chosen.outcome, chosen.margin, chosen.severity, known.judged + 1)
+    return worst
+
+
+def _worst(result: DirectionResult) -> Worst:
+    verdict = result.verdict
+    return Worst(result.record, result.outcome, verdict.margin, _SEVERITY[verdict.outcome], 1)
+
+
+def _api(record: str) -> str:
+    """Return what records of one API share: it and the direction; another record's own name."""
+    try:
+        name = parse_api_name(record)
+    except ValueError:
+        return record
+    return f"{name.qualified_api} {name.direction}"
+
+
+def _is_worse(one: Worst, other: Worst) -> bool:
+    if one.severity != other.severity:
+        return one.severity > other.severity
+    return one.margin >= LEAST and one.margin > FACTOR * other.margin
+
+
+def _by_change(api: ApiTrend) -> tuple[int, int, float, str]:
+    order: Sequence[Change] = ("worse", "new", "better", "gone", "")
+    last = api.last
+    factor = 0.0 if math.isnan(api.factor) else api.factor
+    return order.index(api.change), -(last.severity if last else 0), -factor, api.name

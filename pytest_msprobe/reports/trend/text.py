@@ -1,0 +1,91 @@
+"""The trend on the screen: the runs, then the APIs that changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pytest_msprobe.reports.text import clipped, printable
+from pytest_msprobe.reports.trend.margins import ApiTrend, Change, Trend, Worst
+
+_RUNS_SHOWN = 6
+_APIS_SHOWN = 30
+_NAME_LENGTH = 60
+
+_CHANGES: tuple[Change, ...] = ("worse", "better", "new", "gone")
+
+
+def trend_text(trend: Trend) -> str:
+    """Return the trend as lines of text; CSV and page have every run and API."""
+    return printable("\n".join([_head(trend), *_runs(trend), *_notes(trend), "", *_table(trend)])) + "\n"
+
+
+def _head(trend: Trend) -> str:
+    counted = ((len(trend.changed(change)), change) for change in _CHANGES)
+    counts = ", ".join(f"{count} {change}" for count, change in counted if count)
+    return f"msprobe trend: {len(trend.runs)} runs, {len(trend.apis)} APIs; in the last run {counts or 'all as before'}"
+
+
+def _runs(trend: Trend) -> Iterator[str]:
+    for number, run in enumerate(trend.runs, 1):
+        device = f", {run.device}" if run.device else ""
+        yield f"  {number}  {run.began:%Y-%m-%d %H:%M}  {run.name}{device}"
+
+
+def _notes(trend: Trend) -> Iterator[str]:
+    for name, values in trend.differing_settings().items():
+        yield f"  note: {name} differs, and margins may move by it: {', '.join(map(_shortened, values))}"
+
+
+def _shortened(value: str) -> str:
+    return clipped(value, 24)
+
+
+def _table(trend: Trend) -> Iterator[str]:
+    changed = [api for api in trend.apis if api.change]
+    if changed:
+        first = max(0, len(trend.runs) - _RUNS_SHOWN)
+        numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
+        yield from _aligned(
+            [
+                ["", "largest share of a limit, by run", "", "", *numbers],
+                *(_row(api, first) for api in changed[:_APIS_SHOWN]),
+            ]
+        )
+    if len(changed) > _APIS_SHOWN:
+        yield f"and {len(changed) - _APIS_SHOWN} more that changed"
+    if len(trend.apis) > len(changed):
+        yield f"{len(trend.apis) - len(changed)} as before"
+
+
+def _row(api: ApiTrend, first: int) -> list[str]:
+    cells = [_cell(worst) for worst in api.worst[first:]]
+    return [api.change, clipped(api.name, _NAME_LENGTH), _since(api), _record(api), *cells]
+
+
+def _aligned(rows: list[list[str]]) -> Iterator[str]:
+    """Yield rows of two words to the left, numbers by run to the right, two words behind them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        change, name, since, record = (cell.ljust(width) for cell, width in zip(row[:4], widths, strict=False))
+        numbers = [cell.rjust(width) for cell, width in zip(row[4:], widths[4:], strict=True)]
+        yield "  ".join([change, name, *numbers, since, record]).rstrip()
+
+
+def _cell(worst: Worst | None) -> str:
+    if worst is None:
+        return "-"
+    outcome = "" if worst.outcome == "pass" else f" {worst.outcome}"
+    return f"{worst.margin:.3g}{outcome}"
+
+
+def _since(api: ApiTrend) -> str:
+    if api.reference is None or api.last is None or api.change not in ("worse", "better"):
+        return ""
+    factor = f"x{api.factor:.3g} " if math.isfinite(api.factor) else ""
+    return f"{factor}since {api.reference + 1}"
+
+
+def _record(api: ApiTrend) -> str:
+    last = api.last
+    return "" if last is None or last.record == api.name else last.record

@@ -1,0 +1,53 @@
+"""The page of a trend, looked at in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.reports.trend.html import write_trend_page
+from pytest_msprobe.reports.trend.margins import make_trend
+from tests.support.browser import click, open_browser, texts
+from tests.support.journals import make_judged, write_journal
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Open the page of two runs of three records, of which one got worse."""
+    folder = tmp_path_factory.mktemp("trend")
+    paths = [
+        write_journal(
+            folder / f"{number}.jsonl",
+            make_judged(HOSTILE, "pass", 0.5),
+            make_judged("Torch.mul.0.forward", "fail" if margin > 1 else "pass", margin),
+            make_judged("Torch.add.0.forward", "pass", 0.1),
+        )
+        for number, margin in enumerate((0.1, 3.0))
+    ]
+    write_trend_page(folder / "page.html", make_trend({path: read_journal(path) for path in paths}))
+    with open_browser() as driver:
+        driver.get((folder / "page.html").as_uri())
+        yield driver
+
+
+def test_what_got_worse_comes_first_and_is_open(browser: Any) -> None:
+    assert texts(browser, "#body tr:first-child td") == ["worse", "Torch.mul forward", "0.1", "3 fail", "x30"]
+    assert texts(browser, "#details h2") == ["Torch.mul forward"]
+    assert len(browser.find_elements("css selector", "#details svg circle")) == 2
+    assert browser.get_log("browser") == []
+
+
+def test_a_hostile_name_is_text(browser: Any) -> None:
+    assert HOSTILE in texts(browser, "#body td:nth-child(2)")
+
+
+def test_what_is_as_before_can_be_left_out(browser: Any) -> None:
+    last = "document.querySelector('#changes button:last-child')"
+    click(browser, last)
+    assert texts(browser, "#count") == ["1 of 3 APIs"]
+    click(browser, last)
