@@ -31,7 +31,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     """
     folder = state.folder
     assert folder is not None
-    alone = folder.is_posted("alone", item.dump.path, item.name)
+    alone = folder.is_posted("alone", item.path, item.name)
     with state.lock.exclusive() if alone else state.lock.shared():
         result = contained(state, item.name, item.judge, item.records())
     if result.breakdown is Breakdown.OOM and not alone:
@@ -44,7 +44,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     if breakdown is None:
         return result
     if breakdown.did_not_end:
-        state.abandon(item.dump.path, item.name)
+        state.abandon(item.path, item.name)
     if breakdown.may_break_device:
         state.probe()
         if state.broken_device is not None:

@@ -69,7 +69,7 @@ class Isolation:
                 return self._result(answer)
             cause = self._exit_cause()
             if cause.breakdown is Breakdown.OOM:
-                self._folder.post("alone", item.dump.path, item.name)
+                self._folder.post("alone", item.path, item.name)
                 answer = self._ask(item)
                 if answer is not None:
                     return self._result(answer)
@@ -77,7 +77,7 @@ class Isolation:
         except BaseException:
             self._drop_child()
             raise
-        self._folder.post("abandoned", item.dump.path, item.name)
+        self._folder.post("abandoned", item.path, item.name)
         return broken(item.name, cause.breakdown, cause.reason)
 
     def close(self) -> None:

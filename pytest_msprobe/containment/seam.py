@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.reader import Dump
+    from pathlib import Path
+
     from pytest_msprobe.results.result import DirectionResult, Start
 
 
@@ -16,7 +17,8 @@ class Contained(Protocol):
     """An item that may hang, crash or take all memory."""
 
     name: str
-    dump: Dump
+    #: The file that it is of.
+    path: Path
 
     @property
     def nodeid(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,29 +19,35 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.labels import label, labels_key
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.mode import OwnFiles
 from pytest_msprobe.run.options import Options, options_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-dumps_key = pytest.StashKey[dict[Path, Dump]]()
+#: What the run's files were read into: dumps, but for a mode of `OwnFiles`.
+dumps_key = pytest.StashKey[dict[Path, Any]]()
 
 
-def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Dump]:
+def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
 
     A ``.json`` among the arguments that does not begin as a dump does is left to whoever else collects such files.
-    Raises DumpError for the first file that cannot be used.
+    Where the mode has files of its own it finds and reads those. Raises DumpError, or what the mode raises, for the
+    first file that cannot be used.
     """
-    wanted = [argument for text in options.dumps for argument in _arguments(config, text)]
+    own = options.mode if isinstance(options.mode, OwnFiles) else None
+    find = find_dumps if own is None else own.find_files
+    wanted = [argument for text in options.dumps for argument in _arguments(config, text, find)]
     if wanted:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.args = [*(config.args if named else ()), *wanted]
     paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
-    dumps = dict.fromkeys([*paths[: len(wanted)], *filter(_may_be_dump, paths)])
+    dumps = dict.fromkeys(paths[: len(wanted)] if own else [*paths[: len(wanted)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps)
-    return {path: read_dump(path) for path in dumps}
+    read: Callable[[Path], Any] = read_dump if own is None else own.read_file
+    return {path: read(path) for path in dumps}
 
 
 # A dump says what it is before its data.
@@ -73,18 +79,18 @@ def first_framework(config: pytest.Config, options: Options) -> str:
     """Return the framework of the first dump that is named, before any is collected; PyTorch where none can be read."""
     texts = [*options.dumps, *(argument for argument in config.args if ".json" in argument)]
     try:
-        path = next(argument.partition("::")[0] for text in texts for argument in _arguments(config, text))
+        path = next(argument.partition("::")[0] for text in texts for argument in _arguments(config, text, find_dumps))
         return read_dump(Path(path)).framework
     except (DumpError, StopIteration):
         # The run itself tells what is wrong with it.
         return PYTORCH
 
 
-def _arguments(config: pytest.Config, text: str) -> list[str]:
+def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Path]]) -> list[str]:
     """Return pytest's arguments for a dump, a folder of dumps, or either with ``::`` and the name of one record."""
     name, *record = text.split("::", 1)
     path = _absolute(config, name)
-    dumps = find_dumps(path) if path.is_dir() else [path]
+    dumps = find(path) if path.is_dir() else [path]
     return ["::".join([str(dump), *record]) for dump in dumps]
 
 
@@ -104,7 +110,7 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
 
 
 class DumpFile(pytest.File):
-    """One ``dump.json``; the run's mode says what its items are."""
+    """One ``dump.json``, or what stands in its place; the run's mode says what its items are."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong with the dump or with what belongs to it, as one text."""
@@ -125,8 +131,8 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
     seen: set[Hashable] = set()
     repeated: set[tuple[Path, str]] = set()
     for item in items:
-        wanted = not isinstance(item, DumpItem) or _is_listed(item.name, options)
-        if wanted and options.unique and isinstance(item, DumpItem):
+        wanted = not isinstance(item, JudgedItem) or _is_listed(item.name, options)
+        if wanted and options.unique and isinstance(item, JudgedItem):
             wanted = not _is_repeated(item, seen, repeated)
         (kept if wanted else deselected).append(item)
     if deselected:
@@ -147,7 +153,7 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
 
 
-def _is_repeated(item: DumpItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
+def _is_repeated(item: JudgedItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
     """Tell whether an earlier call was the same; a call's other items follow the one that has its signature."""
     call = (item.path, split_direction(item.name)[0])
     signature = item.signature()

@@ -18,7 +18,7 @@ from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
 from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.run.collection import dumps_key, first_framework
-from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
 from pytest_msprobe.run.reporting import StartLine
@@ -40,9 +40,10 @@ def start_device(session: pytest.Session) -> bool | None:
     runs nothing.
     """
     config = session.config
-    items = [item for item in session.items if isinstance(item, DumpItem)]
+    items = [item for item in session.items if isinstance(item, JudgedItem)]
     setups = config.stash[setups_key]
-    setups.frameworks = tuple(sorted({item.dump.framework for item in items if item.runs_on_device}))
+    on_device = (item for item in items if isinstance(item, DumpItem) and item.runs_on_device)
+    setups.frameworks = tuple(sorted({item.dump.framework for item in on_device}))
     isolated = {item.nodeid: item for item in items if item.is_isolated} if config.stash[options_key].isolate else {}
     if config.option.collectonly or not (setups.frameworks or isolated):
         return None

@@ -1,4 +1,4 @@
-"""A record as a test item, whatever is made of it."""
+"""What a run judges as a test item, whatever it is and whatever is made of it; mostly a record of a dump."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class PrecisionError(AssertionError):
         self.result = result
 
 
-class DumpItem(pytest.Item, ABC):
-    """A verdict on one record; its name is the record's. A subclass says how it is reached."""
+class JudgedItem(pytest.Item, ABC):
+    """A verdict on what has the item's name in the item's file. A subclass says how it is reached."""
 
     #: Whether a warning is pytest's as well, beside being counted.
     announces_warnings = True
@@ -56,9 +56,8 @@ class DumpItem(pytest.Item, ABC):
     #: Whether ``--msprobe-isolate`` judges it in a child: it may hang, crash or take all memory.
     is_isolated = True
 
-    def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.dump = dump
         self.result: DirectionResult | None = None
 
     @abstractmethod
@@ -72,6 +71,14 @@ class DumpItem(pytest.Item, ABC):
         """Return what JUnit shows of this item beside its verdict."""
         return []
 
+    def mark_names(self) -> list[str]:
+        """Return the marks that ``-m`` selects the item by."""
+        return []
+
+    def may_be_marked(self, name: str) -> bool:
+        """Tell whether any item of this kind can have a mark."""
+        return True
+
     def card(self) -> str:
         """Return the card that the item ran on, such as ``npu:3``; empty where it runs on none."""
         return self.config.stash[setups_key].card if self.runs_on_device else ""
@@ -82,7 +89,7 @@ class DumpItem(pytest.Item, ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the record has a result that is a failure."""
+        """Whether there is a result that is a failure."""
         return self.result is not None and self.result.verdict.outcome == "fail"
 
     def attach(self, report: Any) -> None:
@@ -91,7 +98,7 @@ class DumpItem(pytest.Item, ABC):
             report.msprobe = to_plain(self.result)
 
     def reach_verdict(self) -> DirectionResult:
-        """Judge the record, whatever is wrong with it or with the dump, and keep what came of it."""
+        """Judge, whatever is wrong with what is judged or with its file, and keep what came of it."""
         self.result = self.contained()
         drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
@@ -103,7 +110,7 @@ class DumpItem(pytest.Item, ABC):
         return judge_in_process(self, self.config.stash[state_key]) if judge is None else judge(self)
 
     def runtest(self) -> None:
-        """Judge the record. Raises PrecisionError where it is wrong."""
+        """Judge. Raises PrecisionError where something is wrong."""
         result = self.reach_verdict()
         verdict = result.verdict
         if verdict.outcome == "skip":
@@ -127,8 +134,7 @@ class DumpItem(pytest.Item, ABC):
 
     def records(self) -> list[bytes]:
         """Return the undecoded records of the item's call; the time that it may take grows with their elements."""
-        names = dict.fromkeys([self.name, forward_of(self.name), backward_of(self.name)])
-        return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]
+        return []
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
@@ -138,20 +144,41 @@ class DumpItem(pytest.Item, ABC):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, None, str]:
-        """Return the dump, and the record's name with the dump's label."""
+        """Return the file, and the item's name with the file's label."""
         # Where an id ends as this does, pytest -v would print that part with "::" for ".", an id that selects nothing.
         return self.path, None, labelled(self.name, self.path, self.config.stash[labels_key])
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """The dump's path below pytest's root, no line, and the name under which the item is told."""
+        """The file's path below pytest's root, no line, and the name under which the item is told."""
         paths = self.config.stash.setdefault(_relative_paths_key, {})
         if self.path not in paths:
             paths[self.path] = super().location[0]
         return paths[self.path], None, self.reportinfo()[2]
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
-        """Yield the record's marks, made when someone asks: a large dump pays for them only with -m or -k."""
-        if not self.own_markers and (name is None or name in marks.known()):
-            self.own_markers = [getattr(pytest.mark, mark).mark for mark in marks.of_record(self.dump, self.name)]
+        """Yield the item's marks, made when someone asks: a large file pays for them only with -m or -k."""
+        if not self.own_markers and (name is None or self.may_be_marked(name)):
+            self.own_markers = [getattr(pytest.mark, mark).mark for mark in self.mark_names()]
         return super().iter_markers_with_node(name)
+
+
+class DumpItem(JudgedItem):
+    """A verdict on one record of a dump; its name is the record's."""
+
+    def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dump = dump
+
+    def mark_names(self) -> list[str]:
+        """Return framework, API type, direction and dtypes."""
+        return marks.of_record(self.dump, self.name)
+
+    def may_be_marked(self, name: str) -> bool:
+        """Tell whether it is a mark of records."""
+        return name in marks.known()
+
+    def records(self) -> list[bytes]:
+        """Return the item's own record and that of the call's other direction."""
+        names = dict.fromkeys([self.name, forward_of(self.name), backward_of(self.name)])
+        return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]

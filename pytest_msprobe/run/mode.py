@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
-
-if TYPE_CHECKING:
-    from msprobe_hooks.dump.reader import Dump
 
 _PLUGIN = "msprobe-modes"
 
@@ -50,7 +47,7 @@ class Mode(Protocol):
     def needs_device(self, config: pytest.Config) -> bool:
         """Tell whether items run on the device: it is then started before the first of them."""
 
-    def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Any]) -> None:
         """Open what belongs to the dumps, in every process of the run. Raises a UserError or DumpError."""
 
     def header(self, config: pytest.Config) -> list[str]:
@@ -65,11 +62,25 @@ class Mode(Protocol):
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what the journal's header says beside mode, policy and dumps."""
 
-    def items(self, file: pytest.File, dump: Dump) -> Iterable[pytest.Item]:
+    def items(self, file: pytest.File, dump: Any) -> Iterable[pytest.Item]:
         """Yield the items of a dump's collector, in recorded order; each is a `DumpItem`."""
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that a command needs to run one of the items again as here."""
+
+
+@runtime_checkable
+class OwnFiles(Protocol):
+    """What a mode has beside, whose flag names something else than dumps; its items are `JudgedItem`.
+
+    ``open`` and ``items`` are then given what ``read_file`` returned.
+    """
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return the files of a folder that are collected. Raises a UserError where there are none."""
+
+    def read_file(self, path: Path) -> Any:
+        """Read one of them. Raises a UserError where it cannot be used."""
 
 
 class ModeRegistry:

@@ -14,7 +14,7 @@ from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import Start, as_utf8, broken, to_plain
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 
@@ -75,7 +75,7 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
 
     An item that fails without a failing result, as by what another plugin's hook raised, is a failed record as well.
     """
-    if not isinstance(item, DumpItem) or call.when == "teardown":
+    if not isinstance(item, JudgedItem) or call.when == "teardown":
         return
     if report.failed and call.excinfo is not None and not item.has_failed:
         item.result = unexpected(item.name, call.excinfo.value)
