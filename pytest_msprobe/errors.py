@@ -13,15 +13,16 @@ UserError            what was given cannot be used
 ├── FreshRunError    pytest could not run what was generated
 └── CommandError     anything else that a command was given
 
-What is wrong with a dump is told by ``msprobe_hooks.errors``. Code that finds such an error raises it and knows nothing
-of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on stderr.
+What is wrong with a dump or a watched run is told by ``msprobe_hooks.errors``. Code that finds such an error raises it
+and knows nothing of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on
+stderr.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe_hooks.errors import ConfigError, DumpError, RecordingError
+from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError
 
 
 class UserError(Exception):
@@ -80,4 +81,4 @@ class CommandError(UserError):
 
 
 #: All that a face translates, once, into its own kind of message.
-USER_ERRORS = (UserError, DumpError, RecordingError, ConfigError)
+USER_ERRORS = (UserError, DumpError, RecordingError, MonitorError, ConfigError)

@@ -16,6 +16,7 @@ from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
 from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode
+from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
 from pytest_msprobe.run import collection, distribution, journaling, marks, options, reporting
 from pytest_msprobe.run.collection import dumps_key
@@ -41,6 +42,7 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     registry.add(CheckMode(), is_default=True)
     registry.add(OverflowMode())
     registry.add(CompareMode())
+    registry.add(MonitorMode())
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -47,10 +47,18 @@ def write_section(
 
 
 class Summary:
-    """Counts what comes of records as their reports arrive."""
+    """Counts what comes of records as their reports arrive; ``lists_worst`` where margins tell something of them."""
 
-    def __init__(self, module_records: int, kind: str = "API records", tallies: Sequence[Tally] = ()) -> None:
+    def __init__(
+        self,
+        module_records: int,
+        kind: str = "API records",
+        tallies: Sequence[Tally] = (),
+        *,
+        lists_worst: bool = True,
+    ) -> None:
         self._tallies = tallies
+        self._lists_worst = lists_worst
         self._starts: dict[str, str] = {}
         self._by_card: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._kind = kind
@@ -84,7 +92,7 @@ class Summary:
             self._breakdowns[breakdown] += 1
         if plain["skip"] is not None:
             self._skips[SkipReason(plain["skip"]).value] += 1
-        elif verdict["margin"] > 0:
+        elif verdict["margin"] > 0 and self._lists_worst:
             entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 

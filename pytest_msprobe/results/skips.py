@@ -37,6 +37,8 @@ class SkipReason(Enum):
     NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
     NO_PARTNER = "the other run has no such call"
     NO_VALUES = "neither run recorded values to compare"
+    NO_RULE = "the policy has no rule for this statistic"
+    NOT_MEASURED = "no value at any step: what was watched is no tensor, or has no elements"
     MEMORY = "too large for the free memory"
 
 

@@ -1,1 +1,1 @@
-"""Watched training runs as test items."""
+"""Watched training as test items: each series judged by rules, or beside its golden twin."""

@@ -30,7 +30,7 @@ rules = st.one_of(
     st.builds(NotFinite, thresholds, st.booleans()),
     st.builds(Turbulence, factors, st.sampled_from([None, 0.99, 0.5])),
     st.builds(Exploding, factors, counts, counts),
-    st.builds(Vanishing, factors, counts, counts, st.sampled_from([0.0, 1.0])),
+    st.builds(Vanishing, factors, counts, counts, st.sampled_from([0.0, 1.0]), st.booleans()),
     st.builds(Stuck, counts, counts, st.sampled_from([0.0, 0.1]), st.booleans()),
     st.builds(Overflow, dtypes),
     st.builds(Underflow, dtypes),
@@ -113,6 +113,11 @@ def test_a_spike_before_an_ordinary_value_is_no_vanishing():
 
 def test_a_gradient_that_is_zero_now_and_then_does_not_vanish():
     assert not told(Vanishing(), [1.0, 1.0, 0.0, 0.0, 0.0] * 20)
+
+
+def test_a_gradient_that_never_was_vanishes_where_that_is_asked_for():
+    assert not told(Vanishing(), [0.0] * 20)
+    assert told(Vanishing(steps=5, from_start=True), [0.0] * 20) == [4]
 
 
 def test_what_rounding_may_have_made_zero_does_not_vanish():

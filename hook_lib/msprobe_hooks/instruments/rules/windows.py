@@ -69,7 +69,8 @@ class _ExplodingDetector:
 class Vanishing:
     """The latest ``steps`` magnitudes are all at most ``factor`` times each of as many ``within`` values before.
 
-    ``resolution`` is what values were rounded to multiples of: a magnitude of 0 then says no more than half of it.
+    ``from_start``: so have the first ``steps`` where all are 0. ``resolution`` is what values were rounded to multiples
+    of: a magnitude of 0 then says no more than half of it.
     """
 
     name: ClassVar[str] = "vanishing"
@@ -78,6 +79,7 @@ class Vanishing:
     within: Count = 20
     steps: Count = 5
     resolution: Limit = 0.0
+    from_start: bool = False
 
     def detector(self) -> Detector:
         """Return a detector that has seen nothing."""
@@ -86,6 +88,8 @@ class Vanishing:
     def is_broken(self, values: NDArray[np.float64]) -> bool:
         """Judge all values."""
         width, magnitudes, finite = self.steps, np.abs(values), np.isfinite(values)
+        if self.from_start and len(values) >= width and not values[:width].any():
+            return True
         latest = _rolling(np.maximum, np.where(finite, np.maximum(magnitudes, self.resolution / 2), math.inf), width)
         earlier = _rolling(np.minimum, np.where(finite, magnitudes, 0.0), width)
         # A window is known by its first value.
@@ -103,6 +107,8 @@ class _VanishingDetector:
         """Judge the latest values by those long enough ago."""
         rule, kept = self._rule, self._kept
         kept.append(abs(value))
+        if rule.from_start and len(kept) == rule.steps and not any(kept):
+            return f"has been 0 for the first {rule.steps} recorded steps"
         if len(kept) < 2 * rule.steps:
             return None
         magnitudes = list(kept)

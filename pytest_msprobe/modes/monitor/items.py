@@ -1,0 +1,64 @@
+"""Series as items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msprobe_hooks.errors import MonitorError
+from pytest_msprobe.containment.in_process import contained
+from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.modes.monitor.naming import item_name
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.run.item import JudgedItem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from msprobe_hooks.instruments.series.reading import Run, SeriesKey
+    from pytest_msprobe.modes.monitor.judging import SeriesJudge
+
+
+class SeriesItem(JudgedItem):
+    """One series of one rank: a tensor's statistic over the steps."""
+
+    announces_warnings = False
+    # Nothing here runs on a device, and numbers are read a few tensors at a time.
+    is_isolated = False
+
+    def __init__(self, *, key: SeriesKey, judge: SeriesJudge, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.key = key
+        self._judge = judge
+
+    def judge(self) -> DirectionResult:
+        """Have the series judged."""
+        try:
+            return self._judge.judge(self.key)
+        except MonitorError as error:
+            return broken(self.name, Breakdown.RECORD, str(error))
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process, beside whatever else runs."""
+        return contained(self.config.stash[state_key], self.name, self.judge)
+
+    def mark_names(self) -> list[str]:
+        """Return the task and the statistic."""
+        return [self.key.task, self.key.statistic]
+
+    def may_be_marked(self, name: str) -> bool:
+        """Tell whether it is the series' task or statistic."""
+        return name in (self.key.task, self.key.statistic)
+
+
+def series_items(file: pytest.File, run: Run, judge: SeriesJudge) -> Iterator[SeriesItem]:
+    """Yield an item for each series, in the order computed."""
+    for key in run.keys:
+        yield SeriesItem.from_parent(file, name=item_name(key), key=key, judge=judge)
+
+
+def mark_lines(runs: list[Run]) -> dict[str, str]:
+    """Return the marks that the items carry, each with its meaning."""
+    tasks = {key.task: "the task of a series" for run in runs for key in run.keys}
+    return {**{key.statistic: "the statistic of a series" for run in runs for key in run.keys}, **tasks}

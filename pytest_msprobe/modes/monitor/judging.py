@@ -1,0 +1,119 @@
+"""A series judged by the rules of a policy."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
+from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
+from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
+from pytest_msprobe.modes.monitor.naming import item_name
+from pytest_msprobe.modes.monitor.order import Place, places
+from pytest_msprobe.modes.monitor.policy import MonitorPolicy
+from pytest_msprobe.modes.monitor.resolution import resolution
+from pytest_msprobe.modes.monitor.words import story
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
+
+# A run that has gone wrong may break a rule at each of its steps; so many say that it did.
+_ALARMS_KEPT = 1000
+
+_GRADIENTS = ("grad_reduced", "grad_unreduced")
+
+
+class SeriesJudge(Protocol):
+    """What decides on the series of one rank's run."""
+
+    def judge(self, key: SeriesKey) -> DirectionResult:
+        """Return what comes of a series. Raises MonitorError where a file is unusable."""
+
+
+class RuleJudge:
+    """Judges series by the rules of a policy."""
+
+    def __init__(self, run: Run, policy: MonitorPolicy) -> None:
+        self._run = run
+        self._policy = policy
+
+    @cached_property
+    def _places(self) -> dict[SeriesKey, Place]:
+        return places(self._run.keys)
+
+    @cached_property
+    def _others(self) -> Run:
+        """The same run, to look at another series without giving up the neighbours that are read along."""
+        return open_run(self._run.folder)
+
+    def judge(self, key: SeriesKey) -> DirectionResult:
+        """Return what comes of a series: its earliest alarms, of rules that fail before those that warn."""
+        name, rules = item_name(key), self._policy.rules_for(key)
+        if not rules:
+            return _skipped(name, SkipReason.NO_RULE)
+        series = self._run.read(key)
+        if np.isnan(series.values).all() and self._is_unmeasured(key):
+            return _skipped(name, SkipReason.NOT_MEASURED)
+        outcomes: tuple[Outcome, ...] = ("fail", "warn")
+        for outcome in outcomes:
+            found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]
+            merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), _ALARMS_KEPT))
+            if merged:
+                return self._alarmed(series, outcome, merged)
+        kept = ", ".join(dict.fromkeys(each.rule.name for each in rules))
+        return DirectionResult(name, Verdict("pass", kept))
+
+    def _alarms(self, rule: Rule, series: Series) -> Iterator[Alarm]:
+        if isinstance(rule, Stuck) and not rule.from_start:
+            rule = replace(rule, from_start=self._should_have_moved(rule, series))
+        # What files rounded away is looked at only where a rule would be broken without.
+        if isinstance(rule, (Stuck, Vanishing)) and rule.is_broken(series.values):
+            rule = replace(rule, resolution=max(rule.resolution, resolution(series.values)))
+        for index, reason in alarms(rule, series.values):
+            yield Alarm(int(series.steps[index]), rule.name, reason)
+
+    def _should_have_moved(self, rule: Stuck, series: Series) -> bool:
+        """Tell whether a parameter that does not change from the first step on has gradients all the while."""
+        first = series.values[: rule.steps + 1]
+        if len(first) <= rule.steps or np.ptp(first) != 0:
+            return False
+        for task in _GRADIENTS:
+            key = replace(series.key, task=task)
+            if key in self._places:
+                gradients = self._others.read(key)
+                within = gradients.values[gradients.steps <= series.steps[rule.steps]]
+                return within.size > 0 and bool((within != 0).all())
+        return False
+
+    def _is_unmeasured(self, key: SeriesKey) -> bool:
+        """Tell whether not even NaN could be counted, for what is watched is no tensor."""
+        counted = replace(key, statistic="nans")
+        return counted in self._places and bool(np.isnan(self._run.read(counted).values).all())
+
+    def _alarmed(self, series: Series, outcome: Outcome, found: list[Alarm]) -> DirectionResult:
+        key = series.key
+        alarmed = Alarmed(
+            item=item_name(key),
+            rank=self._run.rank or 0,
+            task=key.task,
+            vpp_stage=key.vpp_stage,
+            name=key.name,
+            micro_step=key.micro_step or 0,
+            statistic=key.statistic,
+            place=self._places[key],
+            alarms=found,
+        )
+        verdict = Verdict(outcome, found[0].rule, story(series, found), margin=math.inf)
+        return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(alarmed))
+
+
+def _skipped(name: str, reason: SkipReason) -> DirectionResult:
+    return DirectionResult(name, Verdict("skip", "", reason.value), skip=reason)

@@ -1,0 +1,118 @@
+"""Watched training: series fail where training went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.errors import OptionError, RulesError
+from pytest_msprobe.modes.monitor import options as monitor_options
+from pytest_msprobe.modes.monitor.options import monitor_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import as_seen, options_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.instruments.series.reading import Run
+    from pytest_msprobe.modes.monitor.judging import SeriesJudge
+    from pytest_msprobe.run.item import JudgedItem
+
+# What follows is loaded by runs that judge series, not by every start of pytest.
+_runs_key: pytest.StashKey[dict[Path, Run]] = pytest.StashKey()
+_judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
+
+
+class MonitorMode:
+    """``--msprobe-monitor RUN``."""
+
+    name = "monitor"
+    flag = "--msprobe-monitor"
+    flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options of watched training."""
+        monitor_options.add_options(group)
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read them, or refuse those that only watched training understands."""
+        if is_chosen:
+            config.stash[monitor_key] = monitor_options.read_options(config)
+        else:
+            monitor_options.refuse_stray_options(config)
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return the file that stands for each rank: the first of its folder."""
+        from pytest_msprobe.modes.monitor.files import first_file, rank_folders
+
+        return [first_file(each) for each in rank_folders(folder)]
+
+    def read_file(self, path: Path) -> Run:
+        """Open the rank's run that a file belongs to."""
+        from pytest_msprobe.modes.monitor.files import open_run_of
+
+        return open_run_of(path)
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Run]) -> None:
+        """Load the policy, and make each rank's judge of it."""
+        from pytest_msprobe.modes.monitor.items import mark_lines
+        from pytest_msprobe.modes.monitor.judging import RuleJudge
+        from pytest_msprobe.modes.monitor.policy import load_policy
+
+        try:
+            policy = load_policy(config.stash[options_key].policy, config.stash[monitor_key].dtype)
+        except RulesError as error:
+            raise OptionError(f"--msprobe-policy: {error}") from None
+        config.stash[_runs_key] = dict(dumps)
+        judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy) for path, run in dumps.items()}
+        config.stash[_judges_key] = judges
+        for mark, meaning in mark_lines(list(dumps.values())).items():
+            config.addinivalue_line("markers", f"{mark}: {meaning}")
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return the policy, each rank's folder, and what is odd about its files."""
+        dtype = config.stash[monitor_key].dtype
+        ranged = f", trained in {dtype}" if dtype else ""
+        lines = [f"msprobe: watched training, by policy {config.stash[options_key].policy}{ranged}"]
+        for run in config.stash[_runs_key].values():
+            rank = "" if run.rank is None else f"rank {run.rank}: "
+            lines.append(f"msprobe: {rank}{as_seen(config, run.folder)}: {len(run.keys)} series")
+            lines += [f"msprobe: {rank}{note}" for note in run.notes]
+        return lines
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return what names the first alarm, and the summary."""
+        from pytest_msprobe.modes.monitor.report import MonitorReport
+        from pytest_msprobe.reports.summary import Summary
+
+        json = config.stash[monitor_key].json
+        if json is not None:
+            monitor_options.make_folder(json)
+        return {
+            "msprobe-monitor": MonitorReport(config, list(config.stash[_runs_key].values())),
+            "msprobe-summary": Summary(module_records=0, kind="series", lists_worst=False),
+        }
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return what is judged, and how."""
+        from pytest_msprobe.modes.monitor.files import listing
+
+        listings = {f"files {path.parent}": listing(path.parent) for path in config.stash[_runs_key]}
+        return JournalFacts({**config.stash[monitor_key].settings(), **listings})
+
+    def items(self, file: pytest.File, dump: Run) -> Iterable[JudgedItem]:
+        """Return an item for each series of a rank."""
+        from pytest_msprobe.modes.monitor.items import series_items
+
+        return series_items(file, dump, file.config.stash[_judges_key][file.path])
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the dtype and the policy."""
+        policy = config.stash[options_key].policy
+        words = ["--msprobe-policy", policy] if policy != "default" else []
+        return [*words, *config.stash[monitor_key].words()]

@@ -1,0 +1,20 @@
+"""How a series is called: in ids, after ``-k``, and in what is told of it."""
+
+from __future__ import annotations
+
+from msprobe_hooks.instruments.series.reading import SeriesKey
+
+
+def item_name(key: SeriesKey) -> str:
+    """Return a series' name, as ``grad_reduced/layers.0.weight/norm`` or ``actv/vpp1:layers.0.input:micro2/max``.
+
+    The first virtual pipeline stage and the first micro step go without saying.
+    """
+    return f"{key.task}/{tensor_name(key)}/{key.statistic}"
+
+
+def tensor_name(key: SeriesKey) -> str:
+    """Return the part of the name that tells the tensor."""
+    stage = f"vpp{key.vpp_stage}:" if key.vpp_stage else ""
+    micro = f":micro{key.micro_step}" if key.micro_step else ""
+    return f"{stage}{key.name}{micro}"

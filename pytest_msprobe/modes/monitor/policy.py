@@ -1,0 +1,115 @@
+"""The standards for watched training: rules in YAML, read and checked here, each with the series that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.rules import RULES, Rule, make_rule
+from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_standards.decoding import YamlError, decode_yaml
+from msprobe_standards.given import shown
+from pytest_msprobe.errors import RulesError
+
+# Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
+_BUILT_IN = {
+    file.stem.removeprefix("monitor-"): file for file in (Path(__file__).parent / "policies").glob("monitor-*.yaml")
+}
+_LISTS = ("tasks", "statistics", "names", "except")
+_KEYS = ("rule", "limits", *_LISTS, "outcome")
+_NEED_DTYPE = ("overflow", "underflow")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """A rule and the series that it is for.
+
+    ``tasks`` and ``statistics`` are words, ``names`` and ``exempt`` patterns of ``task/name`` such as ``actv/*.input``;
+    an empty one of the first three means all.
+    """
+
+    rule: Rule
+    tasks: tuple[str, ...]
+    statistics: tuple[str, ...]
+    names: tuple[str, ...]
+    exempt: tuple[str, ...]
+    outcome: Literal["fail", "warn"]
+
+    def is_for(self, key: SeriesKey) -> bool:
+        """Tell whether a series must keep to the rule."""
+        if (self.tasks and key.task not in self.tasks) or (self.statistics and key.statistic not in self.statistics):
+            return False
+        name = f"{key.task}/{key.name}"
+        return (not self.names or _matches(name, self.names)) and not _matches(name, self.exempt)
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorPolicy:
+    """What series must keep to."""
+
+    name: str
+    rules: tuple[PolicyRule, ...]
+
+    def rules_for(self, key: SeriesKey) -> list[PolicyRule]:
+        """Return the rules for a series, in the policy's order."""
+        return [rule for rule in self.rules if rule.is_for(key)]
+
+
+def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
+    """Load a built-in policy by name, or one from a YAML file.
+
+    ``dtype`` is what training computes in: without it, rules that need one and do not say which are left out. Raises
+    RulesError that names file, rule, value and what is allowed.
+    """
+    path = _BUILT_IN.get(source, Path(source))
+    try:
+        table = decode_yaml(path.read_bytes())
+    except FileNotFoundError:
+        raise RulesError("no such policy", file=source, remedy=f"known are {', '.join(sorted(_BUILT_IN))}") from None
+    except OSError as error:
+        raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
+    except YamlError as error:
+        raise RulesError(str(error), file=path) from None
+    entries = table.get("rules") if isinstance(table, dict) else None
+    if not isinstance(entries, list) or set(table) != {"rules"}:
+        raise RulesError("expected one key, rules, with a list of rules for watched training", file=path)
+    rules = [_policy_rule(entry, f"{path}: rules[{i}]", dtype) for i, entry in enumerate(entries)]
+    return MonitorPolicy(source if source in _BUILT_IN else path.stem, tuple(rule for rule in rules if rule))
+
+
+def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("rule"), str):
+        raise RulesError(f"is {shown(entry)}", file=where, remedy=f"expected a mapping with 'rule': {', '.join(RULES)}")
+    for key in entry:
+        if key not in _KEYS:
+            raise RulesError(f"unknown key {shown(key)}", file=where, remedy=f"known are {', '.join(_KEYS)}")
+    limits, outcome = entry.get("limits", {}), entry.get("outcome", "fail")
+    if not isinstance(limits, dict):
+        raise RulesError(f"limits is {shown(limits)}", file=where, remedy="expected a mapping to numbers")
+    if outcome not in ("fail", "warn"):
+        raise RulesError(f"outcome is {shown(outcome)}", file=where, remedy="expected fail or warn")
+    tasks, statistics, names, exempt = (_words(entry, key, where) for key in _LISTS)
+    if entry["rule"] in _NEED_DTYPE and "dtype" not in limits:
+        if dtype is None:
+            return None
+        limits = limits | {"dtype": dtype}
+    try:
+        rule = make_rule(entry["rule"], limits)
+    except ConfigError as error:
+        raise RulesError(str(error), file=where) from None
+    return PolicyRule(rule, tasks, statistics, names, exempt, cast("Literal['fail', 'warn']", outcome))
+
+
+def _words(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    words = entry.get(key, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise RulesError(f"{key} is {shown(words)}", file=where, remedy="expected a list of texts")
+    return tuple(words)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,58 @@
+"""What a run over watched training tells: where it went wrong first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from msprobe_hooks.instruments.series.reading import Run
+from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.options import monitor_key
+from pytest_msprobe.reports.text import printable
+
+_OTHERS_SHOWN = 5
+
+
+class MonitorReport:
+    """Collects alarms as reports arrive; in the end the first step leads, in it the first tensor computed."""
+
+    def __init__(self, config: pytest.Config, runs: Sequence[Run]) -> None:
+        self._options = config.stash[monitor_key]
+        self._is_ranked = len(runs) > 1
+        self._failed: list[Alarmed] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what broke a rule."""
+        plain = getattr(report, "msprobe", None)
+        if plain is not None and plain["verdict"]["outcome"] == "fail":
+            alarmed = alarmed_of(plain["extras"])
+            if alarmed is not None:
+                self._failed.append(alarmed)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the section."""
+        if terminalreporter.config.option.collectonly:
+            return
+        terminalreporter.section("msprobe monitor")
+        for line in self.lines():
+            terminalreporter.line(printable(line))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the section's lines."""
+        series = sorted(self._failed, key=lambda alarmed: alarmed.first)
+        if not series:
+            yield "no series broke a rule"
+            return
+        first, *others = series
+        yield f"first at step {first.alarms[0].step}: {self._named(first)}"
+        yield f"  {first.alarms[0].rule}: {first.statistic} {first.alarms[0].reason}"
+        for other in others[:_OTHERS_SHOWN]:
+            yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
+        if len(others) > _OTHERS_SHOWN:
+            yield f"... and {len(others) - _OTHERS_SHOWN} more series"
+
+    def _named(self, alarmed: Alarmed) -> str:
+        rank = f"rank {alarmed.rank}, " if self._is_ranked else ""
+        return f"{rank}{alarmed.item}"
