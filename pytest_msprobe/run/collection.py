@@ -45,7 +45,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
         config.args = [*(config.args if named else ()), *wanted]
     paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
     dumps = dict.fromkeys(paths[: len(wanted)] if own else [*paths[: len(wanted)], *filter(_may_be_dump, paths)])
-    config.stash[labels_key] = label(dumps)
+    config.stash[labels_key] = label(dumps) if own is None else {path: own.label(path) for path in dumps}
     read: Callable[[Path], Any] = read_dump if own is None else own.read_file
     return {path: read(path) for path in dumps}
 
@@ -106,7 +106,13 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
         return None
     # pytest gives every file outside of its rootdir the same, empty id.
     outside = not file_path.is_relative_to(parent.config.rootpath)
-    return DumpFile.from_parent(parent, path=file_path, nodeid=file_path.as_posix() if outside else None)
+    mode = parent.config.stash[options_key].mode
+    return DumpFile.from_parent(
+        parent,
+        path=file_path,
+        name=mode.label(file_path) if isinstance(mode, OwnFiles) else None,
+        nodeid=file_path.as_posix() if outside else None,
+    )
 
 
 class DumpFile(pytest.File):

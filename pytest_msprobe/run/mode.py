@@ -82,6 +82,9 @@ class OwnFiles(Protocol):
     def read_file(self, path: Path) -> Any:
         """Read one of them. Raises a UserError where it cannot be used."""
 
+    def label(self, path: Path) -> str:
+        """Return what a file is called among the run's files, in words and after ``-k``."""
+
 
 class ModeRegistry:
     """The modes by name; each adds its options to pytest's as it comes."""

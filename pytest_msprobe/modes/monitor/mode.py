@@ -54,6 +54,10 @@ class MonitorMode:
 
         return open_run_of(path)
 
+    def label(self, path: Path) -> str:
+        """Return the name of the rank's folder, for the file's tells but one of its tasks."""
+        return path.parent.name
+
     def needs_device(self, config: pytest.Config) -> bool:
         """Nothing is computed again."""
         return False
@@ -95,7 +99,7 @@ class MonitorMode:
             monitor_options.make_folder(json)
         return {
             "msprobe-monitor": MonitorReport(config, list(config.stash[_runs_key].values())),
-            "msprobe-summary": Summary(module_records=0, kind="series", lists_worst=False),
+            "msprobe-summary": Summary(module_records=0, kind="items", lists_worst=False),
         }
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

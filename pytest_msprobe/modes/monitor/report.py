@@ -17,6 +17,9 @@ _OTHERS_SHOWN = 5
 class MonitorReport:
     """Collects alarms as reports arrive; in the end the first step leads, in it the first tensor computed."""
 
+    #: What a resumed journal had finished may have gone wrong earlier.
+    hears_finished = True
+
     def __init__(self, config: pytest.Config, runs: Sequence[Run]) -> None:
         self._options = config.stash[monitor_key]
         self._is_ranked = len(runs) > 1
