@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from msprobe_hooks.instruments.series.reading import Run
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _OTHERS_SHOWN = 5
 
@@ -22,8 +25,10 @@ class MonitorReport:
 
     def __init__(self, config: pytest.Config, runs: Sequence[Run]) -> None:
         self._options = config.stash[monitor_key]
-        self._is_ranked = len(runs) > 1
+        self._ranks = [run.rank or 0 for run in runs]
         self._failed: list[Alarmed] = []
+        self._written: list[Path] = []
+        self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what broke a rule."""
@@ -33,6 +38,17 @@ class MonitorReport:
             if alarmed is not None:
                 self._failed.append(alarmed)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write msprobe's files, if they are wanted."""
+        folder = self._options.json
+        if folder is not None and not session.config.option.collectonly:
+            try:
+                self._written = write_anomalies(folder, self._ranks, self._failed)
+            except OSError as error:
+                self._problem = f"--msprobe-monitor-json: {cannot_be_written(folder, error)}"
+                end_as_incomplete(session)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
@@ -41,6 +57,8 @@ class MonitorReport:
         terminalreporter.section("msprobe monitor")
         for line in self.lines():
             terminalreporter.line(printable(line))
+        if self._problem:
+            terminalreporter.line(printable(f"ERROR: {self._problem}"), red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
@@ -55,7 +73,9 @@ class MonitorReport:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
             yield f"... and {len(others) - _OTHERS_SHOWN} more series"
+        for path in self._written:
+            yield f"all alarms are in {path}"
 
     def _named(self, alarmed: Alarmed) -> str:
-        rank = f"rank {alarmed.rank}, " if self._is_ranked else ""
+        rank = f"rank {alarmed.rank}, " if len(self._ranks) > 1 else ""
         return f"{rank}{alarmed.item}"
