@@ -60,7 +60,7 @@ def read_block(contents: Contents, first: Watched) -> Block:
     Raises MonitorError where files have changed since their contents were read.
     """
     parts = contents.parts[first.task]
-    statistics = {statistic: i for i, statistic in enumerate(contents.statistics(first.task))}
+    statistics = {statistic: i for i, statistic in enumerate(contents.statistics[first.task])}
     spans = _spans(contents, first, rows=_BLOCK_BYTES // (8 * (len(statistics) + 1)))
     count = max(span.stop for span in spans.values())
     steps = np.empty(count, np.int64)

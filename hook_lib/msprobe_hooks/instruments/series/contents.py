@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +19,14 @@ class Contents:
     """What a run's files hold.
 
     ``rows`` are the tensors in the order computed, with how many rows they have; ``parts`` the files of each task in
-    the order written; ``notes`` sentences on what was left out or written twice.
+    the order written, ``statistics`` what any of them has, in the order of the first; ``notes`` sentences on what was
+    left out or written twice.
     """
 
-    rows: dict[Watched, int]
-    parts: dict[str, Sequence[Part]]
+    rows: Mapping[Watched, int]
+    parts: Mapping[str, Sequence[Part]]
+    statistics: Mapping[str, Sequence[str]]
     notes: Sequence[str]
-
-    def statistics(self, task: str) -> Sequence[str]:
-        """Return the statistics of a task's files, in the order of the first that has them."""
-        return [*dict.fromkeys(statistic for part in self.parts[task] for statistic in part.statistics)]
 
 
 def read_contents(parts: Iterable[Part]) -> Contents:
@@ -45,9 +44,21 @@ def read_contents(parts: Iterable[Part]) -> Contents:
             by_task[task].append(part)
             steps[task].see(task, table)
     tasks = sorted(by_task, key=lambda task: (TASKS.index(task) if task in TASKS else len(TASKS), task))
-    ordered = {watched: rows[watched] for task in tasks for watched in rows if watched.task == task}
+    in_task = {task: [watched for watched in rows if watched.task == task] for task in tasks}
+    if "grad_reduced" in in_task:
+        in_task["grad_reduced"] = _in_backward_order(in_task["grad_reduced"], in_task.get("grad_unreduced", ()))
+    ordered = {watched: rows[watched] for task in tasks for watched in in_task[task]}
     notes += [note for task in tasks for note in steps[task].notes(task)]
-    return Contents(ordered, {task: by_task[task] for task in tasks}, notes)
+    statistics = {task: [*dict.fromkeys(chain(*(part.statistics for part in by_task[task])))] for task in tasks}
+    return Contents(ordered, {task: by_task[task] for task in tasks}, statistics, notes)
+
+
+def _in_backward_order(reduced: Iterable[Watched], unreduced: Sequence[Watched]) -> list[Watched]:
+    """Sort reduced gradients, which msprobe writes in the order of parameters, as the unreduced ones arrived."""
+    places: dict[tuple[int, str], int] = {}
+    for place, watched in enumerate(unreduced):
+        places.setdefault((watched.vpp_stage, watched.name), place)
+    return sorted(reduced, key=lambda watched: places.get((watched.vpp_stage, watched.name), len(places)))
 
 
 class _Steps:

@@ -38,6 +38,9 @@ _TASK_OF_SCOPE = {
     "comm": "other",
 }
 _CUT_LINES_TOLD = 3
+_LONGEST_HEADER = 2**16
+# However many steps a file is for, memory stays bounded.
+_MOST_ROWS_WAITING = 2**14
 
 
 class CsvWriter:
@@ -53,10 +56,12 @@ class CsvWriter:
         self._waiting: dict[FileName, list[Row]] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows until they are flushed."""
+        """Keep rows until they are flushed, which they are as soon as there are many."""
         for row in rows:
             name = FileName(row.task, *window(row.step, self._steps_per_file))
             self._waiting.setdefault(name, []).append(row)
+        if sum(map(len, self._waiting.values())) > _MOST_ROWS_WAITING:
+            self.flush()
 
     def flush(self) -> None:
         """Append what was added. Raises MonitorError where a file cannot be written, or has other columns."""
@@ -164,7 +169,7 @@ class CsvPart:
         self.notes: Sequence[str] = ()
         self._task = task
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-            header = file.readline()
+            header = file.readline(_LONGEST_HEADER)
         if not header.endswith("\n"):
             raise CutFileError(path, "it ends before its header does")
         columns = _read_header(_cells(header))
@@ -202,9 +207,9 @@ class CsvPart:
                 raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
         return Table(
             [*watched],
-            np.frombuffer(owners, np.int32) if owners else np.zeros(0, np.int32),
-            np.frombuffer(steps, np.int64),
-            np.frombuffer(values).reshape(-1, len(self.statistics)).T,
+            np.array(owners, np.int32),
+            np.array(steps, np.int64),
+            np.array(values).reshape(-1, len(self.statistics)).T,
         )
 
     def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:

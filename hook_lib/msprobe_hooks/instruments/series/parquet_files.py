@@ -32,6 +32,8 @@ _PLACES = ("vpp_stage", "name", "step", "micro_step")
 _WRITTEN = b"msprobe_written_ns"
 # Small enough that some hundred tensors of a part can be read without the others, large enough for the encodings.
 _ROWS_PER_GROUP = 2**14
+# However many steps a part is for, memory stays bounded: some 50 MiB at five statistics.
+_MOST_ROWS_WAITING = 2**20
 
 
 def _pyarrow() -> Any:
@@ -60,7 +62,7 @@ class ParquetWriter:
         self._waiting: dict[str, _Waiting] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows until they are flushed, which a step of the next window does as well."""
+        """Keep rows until they are flushed, which happens also when a window is over or there are very many."""
         for row in rows:
             if (over := window(row.step, self._steps_per_file)) != self._window:
                 self.flush()
@@ -68,6 +70,8 @@ class ParquetWriter:
             if row.task not in self._waiting:
                 self._waiting[row.task] = _Waiting()
             self._waiting[row.task].add(row)
+        if sum(len(waiting.steps) for waiting in self._waiting.values()) > _MOST_ROWS_WAITING:
+            self.flush()
 
     def flush(self) -> None:
         """Write what was added as finished parts. Raises MonitorError where that cannot be done."""

@@ -55,7 +55,7 @@ class Run:
         self.keys: Sequence[SeriesKey] = [
             SeriesKey(*watched, statistic)
             for watched in contents.rows
-            for statistic in contents.statistics(watched.task)
+            for statistic in contents.statistics[watched.task]
         ]
         self._contents = contents
         self._block: Block | None = None
@@ -67,7 +67,7 @@ class Run:
         opened.
         """
         watched = Watched(key.task, key.vpp_stage, key.name, key.micro_step)
-        if watched not in self._contents.rows or key.statistic not in self._contents.statistics(key.task):
+        if watched not in self._contents.rows or key.statistic not in self._contents.statistics[key.task]:
             raise KeyError(key)
         if self._block is None or watched not in self._block.spans:
             self._block = None  # two blocks at a time would take twice the memory

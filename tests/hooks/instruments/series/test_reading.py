@@ -50,6 +50,14 @@ def test_series_come_by_task_in_the_order_of_a_step_and_tensors_in_the_order_com
     ]
 
 
+def test_reduced_gradients_come_in_the_order_in_which_the_unreduced_arrived(folder):
+    files = {
+        "grad_reduced_0-0.csv": HEADER + "0,a,0,1\n0,b,0,1\n0,c,0,1\n",
+        "grad_unreduced_0-0.csv": HEADER + "0,c,0,1\n0,b,0,1\n0,a,0,1\n",
+    }
+    assert [key.name for key in open_run(folder(files)).keys] == ["c", "b", "a", "c", "b", "a"]
+
+
 def test_a_series_goes_on_over_files_whose_statistics_differ(folder):
     run = open_run(
         folder({"param_0-0.csv": HEADER + "0,w,0,1\n", "param_1-1.csv": "vpp_stage,name,step,max,norm\n0,w,1,5,2\n"})
