@@ -143,8 +143,8 @@ class GradientProbe:
             return
         if self._files is None:
             self._files = ProbeFiles(self._settings.dump_path / f"rank{_rank() or 0}", self._settings)
-        signs = statistics.positive(gradients.values()) if self._settings.keeps_signs else None
-        self._files.write(step, self._rows(gradients), () if signs is None else zip(gradients, signs, strict=True))
+        signs = zip(gradients, statistics.positive(gradients.values()), strict=True)
+        self._files.write(step, self._rows(gradients), signs)
         self._written.add(step)
 
     def _gradients(self, held: dict[str, nn.Parameter]) -> dict[str, Tensor]:

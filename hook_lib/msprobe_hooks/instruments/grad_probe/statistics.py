@@ -101,22 +101,26 @@ def checksum(gradient: Tensor) -> str:
 
 
 def positive(gradients: Iterable[Tensor]) -> Iterator[SignMap]:
-    """Yield which elements of each gradient are greater than 0; of many small ones with one transfer to the host."""
-    waiting: list[Tensor] = []
+    """Yield which elements of each gradient are greater than 0; from a device, many with one transfer."""
+    batch: list[Tensor] = []
+    elements = 0
     for gradient in gradients:
-        if waiting and (
-            gradient.device != waiting[0].device
-            or sum(one.numel() for one in waiting) + gradient.numel() > _FETCHED_ELEMENTS
+        if batch and (
+            gradient.is_cpu or gradient.device != batch[0].device or elements + gradient.numel() > _FETCHED_ELEMENTS
         ):
-            yield from _fetched(waiting)
-            waiting = []
-        waiting.append(gradient)
-    if waiting:
-        yield from _fetched(waiting)
+            yield from fetch_signs(batch)
+            batch, elements = [], 0
+        batch.append(gradient)
+        elements += gradient.numel()
+    yield from fetch_signs(batch)
 
 
-def _fetched(gradients: Sequence[Tensor]) -> Iterator[SignMap]:
-    together = torch.cat([(gradient > 0).flatten() for gradient in gradients]).cpu().numpy()
-    ends = np.cumsum([gradient.numel() for gradient in gradients])[:-1]
-    for gradient, signs in zip(gradients, np.split(together, ends), strict=True):
-        yield signs.reshape(gradient.shape)
+def fetch_signs(gradients: list[Tensor]) -> Iterator[SignMap]:
+    """Yield the sign maps of gradients on one device, which cross to the host together."""
+    if len(gradients) == 1:
+        yield (gradients[0] > 0).cpu().numpy()
+    elif gradients:
+        together = torch.cat([(gradient > 0).flatten() for gradient in gradients]).cpu().numpy()
+        ends = np.cumsum([gradient.numel() for gradient in gradients])[:-1]
+        for gradient, signs in zip(gradients, np.split(together, ends), strict=True):
+            yield signs.reshape(gradient.shape)

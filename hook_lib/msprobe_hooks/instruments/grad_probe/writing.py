@@ -60,9 +60,12 @@ class ProbeFiles:
             )
 
     def write(self, step: int, rows: Sequence[GradientRow], signs: Iterable[tuple[str, SignMap]]) -> None:
-        """Write the gradients of one step; the summary comes last. To a step that was written here, add them."""
-        for parameter, map_ in signs:
-            self._write_signs(step, parameter, map_)
+        """Write the gradients of one step; the summary comes last. To a step that was written here, add them.
+
+        Where the level keeps no signs, none are asked for.
+        """
+        if self._settings.keeps_signs:
+            self._write_signs(self.folder / f"step{step}", signs)
         path = self.folder / f"grad_summary_{step}.csv"
         if step <= self._last and path.is_file():
             with path.open("ab") as file:
@@ -72,12 +75,12 @@ class ProbeFiles:
             file.write(_csv_lines([_header(self._settings), *map(_cells, rows)], "utf-8-sig"))
         self._last = max(self._last, step)
 
-    def _write_signs(self, step: int, parameter: str, signs: SignMap) -> None:
-        folder = self.folder / f"step{step}"
+    def _write_signs(self, folder: Path, signs: Iterable[tuple[str, SignMap]]) -> None:
         make_folder(folder)
-        array = sign_maps.packed(signs) if self._settings.sign_format == "packed" else signs
-        with _replaced(folder / sign_maps.file_name(parameter)) as file:
-            np.save(file, array, allow_pickle=False)
+        for parameter, map_ in signs:
+            array = sign_maps.packed(map_) if self._settings.sign_format == "packed" else map_
+            with _replaced(folder / sign_maps.file_name(parameter)) as file:
+                np.save(file, array, allow_pickle=False)
 
 
 def _header(settings: ProbeSettings) -> list[str]:

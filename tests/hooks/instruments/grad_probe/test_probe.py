@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import ConfigError, GradComparator, PrecisionDebugger
-from msprobe_hooks.instruments.grad_probe import sign_maps
+from msprobe_hooks.instruments.grad_probe import sign_maps, statistics
 
 Monitor = Callable[..., Path]
 
@@ -148,6 +148,12 @@ def test_sign_maps_keep_the_shape_of_the_gradient_whatever_its_strides(monitor: 
     model.weight.grad = torch.randn(4, 3).T
     sgd(model).step()
     np.testing.assert_array_equal(np.load(rank / "step0" / "weight.npy"), model.weight.grad.numpy() > 0)
+
+
+def test_sign_maps_that_leave_a_device_together_come_back_one_by_one() -> None:
+    gradients = [torch.randn(3, 4).T, torch.tensor(-1.0), torch.zeros(0, 2), torch.randn(7)]
+    for gradient, signs in zip(gradients, statistics.fetch_signs(gradients), strict=True):
+        np.testing.assert_array_equal(signs, gradient.numpy() > 0)
 
 
 def test_packed_sign_maps_are_compared_as_plain_ones(monitor: Monitor, tmp_path: Path) -> None:
