@@ -141,6 +141,11 @@ def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.Opti
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 
 
+def shares(config: pytest.Config, flag: str) -> bool:
+    """Tell whether the mode of this run understands another mode's option: its ``shared_options`` name it."""
+    return flag in getattr(modes_of(config).chosen(config)[0], "shared_options", ())
+
+
 def modes_of(config: pytest.Config) -> ModeRegistry:
     """Return the registry of this run."""
     registry = config.pluginmanager.get_plugin(_PLUGIN)

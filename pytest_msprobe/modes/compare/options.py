@@ -13,6 +13,7 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.run.mode import shares
 from pytest_msprobe.storage.digests import fingerprint
 
 
@@ -62,7 +63,7 @@ def add_options(group: Any) -> None:
     )
     across.add_options(group)
     add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
-    add("--msprobe-html", metavar="FILE", help="write the comparison as one page to look at")
+    add("--msprobe-html", metavar="FILE", help="write what is compared, or the watched run, as one page to look at")
 
 
 def read_options(config: pytest.Config) -> CompareOptions:
@@ -99,8 +100,9 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
 
 
 def refuse_without_target(config: pytest.Config) -> None:
-    """Raise OptionError where an option of a comparison is given without one."""
+    """Raise OptionError where an option of a comparison is given without one, and the run's mode does not share it."""
     own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
     for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
         flag = f"--msprobe-{name.replace('_', '-')}"
-        raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")
+        if not shares(config, flag):
+            raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

@@ -11,6 +11,8 @@ import pytest
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.modes.monitor import options as monitor_options
 from pytest_msprobe.modes.monitor.options import monitor_key
+from pytest_msprobe.modes.monitor.page import options as page_options
+from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 # What follows is loaded by runs that judge series, not by every start of pytest.
 _runs_key: pytest.StashKey[dict[Path, Run]] = pytest.StashKey()
+_page_key: pytest.StashKey[PageOptions | None] = pytest.StashKey()
 _judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
 
 
@@ -29,18 +32,23 @@ class MonitorMode:
 
     name = "monitor"
     flag = "--msprobe-monitor"
+    #: Options of a comparison that mean the same here.
+    shared_options = (page_options.HTML,)
     flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of watched training."""
         monitor_options.add_options(group)
+        page_options.add_options(group)
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read them, or refuse those that only watched training understands."""
         if is_chosen:
             config.stash[monitor_key] = monitor_options.read_options(config)
+            config.stash[_page_key] = page_options.read_options(config)
         else:
             monitor_options.refuse_stray_options(config)
+            page_options.refuse_stray_options(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that stands for each rank: the first of its folder."""
@@ -97,10 +105,17 @@ class MonitorMode:
         json = config.stash[monitor_key].json
         if json is not None:
             monitor_options.make_folder(json)
-        return {
-            "msprobe-monitor": MonitorReport(config, list(config.stash[_runs_key].values())),
+        runs = list(config.stash[_runs_key].values())
+        reporters: dict[str, object] = {
+            "msprobe-monitor": MonitorReport(config, runs),
             "msprobe-summary": Summary(module_records=0, kind="items", lists_worst=False),
         }
+        page = config.stash[_page_key]
+        if page is not None:
+            from pytest_msprobe.modes.monitor.page.reporting import MonitorPage
+
+            reporters["msprobe-monitor-page"] = MonitorPage(page, runs, policy=config.stash[options_key].policy)
+        return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what is judged, and how."""

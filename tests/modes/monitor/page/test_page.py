@@ -97,7 +97,7 @@ def test_cells_are_coloured_by_how_far_apart_the_runs_are(look: Callable[..., An
 def test_a_run_alone_is_coloured_by_size(look: Callable[..., Any]) -> None:
     browser = look(norms(1000.0))
     assert colour_at(browser, 5, 12) != colour_at(browser, 5, 3)
-    assert texts(browser, "#details h2") == ["layers.0.output:0"]
+    assert texts(browser, "#details h2") == ["layers.0.output"]
 
 
 def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None:

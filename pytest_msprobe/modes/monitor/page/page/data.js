@@ -68,7 +68,8 @@ function shortText(value) {
   return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5));
 }
 
+// The first virtual pipeline stage and the first micro step go without saying.
 function tensorText(tensor) {
-  const stage = tensor[TENSOR.stage] ? `${tensor[TENSOR.stage]}:` : "";
-  return `${stage}${tensor[TENSOR.name]}${tensor[TENSOR.micro] === null ? "" : `:${tensor[TENSOR.micro]}`}`;
+  const stage = tensor[TENSOR.stage] ? `vpp${tensor[TENSOR.stage]}:` : "";
+  return `${stage}${tensor[TENSOR.name]}${tensor[TENSOR.micro] ? `:micro${tensor[TENSOR.micro]}` : ""}`;
 }

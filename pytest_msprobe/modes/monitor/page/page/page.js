@@ -184,7 +184,7 @@ function lead() {
     byId("lead").textContent = page.verdict;
     return;
   }
-  const tensor = page.tensors[first[FINDING.tensor]], button = element("button", page.verdict, "fail");
+  const tensor = page.tensors[first[FINDING.tensor]], button = element("button", page.verdict, first[FINDING.outcome]);
   button.title = `${tensor[TENSOR.task]} ${tensorText(tensor)}`;
   button.addEventListener("click", () => goTo(first));
   byId("lead").replaceChildren(button);

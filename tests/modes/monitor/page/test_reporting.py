@@ -1,0 +1,89 @@
+"""``pytest --msprobe-monitor RUN --msprobe-html FILE``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.watched import norm, write_norms
+
+RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> str:
+    """Write a run of two ranks; on the second a gradient becomes NaN at step 3."""
+    good = np.linspace(1.0, 2.0, 6)
+    broken = np.where(np.arange(6) == 3, np.nan, good)
+    write_norms(pytester.path / "runs" / RANKS[0], {norm("a.weight"): good, norm("b.weight"): good})
+    write_norms(pytester.path / "runs" / RANKS[1], {norm("a.weight"): good, norm("b.weight"): broken})
+    return "runs"
+
+
+def data(path: Path) -> dict[str, Any]:
+    """Return what the page's script reads."""
+    text = path.read_text()
+    found: dict[str, Any] = json.loads(text.partition('type="application/json">')[2].partition("</script>")[0])
+    return found
+
+
+def test_the_page_leads_with_where_it_went_wrong_first(pytester: pytest.Pytester, run: str) -> None:
+    result = pytester.runpytest("--msprobe-monitor", run, "--msprobe-html", "out/page.html")
+    result.stdout.fnmatch_lines(["msprobe report: *page.html"])
+    page = data(pytester.path / "out" / "page.html")
+    assert page["title"] == "runs"
+    assert page["verdict"] == "first at step 3: rank 1, grad_reduced/b.weight/norm"
+    assert page["ranks"] == ["rank 0", "rank 1"]
+    rank, tensor, statistic, step, outcome, rule, _ = page["findings"][page["first"]]
+    assert (rank, page["tensors"][tensor][2], statistic, step, outcome, rule) == (
+        1,
+        "b.weight",
+        "norm",
+        3,
+        "fail",
+        "nan",
+    )
+
+
+def test_a_page_of_one_rank_names_none(pytester: pytest.Pytester, run: str) -> None:
+    pytester.runpytest("--msprobe-monitor", f"{run}/{RANKS[0]}", "--msprobe-html", "page.html")
+    page = data(pytester.path / "page.html")
+    assert page["ranks"] == [""]
+    assert page["findings"] == []
+    assert page["verdict"] == "nothing was found"
+
+
+def test_a_resumed_run_has_the_findings_of_the_whole(pytester: pytest.Pytester, run: str) -> None:
+    pytester.runpytest("--msprobe-monitor", run, "--msprobe-journal", "run.jsonl", "-k", "b.weight")
+    pytester.runpytest("--msprobe-monitor", run, "--msprobe-resume", "run.jsonl", "--msprobe-html", "page.html")
+    page = data(pytester.path / "page.html")
+    assert len(page["findings"]) == 1
+    assert page["about"].startswith("4 series judged")
+
+
+def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: str) -> None:
+    pytester.makefile(".txt", file="")
+    result = pytester.runpytest("--msprobe-monitor", f"{run}/{RANKS[0]}", "--msprobe-html", "file.txt/page.html")
+    result.stdout.fnmatch_lines(["ERROR: msprobe report: *page.html: cannot be written: *"])
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--msprobe-html-exact", "a.*"], "*--msprobe-html-exact is about *: give --msprobe-monitor RUN as well"),
+        (["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"], "*give --msprobe-html FILE as well"),
+        (["--msprobe-monitor", "runs", "--msprobe-html", "runs"], "*--msprobe-html 'runs': expected a file"),
+        (["--msprobe-html", "page.html"], "*--msprobe-html is for comparing two runs: give --msprobe-compare PATH"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    pytester: pytest.Pytester, run: str, words: list[str], problem: str
+) -> None:
+    result = pytester.runpytest(*words)
+    result.stderr.fnmatch_lines([problem])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
