@@ -1,6 +1,6 @@
-"""Recording a dump from any PyTorch or MindSpore code, and the dump as data: names, records and files.
+"""Recording a dump from any PyTorch or MindSpore code, watching a training, and the files of both as data.
 
-Importing this package imports no framework; recording imports the one that is recorded.
+Importing this package imports no framework; recording and watching import the one that is looked at.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
+from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
+from msprobe_hooks.watching import watch
 
 __all__ = [
     "ConfigError",
@@ -18,8 +20,10 @@ __all__ = [
     "PrecisionDebugger",
     "RecordError",
     "RecordingError",
+    "TrainerMon",
     "module_dump",
     "module_dump_end",
     "record",
     "seed_all",
+    "watch",
 ]

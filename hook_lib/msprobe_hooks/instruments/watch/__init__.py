@@ -1,0 +1,1 @@
+"""Watching training: statistics of what goes through a model, its gradients and its optimizer, step by step."""

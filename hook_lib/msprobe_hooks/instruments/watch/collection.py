@@ -1,0 +1,81 @@
+"""What a step brings: statistics in the order in which they were computed, until the step ends."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from msprobe_hooks.instruments.series.writing import Row
+from msprobe_hooks.instruments.watch.statistics import Meter, Values, fetch
+from msprobe_hooks.torch.calls import is_traced
+from msprobe_hooks.torch.quiet import Quiet
+
+_log = logging.getLogger("msprobe_hooks")
+
+#: Task, pipeline chunk, name and micro step: what has one row in a step.
+Place: TypeAlias = "tuple[str, int, str, int | None]"
+
+
+class Collection:
+    """The statistics of the step that runs, while ``is_on``; what is measured again replaces what was before."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.is_on = False
+        self.errors: Counter[str] = Counter()
+        self._values: dict[Place, Values] = {}
+
+    def measure(
+        self, task: str, chunk: int, names: Sequence[str], tensors: Sequence[Tensor], micro_step: int | None = None
+    ) -> None:
+        """Measure tensors where they are. The caller is quiet."""
+        for name, values in zip(names, self.meter.measure(tensors), strict=True):
+            place = (task, chunk, name, micro_step)
+            self._values.pop(place, None)
+            self._values[place] = values
+
+    @property
+    def has_rows(self) -> bool:
+        """Tell whether the step has brought anything."""
+        return bool(self._values)
+
+    def take(self, step: int) -> list[Row]:
+        """Return the rows of the step and forget them."""
+        rows = self.look(step)
+        self._values = {}
+        return rows
+
+    def look(self, step: int) -> list[Row]:
+        """Return the rows that the step has brought so far."""
+        numbers = fetch(list(self._values.values()))
+        return [
+            Row(task, chunk, name, step, micro_step, found)
+            for (task, chunk, name, micro_step), found in zip(self._values, numbers, strict=True)
+        ]
+
+    def harmless(self, where: str, hook: Callable[..., None]) -> Callable[..., None]:
+        """Return a hook that does nothing in steps that are not collected, is not seen, and never raises.
+
+        What goes wrong is told once, and counted in ``errors``.
+        """
+
+        def run(*args: Any) -> None:
+            if not self.is_on or is_traced():
+                return
+            try:
+                with Quiet():
+                    hook(*args)
+            except Exception as error:
+                self.note(where, error)
+
+        return run
+
+    def note(self, where: str, error: Exception) -> None:
+        """Count what went wrong, and tell it the first time."""
+        self.errors[where] += 1
+        if self.errors[where] == 1:
+            _log.warning("%s is not watched: %s: %s", where, type(error).__name__, error)

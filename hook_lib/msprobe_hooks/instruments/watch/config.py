@@ -1,0 +1,313 @@
+"""What a training is watched for, from keyword arguments or from msprobe's configuration of its TrainerMon.
+
+Every mistake is a ConfigError that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT
+
+FIELDS: Final = ("input", "output", "input_grad", "output_grad")
+FORMATS: Final = ("csv", "parquet", "tensorboard", "api")
+
+#: The keys of a configuration that change nothing here, and what a warning says of each.
+NOT_FOLLOWED: Final = {
+    "recording_l2_features": "spectral and attention features are not recorded",
+    "l2_targets": "spectral and attention features are not recorded",
+    "sa_order": "spectral and attention features are not recorded",
+    "append_output": "every run writes a folder of its own",
+}
+
+_SPEC = re.compile(r"tensor|tuple\[(\d+)\](?::(\d+))?")
+_MAX_STEPS_PER_FILE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Which collectives are watched: those whose stack matches one of the patterns; none means all."""
+
+    codelines: tuple[str, ...] = ()
+    before: bool = False
+    only_stacks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """The rules that values are held against as they come: names and arguments; ``dump`` keeps what they find."""
+
+    rules: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    dump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is watched, and when; without ``targets`` everything is."""
+
+    what: frozenset[str] = frozenset()
+    targets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    has_all_modules: bool = True
+    ranks: frozenset[int] = frozenset()
+    start_step: int = 0
+    every: int = 1
+    collect_times: int = 100_000_000
+    statistics: tuple[str, ...] = ("norm",)
+    eps: float = 1e-8
+    format: str = "csv"
+    ndigits: int = 6
+    steps_per_file: int = 1
+    squashes_names: bool = False
+    collectives: Collectives = Collectives()
+    alerts: Alerts = Alerts()
+    is_dynamic: bool = False
+
+    def wants(self, what: str) -> bool:
+        """Tell whether something of `names.WHAT` is watched."""
+        return what in self.what
+
+    def takes(self, step: int) -> bool:
+        """Tell whether a step is one of those that are collected, were there no end to them."""
+        return step >= self.start_step and (step - self.start_step) % self.every == 0
+
+
+def plan(what: Sequence[str], **options: Any) -> Plan:
+    """Check the options of ``watch``, named as the fields of a Plan. Raises ConfigError."""
+    for key in options:
+        if key not in _OPTIONS:
+            raise ConfigError(key, options[key], "one of the options " + ", ".join(sorted(_OPTIONS)))
+    checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
+    return Plan(what=frozenset(_names(WHAT)("what", what)), **checked)
+
+
+def read_config(path: str | Path) -> tuple[Plan, list[str]]:
+    """Read a configuration of TrainerMon; with it come warnings on keys that are not followed. Raises ConfigError."""
+    given = _read_json(path)
+    for key in given:
+        if key not in _KEYS and key not in _SWITCHES and key not in _STRUCTURED and key not in NOT_FOLLOWED:
+            known = sorted({*_KEYS, *_SWITCHES, *_STRUCTURED})
+            raise ConfigError(key, given[key], "the keys " + ", ".join(known))
+    warnings = [f"{key} is not followed: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
+    options = {_KEYS[key][0]: _KEYS[key][1](key, value) for key, value in given.items() if key in _KEYS}
+    switches = {key: _flag(key, given.get(key, False)) for key in _SWITCHES}
+    what, more = _what(switches)
+    options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
+    if has_collectives:
+        more.append("cc_distribution is not followed: collectives are not watched")
+    options["alerts"] = alerts = _alerts(given.get("alert", {}))
+    if alerts.dump:
+        more.append("alert.dump is not followed: what rules find is logged")
+    options.setdefault("squashes_names", True)
+    found = Plan(what=frozenset(what), **options)
+    has_all = switches["all_xy"] or not found.targets
+    return replace(found, has_all_modules=has_all), warnings + more
+
+
+def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
+    what, warnings = {_SWITCHES[key] for key, is_on in switches.items() if is_on and _SWITCHES[key]}, []
+    if switches["xy_distribution"]:
+        if switches["forward_only"] and switches["backward_only"]:
+            warnings.append("forward_only and backward_only are both true: no activations, nor their gradients")
+        if not switches["backward_only"]:
+            what.add("activations")
+        if not switches["forward_only"]:
+            what.add("activation_gradients")
+        if switches["forward_only"] and switches["backward_only"]:
+            what -= {"activations", "activation_gradients"}
+    return what, warnings
+
+
+def _read_json(path: str | Path) -> dict[str, Any]:
+    if not isinstance(path, (str, Path)) or not str(path).strip():
+        raise ConfigError("config_file_path", path, "the path of a JSON file")
+    try:
+        found = decode_json(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError("config_file_path", str(path), f"a file that can be read ({error.strerror})") from None
+    except JsonError as error:
+        raise ConfigError("config_file_path", str(path), f"a file with valid JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ConfigError("config_file_path", str(path), "a file that holds one JSON object")
+    return found
+
+
+def _flag(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(key, value, "true or false")
+    return value
+
+
+def _number(least: int, most: int | None = None) -> Callable[[str, object], int]:
+    def check(key: str, value: object) -> int:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+            end = "" if most is None else f" to {most}"
+            raise ConfigError(key, value, f"a whole number from {least}{end}" if most else f"a whole number >= {least}")
+        return value  # type: ignore[return-value]
+
+    return check
+
+
+def _size(key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ConfigError(key, value, "a number >= 0")
+    return float(value)
+
+
+def _names(allowed: tuple[str, ...]) -> Callable[[str, object], tuple[str, ...]]:
+    def check(key: str, value: object) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(key, value, "a list of " + ", ".join(allowed))
+        for name in value:
+            if name not in allowed:
+                raise ConfigError(key, name, "some of " + ", ".join(allowed))
+        return tuple(dict.fromkeys(value))
+
+    return check
+
+
+def checked_statistics(key: str, value: object) -> tuple[str, ...]:
+    """Return statistics by name; none of them means the norm. Raises ConfigError for a name that is unknown."""
+    return _names(STATISTICS)(key, value) or ("norm",)
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[str, object], str]:
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise ConfigError(key, value, ", ".join(allowed))
+        return value
+
+    return check
+
+
+def _ranks(key: str, value: object) -> frozenset[int]:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(key, value, "a list of ranks")
+    return frozenset(_number(0)(key, rank) for rank in value)
+
+
+def _targets(key: str, value: object) -> Mapping[str, Mapping[str, str]]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(key, value, 'an object such as {"layers.0": {"input": "tensor"}}')
+    for name, fields in value.items():
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"{key}.{name}", fields, 'an object such as {"input": "tensor"}')
+        for one, spec in fields.items():
+            if one not in FIELDS:
+                raise ConfigError(f"{key}.{name}", one, "the keys " + ", ".join(FIELDS))
+            if not _is_spec(spec):
+                raise ConfigError(f"{key}.{name}.{one}", spec, "tensor, tuple[n], or tuple[n]:i with i < n")
+    return value
+
+
+def _is_spec(spec: object) -> bool:
+    found = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
+    return found is not None and (found[1] is None or int(found[2] or 0) < int(found[1]))
+
+
+def selected(spec: str) -> tuple[int, int] | None:
+    """Return length and index that ``tuple[n]:i`` names, None for ``tensor``."""
+    found = _SPEC.fullmatch(spec)
+    return None if found is None or found[1] is None else (int(found[1]), int(found[2] or 0))
+
+
+def _collectives(value: object) -> tuple[Collectives, bool]:
+    key, names = "cc_distribution", ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
+    if not isinstance(value, Mapping):
+        raise ConfigError(key, value, "an object with the keys " + ", ".join(names))
+    for name in value:
+        if name not in names:
+            raise ConfigError(f"{key}.{name}", value[name], "the keys " + ", ".join(names))
+    codelines = value.get("cc_codeline", [])
+    if not isinstance(codelines, (list, tuple)) or not all(_is_pattern(line) for line in codelines):
+        raise ConfigError(f"{key}.cc_codeline", codelines, "a list of regular expressions")
+    before, only_stacks = (_flag(f"{key}.{name}", value.get(name, False)) for name in names[2:])
+    is_on = _flag(f"{key}.enable", value.get("enable", False))
+    return Collectives(tuple(codelines), before, only_stacks), is_on
+
+
+def _is_pattern(line: object) -> bool:
+    try:
+        re.compile(line)  # type: ignore[call-overload]
+    except (re.error, TypeError):
+        return False
+    return True
+
+
+def _alerts(value: object) -> Alerts:
+    if not isinstance(value, Mapping):
+        raise ConfigError("alert", value, "an object with the keys rules, dump")
+    for name in value:
+        if name not in ("rules", "dump"):
+            raise ConfigError(f"alert.{name}", value[name], "the keys rules, dump")
+    return Alerts(_rules("alert.rules", value.get("rules", [])), _flag("alert.dump", value.get("dump", False)))
+
+
+def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    allowed = 'a list of objects such as {"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}'
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(key, value, allowed)
+    rules = []
+    for rule in value:
+        if not isinstance(rule, Mapping) or not set(rule) <= {"rule_name", "args"} or "rule_name" not in rule:
+            raise ConfigError(key, rule, allowed)
+        args = rule.get("args") or {}
+        if not isinstance(rule["rule_name"], str) or not isinstance(args, Mapping):
+            raise ConfigError(key, rule, allowed)
+        rules.append((rule["rule_name"], args))
+    return tuple(rules)
+
+
+#: Keys that are true or false, and what they ask for; those of activations decide together.
+_SWITCHES: Mapping[str, str] = {
+    "print_struct": "structure",
+    "xy_distribution": "",
+    "all_xy": "",
+    "forward_only": "",
+    "backward_only": "",
+    "wg_distribution": "gradients",
+    "monitor_mbs_grad": "micro_batch_gradients",
+    "mv_distribution": "moments",
+    "param_distribution": "parameters",
+    "ur_distribution": "updates",
+    "mg_direction": "direction",
+    "stack_info": "stacks",
+}
+
+_OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
+    "targets": _targets,
+    "ranks": _ranks,
+    "start_step": _number(0),
+    "every": _number(1),
+    "collect_times": _number(0),
+    "statistics": checked_statistics,
+    "eps": _size,
+    "format": _one_of(FORMATS),
+    "ndigits": _number(1, 20),
+    "steps_per_file": _number(1, _MAX_STEPS_PER_FILE),
+    "squashes_names": _flag,
+}
+
+#: Keys of the configuration, the option that each one sets, and its check.
+_KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "targets": ("targets", _targets),
+    "module_ranks": ("ranks", _ranks),
+    "start_step": ("start_step", _number(0)),
+    "step_interval": ("every", _number(1)),
+    "collect_times": ("collect_times", _number(0)),
+    "ops": ("statistics", checked_statistics),
+    "eps": ("eps", _size),
+    "format": ("format", _one_of(FORMATS)),
+    "ndigits": ("ndigits", _number(1, 20)),
+    "step_count_per_record": ("steps_per_file", _number(1, _MAX_STEPS_PER_FILE)),
+    "squash_name": ("squashes_names", _flag),
+    "dynamic_on": ("is_dynamic", _flag),
+}
+
+_STRUCTURED = ("cc_distribution", "alert")

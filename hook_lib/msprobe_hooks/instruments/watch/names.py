@@ -1,0 +1,23 @@
+"""The names of what a training can be watched for; knows no framework."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: msprobe's statistics in the order of its columns, and two beyond: the root mean square and the share of subnormals.
+PEER_STATISTICS: Final = ("norm", "min", "max", "zeros", "nans", "id", "mean")
+STATISTICS: Final = (*PEER_STATISTICS, "rms", "subnormals")
+
+#: What ``watch(..., what=[...])`` can be given.
+WHAT: Final = (
+    "activations",
+    "activation_gradients",
+    "gradients",
+    "micro_batch_gradients",
+    "moments",
+    "parameters",
+    "updates",
+    "direction",
+    "structure",
+    "stacks",
+)

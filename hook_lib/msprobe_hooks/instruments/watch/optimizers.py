@@ -1,0 +1,186 @@
+"""What an optimizer does: when it steps, its moments, and the update that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.weights import Weight, measure
+from msprobe_hooks.torch.statistics import local_part
+
+
+class StepHooks:
+    """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
+
+    def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._handles: list[Any] = []
+        self._patched: Any = None
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self._handles = [
+                optimizer.register_step_pre_hook(lambda *_: before()),
+                optimizer.register_step_post_hook(lambda *_: after()),
+            ]
+            return
+        # An optimizer around others, as Megatron's, has a method and no hooks.
+        step = optimizer.step
+
+        def stepping(*args: Any, **kwargs: Any) -> Any:
+            before()
+            result = step(*args, **kwargs)
+            after()
+            return result
+
+        optimizer.step = stepping
+        self._patched = optimizer
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._patched is not None:
+            del self._patched.step
+            self._patched = None
+
+
+class AroundStep:
+    """Measures what there is just before a step of the optimizer, and just after it."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        plan: Plan,
+        optimizer: Any,
+        weights: Sequence[Weight],
+        with_gradients: Sequence[Weight],
+    ) -> None:
+        self._collection = collection
+        self._plan = plan
+        self._state = OptimizerState(optimizer)
+        self._weights = weights
+        self._with_gradients = with_gradients
+
+    def before(self) -> None:
+        """Measure reduced gradients, parameters, moments, and how far gradients and moments agree."""
+        plan, collection = self._plan, self._collection
+        if plan.wants("gradients"):
+            measure(collection, "grad_reduced", [(one, one.gradient()) for one in self._with_gradients])
+        if plan.wants("parameters"):
+            measure(collection, "param_origin", [(one, one.parameter) for one in self._weights])
+        if plan.wants("moments") or plan.wants("direction"):
+            moments = [(one, state) for one, state, _ in self._state.of(self._weights)]
+            for name in ("exp_avg", "exp_avg_sq") if plan.wants("moments") else ():
+                measure(collection, name, [(one, state.get(name)) for one, state in moments])
+            if plan.wants("direction"):
+                self._measure_direction({one: state.get("exp_avg") for one, state in moments})
+
+    def after(self) -> None:
+        """Measure parameters, and the update that Adam's moments made."""
+        plan, collection = self._plan, self._collection
+        if plan.wants("parameters"):
+            measure(collection, "param_updated", [(one, one.parameter) for one in self._weights])
+        if plan.wants("updates"):
+            for weight, state, group in self._state.of(self._weights):
+                if (found := update_and_ratio(state, group)) is not None:
+                    # One by one: both are as large as the parameter.
+                    measure(collection, "adam_update", [(weight, found[0])])
+                    measure(collection, "adam_ratio", [(weight, found[1])])
+
+    def _measure_direction(self, moments: Mapping[Weight, Tensor | None]) -> None:
+        for weight in self._with_gradients:
+            gradient, moment = weight.gradient(), moments.get(weight)
+            if gradient is not None:
+                agreement = gradient.new_ones(()) if moment is None else direction(gradient, moment)
+                name = f"{weight.name}.mg_direction"
+                self._collection.measure("other", weight.chunk, [name], [agreement])
+
+
+class OptimizerState:
+    """The state of an optimizer by parameter of the model.
+
+    Optimizers around others are looked through: ``optimizer`` and ``chained_optimizers`` are what they hold. What is
+    stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups`` which
+    stands where the parameter does in ``float16_groups``.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizers = [] if optimizer is None else list(_inside(optimizer))
+
+    def stepped(self, weights: Iterable[Weight]) -> list[Weight]:
+        """Return the parameters that the optimizer steps, themselves or as a copy."""
+        places, copies = self._places(), self._copies()
+        return [one for one in weights if any(id(of) in places for of in _stood_in_for(one, copies))]
+
+    def of(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any], Mapping[str, Any]]]:
+        """Yield the parameters that have a state, with it and with their parameter group."""
+        places, copies = self._places(), self._copies()
+        for weight in weights:
+            for one in _stood_in_for(weight, copies):
+                if id(one) in places:
+                    states, group = places[id(one)]
+                    if state := states.get(one):
+                        yield weight, state, group
+                    break
+
+    def _places(self) -> dict[int, tuple[Mapping[Any, Any], Mapping[str, Any]]]:
+        return {
+            id(parameter): (getattr(one, "state", {}), group)
+            for one in self._optimizers
+            for group in getattr(one, "param_groups", ())
+            for parameter in group["params"]
+        }
+
+    def _copies(self) -> dict[int, Tensor]:
+        copies = {}
+        for one in self._optimizers:
+            halves, wholes = (getattr(one, name, ()) for name in ("float16_groups", "fp32_from_float16_groups"))
+            for half, whole in zip(chain(*halves), chain(*wholes), strict=False):
+                copies[id(half)] = whole
+        return copies
+
+
+def _stood_in_for(weight: Weight, copies: Mapping[int, Tensor]) -> Iterator[Tensor]:
+    parameter = weight.parameter
+    for one in (parameter, getattr(parameter, "main_param", None), copies.get(id(parameter))):
+        if one is not None:
+            yield one
+
+
+def _inside(optimizer: Any) -> Iterator[Any]:
+    yield optimizer
+    for one in getattr(optimizer, "chained_optimizers", ()):
+        yield from _inside(one)
+    inner = getattr(optimizer, "optimizer", None)
+    if inner is not None and inner is not optimizer:
+        yield from _inside(inner)
+
+
+def update_and_ratio(state: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """Return m̂ / (sqrt(v̂) + eps) and m̂ / sqrt(v̂) with Adam's bias-corrected moments (Kingma and Ba 2015, algorithm 1).
+
+    The ratio is 0 where v̂ is, as for rows of an embedding that were never looked up. None without such moments.
+    """
+    first, second = state.get("exp_avg"), state.get("exp_avg_sq")
+    step = state.get("step", group.get("step"))
+    if first is None or second is None or step is None or "betas" not in group:
+        return None
+    if isinstance(step, Tensor):
+        # 1 - beta² of few steps would lose half of its digits in float32.
+        step = step.double()
+    (beta1, beta2), first, second = group["betas"], local_part(first), local_part(second)
+    corrected = first / (1 - beta1**step)
+    root = (second / (1 - beta2**step)).sqrt_()
+    update = corrected / (root + group.get("eps", 0.0))
+    return update, corrected.div_(root).masked_fill_(root == 0, 0.0)
+
+
+def direction(gradient: Tensor, moment: Tensor) -> Tensor:
+    """Return the share of elements whose signs agree, those that are 0 by half: (mean of sign(g)·sign(m) + 1) / 2."""
+    agreement = torch.sign(local_part(gradient)) * torch.sign(local_part(moment))
+    return (agreement.mean(dtype=torch.float64) + 1) / 2

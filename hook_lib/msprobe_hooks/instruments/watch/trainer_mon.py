@@ -1,0 +1,186 @@
+"""``TrainerMon`` with msprobe's names and arguments, of 1.2.2 and of 26.x."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_hooks.errors import ConfigError, MonitorError
+from msprobe_hooks.instruments.watch.config import Plan, checked_statistics, read_config
+from msprobe_hooks.instruments.watch.dynamic import DynamicSwitch
+
+if TYPE_CHECKING:
+    from msprobe_hooks.instruments.series.writing import Row
+    from msprobe_hooks.instruments.watch.watcher import Watcher
+
+_log = logging.getLogger("msprobe_hooks")
+
+OUTPUT_VARIABLE = "MONITOR_OUTPUT_DIR"
+DYNAMIC_VARIABLE = "DYNAMIC_MONITOR"
+
+#: What `generate_wgrad_metrics` and its like return: statistics by tag.
+Metrics = dict[str, dict[str, float]]
+
+_ADHOC_STATISTICS = ("norm", "max", "min", "mean")
+
+
+class TrainerMon:
+    """Watches the training of one model with one optimizer, as a configuration file says.
+
+    ``process_group`` is the pipeline's group. With ``params_have_main_grad`` gradients are read from ``main_grad``,
+    where a parameter has one. Files are written below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``.
+
+    Raises ConfigError naming the key, the value and what is allowed. Nothing is raised into the training later.
+    """
+
+    def __init__(
+        self,
+        config_file_path: str | Path,
+        process_group: Any = None,
+        params_have_main_grad: bool = True,
+        opt_ty: object = None,
+    ) -> None:
+        self._path = config_file_path
+        self._has_main_grad = params_have_main_grad
+        self._process_group = process_group
+        self._plan, warnings = read_config(config_file_path)
+        for warning in warnings:
+            _log.warning("%s: %s", config_file_path, warning)
+        is_dynamic = os.environ.get(DYNAMIC_VARIABLE, "").lower() == "true"
+        self._switch = DynamicSwitch(Path(config_file_path)) if is_dynamic else None
+        self._watcher: Watcher | None = None
+
+    @property
+    def ops(self) -> list[str]:
+        """The statistics that are computed; others can be set, from the next step on in a folder of their own."""
+        return list(self._plan.statistics)
+
+    @ops.setter
+    def ops(self, names: list[str]) -> None:
+        self._plan = replace(self._plan, statistics=checked_statistics("ops", names))
+        if self._watcher is not None and not self._watcher.has_begun:
+            self._follow_ops()
+
+    def set_monitor(self, model: Any, *args: Any, **kwargs: Any) -> None:
+        """Begin to watch a model, or a list of virtual pipeline chunks.
+
+        1.2.2: ``(model, grad_acc_steps=1, optimizer=None, tp_group=None, dp_group=None, start_iteration=0)``; 26.x has
+        the optimizer before ``grad_acc_steps``, which a number tells from an optimizer.
+
+        Raises ConfigError for wrong arguments and where the optimizer steps none of the model's parameters,
+        MonitorError where the folder cannot be written.
+        """
+        given = _arguments(args, kwargs)
+        from msprobe_hooks.instruments.watch.groups import is_left_out_in
+        from msprobe_hooks.instruments.watch.watcher import Watcher, as_models
+
+        if self._watcher is not None:
+            self._watcher.close()
+        self._watcher = watcher = Watcher(
+            as_models(model),
+            given["optimizer"],
+            Path(os.environ.get(OUTPUT_VARIABLE) or "./monitor_output"),
+            micro_batches=given["grad_acc_steps"],
+            has_main_grad=self._has_main_grad,
+            is_left_out=is_left_out_in(given["tp_group"], given["dp_group"]),
+            first_step=given["start_iteration"],
+            after_step=self._after_step,
+        )
+        atexit.register(self._finish)
+        if self._switch is None:
+            watcher.follow(self._plan)
+
+    monitor_gnorm_with_ad = set_monitor
+
+    def generate_wgrad_metrics(self) -> tuple[Metrics, Metrics]:
+        """Return the gradients' statistics as they are now, and those before reduction that this step has brought."""
+        watcher = self._watcher
+        if watcher is None or not watcher.plan.wants("gradients"):
+            return {}, {}
+        reduced = watcher.reduced_gradients()
+        return self._metrics(reduced, "post_grad"), self._metrics(watcher.latest("grad_unreduced"), "acc_grad")
+
+    def generate_xy_metrics(self) -> tuple[Metrics, Metrics]:
+        """Return the statistics of activations and of their gradients of this step, or else of the latest one."""
+        if self._watcher is None:
+            return {}, {}
+        found = [self._metrics(self._watcher.latest(task), task) for task in ("actv", "actv_grad")]
+        return found[0], found[1]
+
+    def adhoc_check(
+        self, target_tensor: Any, module_name: str, tensor_name: str, rank_list: list[int], ops_list: list[str]
+    ) -> None:
+        """Write a tensor's statistics as ``<module_name>.<tensor_name>`` of the task ``other`` of this step.
+
+        Raises ConfigError for statistics that are not among `ops`.
+        """
+        for name in ops_list:
+            if name not in _ADHOC_STATISTICS or name not in self.ops:
+                allowed = [one for one in _ADHOC_STATISTICS if one in self.ops]
+                raise ConfigError("ops_list", name, "those of ops: " + ", ".join(allowed))
+        if self._watcher is not None:
+            self._watcher.measure_once(f"{module_name}.{tensor_name}", target_tensor, rank_list)
+
+    def _metrics(self, rows: list[Row], tag: str) -> Metrics:
+        assert self._watcher is not None
+        rank = self._watcher.rank
+        end = f"/{tag}" if rank is None else f"/rank{rank}/{tag}"
+        metrics = {}
+        for row in rows:
+            micro_step = "" if row.micro_step is None else f":{row.micro_step}"
+            metrics[f"{row.vpp_stage}:{row.name}{micro_step}{end}"] = dict(
+                zip(self._watcher.plan.statistics, row.values, strict=True)
+            )
+        return metrics
+
+    def _follow_ops(self) -> None:
+        watcher = self._watcher
+        if watcher is not None and watcher.plan.what and watcher.plan.statistics != self._plan.statistics:
+            watcher.follow(replace(watcher.plan, statistics=self._plan.statistics))
+
+    def _after_step(self) -> None:
+        self._follow_ops()
+        watcher, switch = self._watcher, self._switch
+        if watcher is None or switch is None:
+            return
+        plan = switch.changed()
+        if plan is not None:
+            try:
+                watcher.follow(plan)
+                self._plan = plan
+                _log.warning("%s is followed from step %d on", self._path, watcher.step)
+            except (ConfigError, MonitorError) as error:
+                _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
+        elif watcher.is_finished and watcher.plan.what:
+            watcher.follow(Plan(format="api"))
+            if not watcher.rank:
+                switch.turn_off()
+
+    def _finish(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = ["grad_acc_steps", "optimizer", "tp_group", "dp_group", "start_iteration"]
+    if args and not isinstance(args[0], int) and (args[0] is not None or (len(args) > 1 and isinstance(args[1], int))):
+        names[:2] = ["optimizer", "grad_acc_steps"]
+    if len(args) > len(names):
+        raise ConfigError("set_monitor", f"{len(args) + 1} arguments", "model, " + ", ".join(names))
+    given = dict(zip(names, args, strict=False))
+    for name in kwargs:
+        if name not in names or name in given:
+            raise ConfigError("set_monitor", name, "each once: model, " + ", ".join(names))
+    given = {"grad_acc_steps": 1, "optimizer": None, "tp_group": None, "dp_group": None, "start_iteration": 0} | given
+    given |= kwargs
+    for name, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
+        if not isinstance(given[name], int) or isinstance(given[name], bool) or given[name] < least:
+            raise ConfigError(name, given[name], f"a whole number >= {least}")
+    if given["optimizer"] is None:
+        raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training")
+    return given

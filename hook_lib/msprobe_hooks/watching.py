@@ -1,0 +1,51 @@
+"""Watching a training as a context."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_hooks.instruments.watch.config import plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from msprobe_hooks.instruments.watch.watcher import Watcher
+
+_log = logging.getLogger("msprobe_hooks")
+
+
+@contextmanager
+def watch(
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: Any = None,
+    path: str | Path = "monitor_output",
+    *,
+    what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
+    micro_batches: int = 1,
+    first_step: int = 0,
+    **options: Any,
+) -> Iterator[Watcher]:
+    """Watch the training that runs inside, and write its series into a new folder below ``path``.
+
+    A step of the optimizer ends a step of the training; without one, call ``end_step()`` of the context's value.
+    ``micro_batches`` is how often gradients are accumulated in a step. docs/monitor.md lists ``what`` can be watched,
+    and the options.
+
+    Raises ConfigError for a wrong option, MonitorError where the files cannot be written; in between nothing of the
+    watching is raised into the training.
+    """
+    checked = plan(what, **{"steps_per_file": 100, **options})
+    from msprobe_hooks.instruments.watch.watcher import Watcher, as_models
+
+    watcher = Watcher(as_models(model), optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    try:
+        watcher.follow(checked)
+        yield watcher
+    finally:
+        watcher.close()
+        for where, count in watcher.collection.errors.items():
+            _log.warning("%s was not watched %d times", where, count)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msprobe_hooks.instruments.watch.names import STATISTICS
+from msprobe_hooks.instruments.watch.statistics import Meter, fetch
+
+
+def measured(*tensors, statistics=STATISTICS, eps=1e-8):
+    """Return the statistics of each tensor by name."""
+    rows = fetch(Meter(statistics, eps).measure(tensors))
+    found = [dict(zip(statistics, row, strict=True)) for row in rows]
+    return found[0] if len(found) == 1 else found
+
+
+def expected(values, tiny, eps=1e-8):
+    """Return the same numbers from float64 values by their definitions."""
+    sizes = np.abs(values)
+    norm = math.sqrt(math.fsum(values * values))
+    return {
+        "norm": norm,
+        "min": values.min(),
+        "max": values.max(),
+        "zeros": np.mean(sizes < eps),
+        "nans": 0.0,
+        "mean": math.fsum(values) / values.size,
+        "rms": norm / math.sqrt(values.size),
+        "subnormals": np.mean((sizes > 0) & (sizes < tiny)),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 7, 65536, 150_001])
+def test_statistics_are_those_of_the_values_in_float64(dtype, count):
+    tensor = torch.randn(count, generator=torch.Generator().manual_seed(count)).to(dtype)
+    tensor[::3] = 0
+    tensor[1::7] = torch.finfo(dtype).smallest_normal / 2
+    found = measured(tensor)
+    for name, value in expected(tensor.double().numpy(), torch.finfo(dtype).smallest_normal).items():
+        assert found[name] == pytest.approx(value, rel=1e-12, abs=1e-300), name
+
+
+@given(
+    values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=20),
+    names=st.lists(st.sampled_from(STATISTICS), min_size=1, unique=True),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_statistic_does_not_depend_on_which_others_are_wanted(values, names):
+    tensor = torch.tensor(values)
+    whole = measured(tensor)
+    assert measured(tensor, statistics=names) == pytest.approx({name: whole[name] for name in names}, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(24.0).reshape(4, 6).t(),
+        torch.arange(24.0).reshape(2, 3, 2, 2).to(memory_format=torch.channels_last),
+        torch.arange(24.0)[::2],
+        torch.arange(4.0).expand(3, 4),
+        torch.arange(12).reshape(3, 4),
+        torch.tensor([True, False, True]),
+    ],
+)
+def test_layout_and_kind_of_numbers_do_not_matter(tensor):
+    found = measured(tensor)
+    for name, value in expected(tensor.double().numpy().flatten(), 0.0).items():
+        assert found[name] == pytest.approx(value), name
+
+
+def test_norms_of_numbers_whose_squares_leave_float32_are_right():
+    found = measured(torch.full((100,), 1e30), torch.full((100,), 1e-30), torch.full((70_000,), 1e-30))
+    assert [one["norm"] for one in found] == pytest.approx([1e31, 1e-29, math.sqrt(70_000) * 1e-30], rel=1e-6)
+
+
+def test_nan_and_inf_are_told():
+    found = measured(torch.tensor([1.0, math.nan, math.inf, math.nan]))
+    assert found["nans"] == 2
+    assert math.isnan(found["min"])
+    assert math.isnan(found["norm"])
+    assert measured(torch.tensor([1.0, -math.inf]))["min"] == -math.inf
+
+
+def test_what_cannot_be_measured_has_nan_for_all():
+    for tensor in (torch.empty(0), torch.empty(3, device="meta"), torch.eye(2).to_sparse()):
+        assert all(math.isnan(value) for value in measured(tensor).values())
+
+
+def test_id_is_the_value_of_a_tensor_without_dimensions():
+    assert measured(torch.tensor(3.5))["id"] == 3.5
+    assert math.isnan(measured(torch.tensor([3.5]))["id"])
+
+
+def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rounds_to():
+    assert measured(torch.tensor([0.0, 1e-7, 1.0, 2.0], dtype=torch.float16))["zeros"] == 0.25

@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from msprobe_hooks import ConfigError, TrainerMon
+from msprobe_hooks.instruments.series.reading import open_run, rank_folders
+
+EVERYTHING = {
+    "xy_distribution": True,
+    "wg_distribution": True,
+    "mv_distribution": True,
+    "param_distribution": True,
+    "mg_direction": True,
+}
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Write a configuration and return its path; what is written lies beside it."""
+    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
+
+    def write(**keys):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(keys))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def trained():
+    """Train a small model for a few steps with a monitor and return the model; its last step may be held back."""
+
+    def train(monitor, steps=2, micro_batches=1, *arguments, before_step=lambda: None):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+        optimizer = torch.optim.AdamW(model.parameters())
+        monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=micro_batches)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for _ in range(micro_batches):
+                model(torch.randn(2, 3)).mean().backward()
+            before_step()
+            optimizer.step()
+        return model
+
+    return train
+
+
+def files(folder):
+    """Return names of files of the only run below a folder, and their lines."""
+    (run,) = folder.iterdir()
+    return {path.name: path.read_text().splitlines() for path in run.iterdir()}
+
+
+def test_files_and_columns_are_those_of_msprobe(config, trained, tmp_path):
+    trained(TrainerMon(config(**EVERYTHING, ops=["norm", "min"], step_count_per_record=2)), 2, 2)
+    written = files(tmp_path / "out")
+    assert {name: lines[0] for name, lines in written.items()} == {
+        "actv_0-1.csv": "vpp_stage,name,step,micro_step,norm,min",
+        "actv_grad_0-1.csv": "vpp_stage,name,step,micro_step,norm,min",
+        **{
+            f"{task}_0-1.csv": "vpp_stage,name,step,norm,min"
+            for task in ("grad_unreduced", "grad_reduced", "param_origin", "param_updated")
+        },
+        **{f"{task}_0-1.csv": "vpp_stage,name,step,norm,min" for task in ("exp_avg", "exp_avg_sq", "other")},
+    }
+    names = [line.split(",")[:4] for line in written["actv_0-1.csv"][1:4]]
+    assert names == [["0", ".input", "0", "0"], ["0", "0.input", "0", "0"], ["0", "0.output", "0", "0"]]
+
+
+def test_optimizer_and_number_are_told_apart_in_both_orders(config):
+    for order in (slice(None), slice(None, None, -1)):
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = TrainerMon(config(wg_distribution=True, format="api"))
+        monitor.set_monitor(model, *[optimizer, 2][order])
+        model(torch.ones(1, 2)).sum().backward()
+        assert monitor.generate_wgrad_metrics()[1] == {}
+        model(torch.ones(1, 2)).sum().backward()
+        reduced, unreduced = monitor.generate_wgrad_metrics()
+        assert reduced["0:weight/post_grad"] == unreduced["0:weight/acc_grad"] == {"norm": 8**0.5}
+
+
+def test_a_target_chooses_module_side_and_element(config, trained, tmp_path):
+    targets = {"0": {"input": "tuple[1]:0", "output_grad": "tensor"}}
+    trained(TrainerMon(config(targets=targets, xy_distribution=True, wg_distribution=True)), 1)
+    written = files(tmp_path / "out")
+    assert [line.split(",")[1] for line in written["actv_0-0.csv"][1:]] == ["0.input"]
+    assert [line.split(",")[1] for line in written["actv_grad_0-0.csv"][1:]] == ["0.output"]
+    assert [line.split(",")[1] for line in written["grad_reduced_0-0.csv"][1:]] == ["0.weight", "0.bias"]
+
+
+def test_an_element_that_is_not_there_is_told(config, trained, caplog):
+    trained(TrainerMon(config(targets={"0": {"input": "tuple[3]:1"}}, xy_distribution=True)), 2)
+    told = "module '0' is not watched: ValueError: its input has 1 elements; targets asks for tuple[3]:1"
+    assert [record.message for record in caplog.records] == [told]
+
+
+def test_print_struct_writes_and_goes_on(config, trained, tmp_path):
+    trained(TrainerMon(config(print_struct=True, stack_info=True, wg_distribution=True)), 2)
+    written = files(tmp_path / "out")
+    structure = json.loads("\n".join(written["module_struct.json"]))
+    assert structure["0:0"] == {
+        "input": {"config": "tuple[1]", "0": "size=(2, 3), dtype=torch.float32"},
+        "output": {"config": "tensor", "tensor": "size=(2, 4), dtype=torch.float32"},
+    }
+    assert written["stack_info.csv"][0] == "module_name,stack_info"
+    assert "grad_reduced_1-1.csv" in written
+
+
+def test_short_names_are_those_of_msprobe_and_never_shared(config, tmp_path):
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2)])})
+            self.decoder = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])})
+
+        def forward(self, x):
+            for one in (*self.encoder["layers"], *self.decoder["layers"]):
+                x = one(x)
+            return x
+
+    model = Both()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    TrainerMon(config(wg_distribution=True)).set_monitor(model, 1, optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    names = [line.split(",")[1] for line in files(tmp_path / "out")["grad_reduced_0-0.csv"][1:]]
+    assert names == [
+        "encoder.layers.0.weight",
+        "encoder.layers.0.bias",
+        "decoder.layers.0.weight",
+        "decoder.layers.0.bias",
+        "1.weight",
+        "1.bias",
+    ]
+
+
+def test_main_grad_is_read_where_there_is_one(config):
+    model = nn.Linear(2, 1, bias=False)
+    model.weight.main_grad = torch.zeros(1, 2)
+    accumulation = model.weight.expand_as(model.weight).grad_fn.next_functions[0][0]
+
+    def add(*_):
+        model.weight.main_grad += model.weight.grad
+        model.weight.grad = None
+
+    accumulation.register_hook(add)
+    monitor = TrainerMon(config(wg_distribution=True, format="api"))
+    monitor.set_monitor(model, 2, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+    reduced, unreduced = monitor.generate_wgrad_metrics()
+    assert reduced["0:weight/post_grad"] == unreduced["0:weight/acc_grad"] == {"norm": 8**0.5}
+
+
+def test_an_optimizer_around_another_is_looked_through(config, tmp_path):
+    class Around:
+        def __init__(self, optimizer, model):
+            self.optimizer = optimizer
+            self.float16_groups = [list(model.parameters())]
+            self.fp32_from_float16_groups = [[one for group in optimizer.param_groups for one in group["params"]]]
+
+        def step(self):
+            for half, whole in zip(self.float16_groups[0], self.fp32_from_float16_groups[0], strict=True):
+                whole.grad = half.grad.float()
+            self.optimizer.step()
+
+    model = nn.Linear(2, 1).bfloat16()
+    optimizer = Around(torch.optim.AdamW([one.detach().float() for one in model.parameters()]), model)
+    TrainerMon(config(mv_distribution=True)).set_monitor(model, optimizer)
+    for _ in range(2):
+        model(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step()
+    lines = files(tmp_path / "out")["exp_avg_1-1.csv"]
+    assert lines[1:] == ["0,weight,1,0.141421", "0,bias,1,0.1"]
+
+
+def test_statistics_can_be_changed_while_it_runs(config, trained, tmp_path):
+    monitor = TrainerMon(config(wg_distribution=True))
+
+    def change():
+        monitor.ops = ["min", "max"]
+
+    trained(monitor, 2, before_step=change)
+    headers = [
+        (folder / f"grad_reduced_{step}-{step}.csv").read_text().split("\n")[0]
+        for step, folder in enumerate(sorted((tmp_path / "out").iterdir(), key=lambda one: one.stat().st_mtime))
+    ]
+    assert headers == ["vpp_stage,name,step,norm", "vpp_stage,name,step,min,max"]
+
+
+def test_a_tensor_of_the_program_is_written_on_the_ranks_that_are_named(config, trained, tmp_path):
+    monitor = TrainerMon(config(wg_distribution=True, ops=["min", "max"]))
+    trained(monitor, 1, before_step=lambda: monitor.adhoc_check(torch.tensor([1.0, 2.0]), "loss", "mask", [0], ["max"]))
+    assert files(tmp_path / "out")["other_0-0.csv"] == ["vpp_stage,name,step,min,max", "0,loss.mask,0,1.0,2.0"]
+    with pytest.raises(ConfigError, match="ops_list is 'mean'; allowed: those of ops: max, min"):
+        monitor.adhoc_check(torch.ones(1), "loss", "mask", [], ["mean"])
+
+
+def test_a_rule_speaks_while_the_training_runs(config, trained, caplog):
+    rules = [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.0}}, {"rule_name": "AnomalyNan"}]
+    with caplog.at_level(logging.WARNING):
+        trained(TrainerMon(config(mv_distribution=True, alert={"rules": rules})), 3)
+    assert any(record.message.startswith("step 2: exp_avg 0.weight: norm is ") for record in caplog.records)
+
+
+class TestDynamicOn:
+    @pytest.fixture(autouse=True)
+    def dynamic(self, monkeypatch):
+        monkeypatch.setenv("DYNAMIC_MONITOR", "True")
+
+    @pytest.fixture
+    def training(self, config):
+        """Return a function that trains one step, and one that writes the configuration with another mtime."""
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        path = config(dynamic_on=False)
+        TrainerMon(path).set_monitor(model, optimizer)
+        written = iter(range(1, 100))
+
+        def write(text):
+            path.write_text(text)
+            os.utime(path, (next(written),) * 2)
+
+        def step():
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+        return step, write
+
+    @staticmethod
+    def steps(folder):
+        return [open_run(one).read(open_run(one).keys[0]).steps.tolist() for one in rank_folders(folder)]
+
+    def test_nothing_is_watched_until_it_is_on_and_the_next_step_is_the_first(self, training, tmp_path):
+        step, write = training
+        step()
+        assert not (tmp_path / "out").exists()
+        write('{"dynamic_on": true, "wg_distribution": true}')
+        for _ in range(3):
+            step()
+        assert self.steps(tmp_path / "out") == [[2, 3]]
+
+    def test_what_is_wrong_in_the_file_keeps_what_was_watched(self, training, tmp_path, caplog):
+        step, write = training
+        write('{"dynamic_on": true, "wg_distribution": true}')
+        step()
+        for text in ('{"dynamic_on": tr', '{"dynamic_on": true, "wg": true}', '{"dynamic_on": true, "eps": "small"}'):
+            write(text)
+            step()
+        assert self.steps(tmp_path / "out") == [[1, 2, 3]]
+        assert "what was watched before still is: wg is True; allowed: the keys " in caplog.text
+        assert "what was watched before still is: eps is 'small'; allowed: a number >= 0" in caplog.text
+
+    def test_it_is_off_again_when_as_much_was_collected_as_was_asked_for(self, training, tmp_path, config):
+        step, write = training
+        write('{"dynamic_on": true, "wg_distribution": true, "collect_times": 2}')
+        for _ in range(5):
+            step()
+        assert self.steps(tmp_path / "out") == [[1, 2]]
+        assert json.loads((tmp_path / "config.json").read_text())["dynamic_on"] is False
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"wgrad": True}, "wgrad is True; allowed: the keys alert, all_xy"),
+        ({"wg_distribution": 1}, "wg_distribution is 1; allowed: true or false"),
+        ({"ops": "norm"}, "ops is 'norm'; allowed: a list of norm"),
+        ({"ops": ["median"]}, "ops is 'median'; allowed: some of norm"),
+        ({"step_interval": 0}, "step_interval is 0; allowed: a whole number >= 1"),
+        ({"ndigits": 21}, "ndigits is 21; allowed: a whole number from 1 to 20"),
+        ({"format": "xlsx"}, "format is 'xlsx'; allowed: csv, parquet"),
+        ({"module_ranks": [-1]}, "module_ranks is -1; allowed: a whole number >= 0"),
+        ({"alert": {"rules": [{"name": "x"}]}}, "alert.rules is .* allowed: a list of objects"),
+        ({"cc_distribution": {"cc": 1}}, "cc_distribution.cc is 1; allowed: the keys enable"),
+        ({"cc_distribution": {"cc_codeline": ["("]}}, "cc_codeline is .* allowed: a list of regular expressions"),
+    ],
+)
+def test_a_wrong_key_is_told_with_what_is_allowed(config, keys, told):
+    with pytest.raises(ConfigError, match=told):
+        TrainerMon(config(**keys))
+
+
+def test_keys_that_are_not_followed_are_told(config, caplog):
+    TrainerMon(config(recording_l2_features=True, append_output=[], sa_order="s,b,h,d"))
+    told = [record.message.split(": ", 1)[1] for record in caplog.records]
+    assert told == [
+        "recording_l2_features is not followed: spectral and attention features are not recorded",
+        "sa_order is not followed: spectral and attention features are not recorded",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "optimizer is None; allowed: the optimizer whose steps"),
+        ({"optimizer": object(), "grad_acc_steps": 0}, "grad_acc_steps is 0; allowed: a whole number >= 1"),
+        ({"optimizer": object(), "groups": 1}, "set_monitor is 'groups'; allowed: each once: model, grad_acc_steps"),
+    ],
+)
+def test_wrong_arguments_are_told(config, arguments, told):
+    with pytest.raises(ConfigError, match=told):
+        TrainerMon(config()).set_monitor(nn.Linear(1, 1), **arguments)
