@@ -65,26 +65,26 @@ class _Steps:
     """The steps of a task's files, and which of them come twice or late."""
 
     def __init__(self) -> None:
-        self._holders: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
+        self._holders: defaultdict[int, list[frozenset[Watched]]] = defaultdict(list)
+        self._tensors: dict[frozenset[Watched], frozenset[Watched]] = {}
         self._twice: set[int] = set()
         self._late: set[int] = set()
-        self._numbers: dict[Watched, int] = {}
 
     def see(self, task: str, table: Table) -> None:
         """Take the rows of the next file."""
-        own = np.array([watched.task == task for watched in table.watched])[table.owners]
-        order = np.argsort(table.owners[own], kind="stable")
-        owners, steps = table.owners[own][order], table.steps[own][order]
-        same = owners[1:] == owners[:-1]
-        self._late.update(steps[1:][same & (steps[1:] < steps[:-1])].tolist())
-        self._twice.update(_repeated(owners, steps) if (same & (steps[1:] <= steps[:-1])).any() else ())
-        held = frozenset(
-            self._numbers.setdefault(watched, len(self._numbers)) for watched in table.watched if watched.task == task
-        )
+        owners, steps = _sorted_by_tensor(task, table)
+        is_same = owners[1:] == owners[:-1]
+        if (is_same & (steps[1:] <= steps[:-1])).any():
+            self._late.update(steps[1:][is_same & (steps[1:] < steps[:-1])].tolist())
+            self._twice.update(_repeated(owners, steps))
+        tensors = frozenset(watched for watched in table.watched if watched.task == task)
+        # Most files tell of the same tensors; of these sets one is kept.
+        tensors = self._tensors.setdefault(tensors, tensors)
         for step in np.unique(steps).tolist():
-            if any(held & others for others in self._holders[step]):
+            others = self._holders[step]
+            if any(tensors is other or tensors & other for other in others):
                 self._twice.add(step)
-            self._holders[step].append(held)
+            others.append(tensors)
 
     def notes(self, task: str) -> list[str]:
         """Return a sentence each on steps written twice and out of order."""
@@ -96,8 +96,20 @@ class _Steps:
         return notes
 
 
+def _sorted_by_tensor(task: str, table: Table) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return owners and steps of a task's rows, the owners ascending."""
+    owners, steps = table.owners, table.steps
+    is_own = np.array([watched.task == task for watched in table.watched])
+    if not is_own.all():
+        owners, steps = owners[is_own[owners]], steps[is_own[owners]]
+    if (np.diff(owners) < 0).any():
+        order = np.argsort(owners, kind="stable")
+        owners, steps = owners[order], steps[order]
+    return owners, steps
+
+
 def _repeated(owners: NDArray[np.int32], steps: NDArray[np.int64]) -> set[int]:
-    """Return the steps that a tensor has more than once; owners ascend."""
+    """Return the steps that a tensor has more than once."""
     order = np.lexsort((steps, owners))
     owners, steps = owners[order], steps[order]
     return {*steps[1:][(owners[1:] == owners[:-1]) & (steps[1:] == steps[:-1])].tolist()}

@@ -142,7 +142,8 @@ class _Waiting:
         ]
         columns = {
             "vpp_stage": np.array([each.vpp_stage for each in watched], np.int32)[owners],
-            "name": pa.DictionaryArray.from_arrays(owners, [each.name for each in watched]),
+            # Not as a dictionary of all names, which each row group would then hold.
+            "name": pa.DictionaryArray.from_arrays(owners, [each.name for each in watched]).cast(pa.string()),
             "step": np.array(self.steps)[order],
             "micro_step": pa.array(micro_steps, mask=micro_steps < 0),
             **{statistic: np.ascontiguousarray(values[:, i]) for i, statistic in enumerate(statistics)},
