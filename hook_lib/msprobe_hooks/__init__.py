@@ -8,6 +8,7 @@ from __future__ import annotations
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
+from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
 from msprobe_hooks.watching import watch
@@ -21,6 +22,7 @@ __all__ = [
     "RecordError",
     "RecordingError",
     "TrainerMon",
+    "csv2tensorboard_by_step",
     "module_dump",
     "module_dump_end",
     "record",

@@ -28,6 +28,8 @@ TASKS: Final = (
     "grad_reduced",
     "exp_avg",
     "exp_avg_sq",
+    "adam_update",
+    "adam_ratio",
     "param_updated",
     "other",
 )
