@@ -160,15 +160,16 @@ class ParquetPart:
         """Read the footer.
 
         Raises CutFileError where there is none, MonitorError for columns that are not of a run or where pyarrow is
-        missing.
+        missing, OSError where the system does not let it be read.
         """
         self.path = path
         self._task = task
         self._pa = _pyarrow()
         try:
-            with self._open() as file:
-                schema = file.schema_arrow
-        except (self._pa.ArrowException, OSError):
+            schema = self._pa.parquet.read_schema(path)
+        except (self._pa.ArrowException, OSError, ValueError) as error:
+            if getattr(error, "errno", None):
+                raise
             raise CutFileError(path, "it has no whole footer, so it was cut off") from None
         self.statistics = [name for name in schema.names if name not in _PLACES]
         self.written = _written(schema.metadata or {})
@@ -187,8 +188,7 @@ class ParquetPart:
 
     def _require_columns(self, kinds: Mapping[str, Any]) -> None:
         pa = self._pa
-        name = pa.dictionary(pa.int32(), pa.string())
-        places = {"vpp_stage": pa.int32(), "name": name, "step": pa.int64(), "micro_step": pa.int32()}
+        places = {"vpp_stage": pa.int32(), "name": pa.string(), "step": pa.int64(), "micro_step": pa.int32()}
         for column, kind in {**dict.fromkeys(kinds, pa.float64()), **places}.items():
             if column not in kinds:
                 raise MonitorError(f"{self.path}: it has no column {column}, so it is not of a watched run; remove it")
@@ -220,8 +220,11 @@ class ParquetPart:
                         values.append(
                             np.stack([columns.column(i).to_numpy()[rows] for i in range(columns.num_columns)])
                         )
-        except (self._pa.ArrowException, OSError) as error:
-            raise MonitorError(f"{self.path}: its data are damaged ({clipped(str(error))}); remove it") from None
+        except (self._pa.ArrowException, OSError, ValueError) as error:
+            if getattr(error, "errno", None):
+                raise
+            problem = " ".join(str(error).split())
+            raise MonitorError(f"{self.path}: its data are damaged ({clipped(problem)}); remove it") from None
         return Table([*watched], np.concatenate(owners), np.concatenate(steps), np.concatenate(values, axis=1))
 
 

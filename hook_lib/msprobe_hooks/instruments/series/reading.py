@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +72,8 @@ class Run:
             raise KeyError(key)
         if self._block is None or watched not in self._block.spans:
             self._block = None  # two blocks at a time would take twice the memory
-            self._block = read_block(self._contents, watched)
+            with _readable(self.folder):
+                self._block = read_block(self._contents, watched)
         return Series(key, *self._block.series(watched, key.statistic))
 
 
@@ -86,14 +88,24 @@ def open_run(folder: str | Path) -> Run:
         raise _no_series(folder)
     parts: list[tuple[FileName, Part]] = []
     notes = _earlier_starts(folder)
-    for path, name in named:
-        try:
-            parts.append((name, _FORMATS[path.suffix](path, name.task)))
-        except CutFileError as cut:
-            notes.append(str(cut))
-    if not parts:
-        raise MonitorError(f"{folder}: no file can be read; {notes[-1]}")
-    return Run(folder, read_contents(_as_written(parts)), notes)
+    with _readable(folder):
+        for path, name in named:
+            try:
+                parts.append((name, _FORMATS[path.suffix](path, name.task)))
+            except CutFileError as cut:
+                notes.append(str(cut))
+        if not parts:
+            raise MonitorError(f"{folder}: no file can be read; {notes[-1]}")
+        return Run(folder, read_contents(_as_written(parts)), notes)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Raise MonitorError for what the system does not let be read."""
+    try:
+        yield
+    except OSError as error:
+        raise MonitorError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from None
 
 
 def rank_folders(folder: str | Path) -> list[Path]:
@@ -121,10 +133,8 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _series_files(folder: Path) -> list[tuple[Path, FileName]]:
     """Return the files of series in a folder with what their names say."""
-    try:
+    with _readable(folder):
         paths = [path for path in folder.iterdir() if path.suffix in _FORMATS and path.is_file()]
-    except OSError as error:
-        raise MonitorError(f"{folder}: cannot be read ({error.strerror}); name the folder that a run wrote") from None
     return [(path, name) for path in paths if (name := file_name(path))]
 
 

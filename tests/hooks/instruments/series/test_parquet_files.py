@@ -78,12 +78,22 @@ def test_a_damaged_part_is_named(write):
         series(part.parent)
 
 
-def test_a_part_of_another_tool_is_named_with_the_column_it_lacks(tmp_path):
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"loss": [0.5], "step": [1]}, "it has no column vpp_stage"),
+        (
+            {"vpp_stage": [0], "name": ["a"], "step": [1]},
+            "its column 'vpp_stage' is of int64, in a watched run's of int32",
+        ),
+    ],
+)
+def test_a_part_of_another_tool_is_named_with_its_column(tmp_path, columns, problem):
     import pyarrow
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.table({"name": ["a"], "step": [1]}), tmp_path / "actv_0-9.parquet")
-    with pytest.raises(MonitorError, match=r"actv_0-9\.parquet: it has no column vpp_stage"):
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "actv_0-9.parquet")
+    with pytest.raises(MonitorError, match=rf"actv_0-9\.parquet: {problem}"):
         open_run(tmp_path)
 
 

@@ -216,3 +216,11 @@ def test_a_run_that_grows_while_it_is_read_is_one_error(folder):
         file.write("0,w,1,1\n")
     with pytest.raises(MonitorError, match=r"param_0-9\.csv: it grew while it was read"):
         run.read(run.keys[0])
+
+
+def test_a_file_that_goes_while_a_run_is_read_is_one_error(folder):
+    path = folder({"param_0-9.csv": HEADER + "0,w,0,1\n"})
+    run = open_run(path)
+    (path / "param_0-9.csv").unlink()
+    with pytest.raises(MonitorError, match=r"param_0-9\.csv: cannot be read \(No such file or directory\)"):
+        run.read(run.keys[0])
