@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.instruments.grad_probe import config as grad_probe
-from msprobe_hooks.instruments.grad_probe.opening import Probe, open_probe
+from msprobe_hooks.instruments.grad_probe.opening import open_probe
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
     from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
@@ -40,7 +41,7 @@ class PrecisionDebugger:
     _framework: ClassVar[Framework] = "pytorch"
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session | None = None
-    _probe: Probe | None = None
+    _probe: GradientProbe | None = None
     _told: set[str]
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
@@ -148,10 +149,11 @@ class PrecisionDebugger:
 
     @classmethod
     def monitor(cls, model: Any, optimizer: Any = None) -> None:
-        """With task ``grad_probe``, write the model's gradients at each step of its optimizers; else only say so.
+        """With task ``grad_probe``, write gradients at each optimizer step; else only say so.
 
-        ``optimizer`` names the one whose steps count where it holds copies of the parameters, not themselves. Raises
-        ConfigError for what is no model or optimizer, or a second model.
+        PyTorch's are those of ``model``; ``optimizer`` names the one whose steps count where it holds copies of the
+        parameters, not themselves. MindSpore's optimizer is given in place of the model. Raises ConfigError for
+        anything else, or a second model.
         """
         instance = cls._made()
         if instance._probe is not None:

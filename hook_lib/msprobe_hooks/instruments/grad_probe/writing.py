@@ -83,6 +83,16 @@ class ProbeFiles:
                 np.save(file, array, allow_pickle=False)
 
 
+def interval_shares(up_to: Sequence[int], zeros: int, total: int) -> tuple[float, ...]:
+    """Return the fractions of elements in each interval between bounds, and of those that are 0.
+
+    ``up_to`` is how many elements are not above each bound, ``total`` how many there are.
+    """
+    ends = [*up_to, total] if up_to else []
+    inside = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    return tuple(count / total if total else 0.0 for count in (*inside, zeros))
+
+
 def _header(settings: ProbeSettings) -> list[str]:
     checksum = ["MD5"] if settings.keeps_checksums else []
     shares = _intervals(settings.bounds) if settings.counts_intervals else []

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
+from msprobe_hooks.instruments.grad_probe.writing import interval_shares
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 _COMPUTED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -83,10 +84,7 @@ def _shares(group: list[Tensor], bounds: Sequence[float], wide: torch.dtype) -> 
     counts = [count for gradient in group for count in _counts(gradient.to(wide), bounds)]
     rows = torch.stack(counts).reshape(len(group), -1).tolist()
     for gradient, (zeros, *up_to) in zip(group, rows, strict=True):
-        total = gradient.numel()
-        ends = [*up_to, total] if bounds else []
-        inside = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
-        yield tuple(count / total if total else 0.0 for count in (*inside, zeros))
+        yield interval_shares(up_to, zeros, gradient.numel())
 
 
 def _counts(gradient: Tensor, bounds: Sequence[float]) -> Iterator[Tensor]:

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from msprobe_hooks import ConfigError, GradComparator, PrecisionDebugger
-from msprobe_hooks.instruments.grad_probe import sign_maps, statistics
+from msprobe_hooks.instruments.grad_probe import sign_maps
+from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 
 Monitor = Callable[..., Path]
 
