@@ -14,7 +14,7 @@ from pytest_msprobe.modes.monitor.page.gap import gap_bytes, relative_gap
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
 
 #: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
-_ROOM = 12_000_000
+_ROOM = 16_000_000
 _MOST_BINS = 400
 _LEAST_BINS = 40
 #: So many series with findings keep every step, whatever the options name.

@@ -38,6 +38,7 @@ function sizeLevel(value, usual) {
   return MIDDLE + Math.round(126 * Math.max(-1, Math.min(1, decades / page.decades)));
 }
 
+// Of cells that share a pixel the one of the greatest weight is seen.
 function conspicuous(level) {
   if (level === NOTHING || level === NOT_FINITE || state.colour === "gap") return level;
   return 1 + Math.abs(level - MIDDLE);
@@ -52,13 +53,13 @@ function farther(a, b) {
 function palette() {
   const style = getComputedStyle(document.documentElement), read = (name) => style.getPropertyValue(name);
   const stops = read(state.colour === "gap" ? "--gap-scale" : "--value-scale").split(",").map(rgb);
-  const made = new Uint8ClampedArray(256 * 4);
+  const made = new Uint8Array(256 * 4);
   for (let level = 1; level < 256; level++) {
     const at = (Math.max(0, Math.min(252, level - 2)) / 252) * (stops.length - 1), before = Math.min(stops.length - 2, Math.floor(at));
     const colour = level === NOT_FINITE ? rgb(read("--not-finite")) : stops[before].map((part, place) => part + (stops[before + 1][place] - part) * (at - before));
-    made.set([...colour, 255], level * 4);
+    made.set([...colour.map(Math.round), 255], level * 4);
   }
-  return made;
+  return new Uint32Array(made.buffer);
 }
 
 function rgb(text) {
@@ -118,11 +119,12 @@ function drawMap() {
 }
 
 function cells(ratio) {
-  const colours = palette(), shown = state.to - state.from;
+  const colours = palette(), weights = Uint8Array.from({ length: 256 }, (_, level) => conspicuous(level)), shown = state.to - state.from;
   const wide = Math.max(1, Math.min(shown, Math.round(view.width * ratio)));
   const first = view.scroll / view.row, rows = view.height / view.row;
   const high = Math.max(1, Math.round(view.row * ratio >= 1 ? view.height * Math.min(ratio, view.row * ratio) : view.height * ratio));
   const image = new OffscreenCanvas(wide, high), pen = image.getContext("2d"), data = pen.createImageData(wide, high);
+  const pixels = new Uint32Array(data.data.buffer);
   for (let y = 0; y < high; y++) {
     const from = Math.floor(first + (rows * y) / high), to = Math.max(from + 1, Math.floor(first + (rows * (y + 1)) / high));
     const lines = [];
@@ -132,11 +134,14 @@ function cells(ratio) {
       let most = NOTHING, weight = 0;
       for (const line of lines) {
         for (let bin = left; bin < right; bin++) {
-          const own = conspicuous(line[bin]);
-          if (own > weight) [most, weight] = [line[bin], own];
+          const own = weights[line[bin]];
+          if (own > weight) {
+            most = line[bin];
+            weight = own;
+          }
         }
       }
-      data.data.set(colours.subarray(most * 4, most * 4 + 4), (y * wide + x) * 4);
+      pixels[y * wide + x] = colours[most];
     }
   }
   pen.putImageData(data, 0, 0);

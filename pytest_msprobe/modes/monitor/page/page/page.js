@@ -89,7 +89,6 @@ function goTo(finding) {
   if (bin !== null && !inSight(bin)) [state.from, state.to] = [0, BINS];
   state.cursor.bin = bin;
   chooseSeries(series);
-  drawMap();
   tellCell();
 }
 
@@ -244,9 +243,12 @@ function start() {
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
   window.addEventListener("resize", drawAll);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  refresh();
-  if (page.findings[page.first]) goTo(page.findings[page.first]);
-  else if (state.rows.length) moveTo(0, null);
+  if (page.findings[page.first]) {
+    goTo(page.findings[page.first]);
+  } else {
+    refresh();
+    moveTo(0, null);
+  }
 }
 
 start();
