@@ -114,7 +114,7 @@ class MonitorMode:
         if page is not None:
             from pytest_msprobe.modes.monitor.page.reporting import MonitorPage
 
-            reporters["msprobe-monitor-page"] = MonitorPage(page, runs, policy=config.stash[options_key].policy)
+            reporters["msprobe-monitor-page"] = MonitorPage(page, runs, config.stash[options_key])
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -50,11 +50,7 @@ def build_page(
         for place, runs in enumerate(ranks)
         for key in keys[place]
     ]
-    curves += [
-        _curves_of(axis, place, each.key, each, None, is_exact=is_exact(place, each.key))
-        for place, runs in enumerate(ranks)
-        for each in runs.similarities
-    ]
+    curves += [_similarity(axis, place, each) for place, runs in enumerate(ranks) for each in runs.similarities]
     return WatchedPage(
         title=title,
         about=about,
@@ -97,15 +93,16 @@ def _bins(series: int, *, is_pair: bool) -> int:
 
 
 def _curves(axis: Axis, place: int, key: SeriesKey, runs: RankRuns, *, is_exact: bool) -> Curves:
-    return _curves_of(axis, place, key, _read(runs.target, key), _read(runs.golden, key), is_exact=is_exact)
-
-
-def _curves_of(
-    axis: Axis, place: int, key: SeriesKey, target: Series | None, golden: Series | None, *, is_exact: bool
-) -> Curves:
+    target, golden = _read(runs.target, key), _read(runs.golden, key)
     gap = _gap(axis, target, golden) if target is not None and golden is not None else None
     exact = Exact(target, golden) if is_exact else None
     return Curves(place, key, _envelope(axis, target), _envelope(axis, golden), gap, exact)
+
+
+def _similarity(axis: Axis, place: int, series: Series) -> Curves:
+    """Return a sign similarity; its gap is the mean difference of signs, 0 to 2 as other gaps are."""
+    gap = gap_bytes(axis, series.steps, 2 * (1 - series.values))
+    return Curves(place, series.key, _envelope(axis, series), None, gap, None)
 
 
 def _read(run: Run | None, key: SeriesKey) -> Series | None:

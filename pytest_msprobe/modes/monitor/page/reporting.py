@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -19,6 +17,7 @@ from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPa
 from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.run.options import Options
 from pytest_msprobe.storage.whole import whole_file
 
 Outcome = Literal["warn", "fail"]
@@ -30,10 +29,11 @@ class MonitorPage:
 
     hears_finished = True
 
-    def __init__(self, options: PageOptions, runs: Sequence[Run], *, policy: str) -> None:
+    def __init__(self, options: PageOptions, runs: Sequence[Run], chosen: Options) -> None:
         self._options = options
         self._ranks = [RankRuns(_label(run) if len(runs) > 1 else "", run) for run in runs]
-        self._policy = policy
+        self._title = ", ".join(text.partition("::")[0] for text in chosen.dumps)
+        self._policy = chosen.policy
         self._found: list[tuple[Outcome, Alarmed]] = []
         self._judged = 0
         self._problem = ""
@@ -54,7 +54,7 @@ class MonitorPage:
         return build_page(
             self._ranks,
             [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
-            title=_title(self._ranks),
+            title=self._title,
             about=f"{self._judged} series judged by policy {self._policy}: {len(failed)} failed, {len(warned)} warned",
             verdict=self._verdict(failed or warned),
             exact=self._options.exact,
@@ -114,11 +114,6 @@ class MonitorPage:
 
 def _label(run: Run) -> str:
     return run.folder.name if run.rank is None else f"rank {run.rank}"
-
-
-def _title(ranks: Sequence[RankRuns]) -> str:
-    """Return the name of the run's folder, or of what holds those of all ranks."""
-    return Path(os.path.commonpath([runs.target.folder.resolve() for runs in ranks])).name
 
 
 def _by_first(alarmed: Alarmed) -> tuple[Any, ...]:

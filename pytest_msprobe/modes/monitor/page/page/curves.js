@@ -1,7 +1,7 @@
 /* The curves of one tensor: both runs, their gap, other statistics, other ranks. */
 
 const NS = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 58, right: 6, top: 6, bottom: 16 };
+const MARGIN = { left: 60, right: 6, top: 6, bottom: 16 };
 
 function svg(tag, attributes, text) {
   const made = document.createElementNS(NS, tag);
@@ -46,7 +46,7 @@ function* pointsOf(line) {
 }
 
 function chart(lines, { height, label, small = false, range = null, steps = [] }) {
-  const width = small ? 190 : Math.max(300, byId("details").clientWidth - 26), left = small ? 46 : MARGIN.left;
+  const width = small ? 200 : Math.max(300, byId("details").clientWidth - 26), left = MARGIN.left;
   const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, preserveAspectRatio: "none" });
   const points = lines.map((line) => [...pointsOf(line)]), scale = scaleOf(points.flat(), range);
   const bottom = height - (small ? 4 : MARGIN.bottom), inner = width - left - MARGIN.right;
@@ -153,10 +153,10 @@ function drawDetails() {
     return drawn;
   };
   const lines = linesOf(series), title = element("h3", statistic);
-  for (const side of page.pair ? ["target", "golden"] : []) title.append(element("span", side, `key ${side}`));
+  for (const side of series[SERIES.golden] ? ["target", "golden"] : []) title.append(element("span", side, `key ${side}`));
   title.append(element("span", series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "", "soft"));
   box.append(title, add(statistic, lines, { height: 190, steps }));
-  if (series[SERIES.gap]) box.append(element("h3", "relative gap"), add("relative gap", [gapLine(series)], { height: 100, steps }));
+  if (series[SERIES.gap] && series[SERIES.golden]) box.append(element("h3", "relative gap"), add("relative gap", [gapLine(series)], { height: 100, steps }));
 
   const same = (one) => one[SERIES.tensor] === series[SERIES.tensor] && one[SERIES.rank] === series[SERIES.rank];
   multiples("other statistics", page.series.filter((one) => same(one) && one !== series), (one) => one[SERIES.statistic], chooseSeries);
@@ -242,8 +242,8 @@ function showBin(bin, series) {
 
 function cellText(series, bin) {
   const target = rangeText(curve(series, SERIES.target), bin), golden = rangeText(curve(series, SERIES.golden), bin);
-  const gap = series[SERIES.gap] ? gapOf(levelsOfGap(series)[bin]) : NaN;
-  const parts = page.pair ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
+  const gap = series[SERIES.gap] && series[SERIES.golden] ? gapOf(levelsOfGap(series)[bin]) : NaN;
+  const parts = series[SERIES.golden] ? [target && `target ${target}`, golden && `golden ${golden}`] : [target];
   // A byte holds a gap to about 4 %.
   if (!Number.isNaN(gap)) parts.push(gap === 0 ? "equal" : `apart by about ${shortText(+gap.toPrecision(1))}`);
   return `${binText(bin)}: ${parts.filter(Boolean).join(", ")}`;

@@ -33,9 +33,10 @@ function usualSize(found) {
   return all.length ? Float64Array.from(all).sort()[all.length >> 1] : 1;
 }
 
+// The root, so that a factor of two is seen beside one of a thousand.
 function sizeLevel(value, usual) {
   const decades = value === 0 ? -page.decades : Math.log10(Math.abs(value) / usual);
-  return MIDDLE + Math.round(126 * Math.max(-1, Math.min(1, decades / page.decades)));
+  return MIDDLE + Math.round(126 * Math.sign(decades) * Math.sqrt(Math.min(1, Math.abs(decades) / page.decades)));
 }
 
 // Of cells that share a pixel the one of the greatest weight is seen.
