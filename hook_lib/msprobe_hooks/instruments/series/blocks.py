@@ -12,8 +12,10 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.contents import Contents
 from msprobe_hooks.instruments.series.tables import Watched
 
-# A long run is then gone through a few times, and beside what judging needs this is little.
-_BLOCK_BYTES = 2**28
+# Little beside what judging needs, also where several runs are compared. Files that can only be read as a whole, CSV
+# among them, are gone through again for each block, so that theirs are larger.
+_BLOCK_BYTES = 2**26
+_BLOCK_BYTES_OF_WHOLE_FILES = 2**27
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ def read_block(contents: Contents, first: Watched) -> Block:
     """
     parts = contents.parts[first.task]
     statistics = {statistic: i for i, statistic in enumerate(contents.statistics[first.task])}
-    spans = _spans(contents, first, rows=_BLOCK_BYTES // (8 * (len(statistics) + 1)))
+    size = _BLOCK_BYTES_OF_WHOLE_FILES if contents.are_whole(parts) else _BLOCK_BYTES
+    spans = _spans(contents, first, rows=size // (8 * (len(statistics) + 1)))
     count = max(span.stop for span in spans.values())
     steps = np.empty(count, np.int64)
     values = np.empty((len(statistics), count))
@@ -69,7 +72,10 @@ def read_block(contents: Contents, first: Watched) -> Block:
     lacking = np.ones((len(statistics), count), np.bool_) if is_uneven else None
     free = {watched: span.start for watched, span in spans.items()}
     for part in parts:
-        table = part.read(spans)
+        groups = contents.groups(part, spans)
+        if not groups:
+            continue
+        table = part.read(spans, groups)
         order = np.argsort(table.owners, kind="stable")
         counts = np.bincount(table.owners, minlength=len(table.watched))
         begins = np.array([free[watched] for watched in table.watched], np.int64)

@@ -27,11 +27,25 @@ class Contents:
     parts: Mapping[str, Sequence[Part]]
     statistics: Mapping[str, Sequence[str]]
     notes: Sequence[str]
+    _numbers: Mapping[Watched, int]
+    _reaches: Mapping[Part, NDArray[np.int64]]
+
+    def groups(self, part: Part, wanted: Iterable[Watched]) -> list[int]:
+        """Return which groups of a file's rows may tell of the wanted tensors."""
+        numbers = [self._numbers[watched] for watched in wanted]
+        lowest, highest = self._reaches[part]
+        return [*map(int, np.flatnonzero((lowest <= max(numbers)) & (highest >= min(numbers))))]
+
+    def are_whole(self, parts: Iterable[Part]) -> bool:
+        """Tell whether files have no groups of rows that could be left aside."""
+        return all(self._reaches[part].shape[1] <= 1 for part in parts)
 
 
 def read_contents(parts: Iterable[Part]) -> Contents:
     """Go through files in the order in which they were written. Raises MonitorError for what cannot be read."""
     rows: Counter[Watched] = Counter()
+    numbers: dict[Watched, int] = {}
+    reaches: dict[Part, NDArray[np.int64]] = {}
     by_task: defaultdict[str, list[Part]] = defaultdict(list)
     steps: defaultdict[str, _Steps] = defaultdict(_Steps)
     notes: list[str] = []
@@ -40,6 +54,8 @@ def read_contents(parts: Iterable[Part]) -> Contents:
         notes += part.notes
         for watched, count in zip(table.watched, np.bincount(table.owners).tolist(), strict=True):
             rows[watched] += count
+            numbers.setdefault(watched, len(numbers))
+        reaches[part] = _reach(table, numbers)
         for task in dict.fromkeys(watched.task for watched in table.watched):
             by_task[task].append(part)
             steps[task].see(task, table)
@@ -50,7 +66,15 @@ def read_contents(parts: Iterable[Part]) -> Contents:
     ordered = {watched: rows[watched] for task in tasks for watched in in_task[task]}
     notes += [note for task in tasks for note in steps[task].notes(task)]
     statistics = {task: [*dict.fromkeys(chain(*(part.statistics for part in by_task[task])))] for task in tasks}
-    return Contents(ordered, {task: by_task[task] for task in tasks}, statistics, notes)
+    return Contents(ordered, {task: by_task[task] for task in tasks}, statistics, notes, numbers, reaches)
+
+
+def _reach(table: Table, numbers: Mapping[Watched, int]) -> NDArray[np.int64]:
+    """Return, of each group of rows, the lowest and the highest number of a tensor, of shape (2, groups)."""
+    if not len(table.owners):
+        return np.zeros((2, 0), np.int64)
+    of_rows = np.array([numbers[watched] for watched in table.watched])[table.owners]
+    return np.stack([reach.reduceat(of_rows, table.groups) for reach in (np.minimum, np.maximum)])
 
 
 def _in_backward_order(reduced: Iterable[Watched], unreduced: Sequence[Watched]) -> list[Watched]:

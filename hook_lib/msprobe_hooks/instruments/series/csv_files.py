@@ -186,7 +186,7 @@ class CsvPart:
         """Return all rows without their values. Raises MonitorError for text that cannot be read, by its line."""
         return self._read(None)
 
-    def read(self, wanted: Container[Watched]) -> Table:
+    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors. Raises MonitorError for text that cannot be read, by its line."""
         return self._read(wanted)
 
@@ -210,6 +210,7 @@ class CsvPart:
             np.array(owners, np.int32),
             np.array(steps, np.int64),
             np.array(values).reshape(-1, len(self.statistics)).T,
+            np.zeros(min(1, len(owners)), np.int64),
         )
 
     def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:

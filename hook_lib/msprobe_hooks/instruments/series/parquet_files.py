@@ -179,9 +179,9 @@ class ParquetPart:
         """Return all rows without their values. Raises MonitorError for damaged data."""
         return self._read(None)
 
-    def read(self, wanted: Container[Watched]) -> Table:
+    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors. Raises MonitorError for damaged data."""
-        return self._read(wanted)
+        return self._read(wanted, groups)
 
     def _open(self) -> Any:
         return self._pa.parquet.ParquetFile(self.path, read_dictionary=["name"], page_checksum_verification=True)
@@ -198,34 +198,31 @@ class ParquetPart:
                     "remove it"
                 )
 
-    def _read(self, wanted: Container[Watched] | None) -> Table:
+    def _read(self, wanted: Container[Watched] | None, groups: Sequence[int] | None = None) -> Table:
         """Return the rows of the wanted tensors with their values, or all rows without."""
         watched: dict[Watched, int] = {}
         owners, steps = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
         values = [np.zeros((len(self.statistics), 0))]
         try:
             with self._open() as file:
-                for group in range(file.num_row_groups):
+                for group in range(file.num_row_groups) if groups is None else groups:
                     places = _Places.of(file.read_row_group(group, list(_PLACES), use_threads=False), self._task)
                     is_wanted = np.array([wanted is None or each in wanted for each in places.watched])
-                    if not is_wanted.any():
-                        continue
                     found = compress(places.watched, is_wanted)
                     numbers = np.array([watched.setdefault(each, len(watched)) for each in found], np.int32)
                     rows = np.repeat(is_wanted, places.counts)
                     owners.append(np.repeat(numbers, places.counts[is_wanted]))
                     steps.append(places.steps[rows])
                     if wanted is not None:
-                        columns = file.read_row_group(group, list(self.statistics), use_threads=False)
-                        values.append(
-                            np.stack([columns.column(i).to_numpy()[rows] for i in range(columns.num_columns)])
-                        )
-        except (self._pa.ArrowException, OSError, ValueError) as error:
+                        columns = file.read_row_group(group, list(self.statistics), use_threads=False).columns
+                        values.append(np.stack([column.to_numpy()[rows] for column in columns]))
+        except (self._pa.ArrowException, OSError, ValueError, IndexError) as error:
             if getattr(error, "errno", None):
                 raise
             problem = " ".join(str(error).split())
             raise MonitorError(f"{self.path}: its data are damaged ({clipped(problem)}); remove it") from None
-        return Table([*watched], np.concatenate(owners), np.concatenate(steps), np.concatenate(values, axis=1))
+        begins = np.cumsum([len(each) for each in owners[:-1]])
+        return Table([*watched], np.concatenate(owners), np.concatenate(steps), np.concatenate(values, axis=1), begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +236,8 @@ class _Places:
     @classmethod
     def of(cls, table: Any, task: str) -> _Places:
         """Return what the columns tell that are no statistics."""
+        if not table.num_rows or any(table.column(name).null_count for name in ("vpp_stage", "name", "step")):
+            raise ValueError("rows without a stage, a name or a step")
         table = table.unify_dictionaries().combine_chunks()
         names = table.column("name").chunk(0)
         name, vpp_stage, steps = names.indices.to_numpy(), *(table.column(c).to_numpy() for c in ("vpp_stage", "step"))

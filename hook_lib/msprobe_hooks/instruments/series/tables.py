@@ -44,13 +44,14 @@ class Table:
 
     ``watched`` are the tensors in the order of their first row, ``owners`` the index into them of each row, int32 of
     shape (rows,), ``steps`` int64 of shape (rows,), and ``values`` float64 of shape (statistics, rows), or (0, rows)
-    where only the rest was asked for.
+    where only the rest was asked for. ``groups`` are the first rows of the groups in which a file can be read.
     """
 
     watched: Sequence[Watched]
     owners: NDArray[np.int32]
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
+    groups: NDArray[np.int64]
 
 
 class CutFileError(MonitorError):
@@ -82,5 +83,5 @@ class Part(Protocol):
     def index(self) -> Table:
         """Return all rows without their values."""
 
-    def read(self, wanted: Container[Watched]) -> Table:
-        """Return the rows of the wanted tensors with their values."""
+    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+        """Return the rows of the wanted tensors with their values, looking only into these groups of rows."""
