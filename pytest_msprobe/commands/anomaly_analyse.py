@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out_path", type=Path, metavar="DIR", help=f"where {ANALYSIS_FILE} is written (default: DIR of -d)"
     )
     parser.add_argument("-k", "--topk", type=int, default=8, metavar="N", help="how many anomalies (default: 8)")
-    parser.add_argument(
-        "-s", "--step", default="[]", metavar="STEPS", help="only these, as [3,4] (default: every one)"
-    )
+    parser.add_argument("-s", "--step", default="[]", metavar="STEPS", help="only these, as [3,4] (default: every one)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -42,6 +42,11 @@ def register(config: pytest.Config, *, of_records: bool) -> None:
         "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
         'as in msprobe_record(level="mix")',
     )
+    config.addinivalue_line(
+        "markers",
+        "msprobe_monitor(**options): judge trainings that msprobe_monitor watches in this test by these options, "
+        'as in msprobe_monitor(dtype="float16", every=10)',
+    )
     for meaning, names in _MARKS.items() if of_records else ():
         for name in names.split():
             config.addinivalue_line("markers", f"{name}: {meaning}")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -16,7 +18,7 @@ import numpy as np
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
+from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
@@ -113,6 +115,22 @@ class RuleJudge:
         )
         verdict = Verdict(outcome, found[0].rule, story(series, found), margin=math.inf)
         return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(alarmed))
+
+
+def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult], list[DirectionResult]]:
+    """Judge all series of a rank's folder; return those that fail, by their first alarms, and those that warn.
+
+    Raises MonitorError where a file is unusable.
+    """
+    run = open_run(folder)
+    judge = RuleJudge(run, policy)
+    found: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
+    for result in map(judge.judge, run.keys):
+        alarmed = alarmed_of(result.extras)
+        if alarmed is not None:
+            found[result.verdict.outcome].append((alarmed.first, result))
+    failed, warned = ([result for _, result in sorted(each, key=itemgetter(0))] for each in found.values())
+    return failed, warned
 
 
 def _skipped(name: str, reason: SkipReason) -> DirectionResult:

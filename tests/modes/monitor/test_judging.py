@@ -1,0 +1,84 @@
+"""What comes of a series, by rules that look at its run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from msprobe_hooks.instruments.series.reading import open_run
+from msprobe_hooks.instruments.series.writing import Row, open_writer
+from pytest_msprobe.modes.monitor.judging import RuleJudge, judge_run
+from pytest_msprobe.modes.monitor.policy import load_policy
+from pytest_msprobe.modes.monitor.resolution import resolution
+from pytest_msprobe.results.skips import SkipReason
+from tests.support.watched import norm, write_norms
+
+FROZEN = np.full(30, 2.5)
+GRADIENT = 1 + 0.1 * np.sin(np.arange(30))
+PARAMETER = norm("a.weight", "param_updated")
+
+
+def judged(run, key):
+    return RuleJudge(run, load_policy("default")).judge(key)
+
+
+def test_a_parameter_that_never_moves_is_frozen_where_it_has_no_gradient(tmp_path):
+    run = write_norms(tmp_path, {PARAMETER: FROZEN, norm("b.weight"): GRADIENT})
+    assert judged(run, PARAMETER).verdict.outcome == "pass"
+
+
+def test_a_parameter_that_never_moves_is_stuck_where_it_has_a_gradient(tmp_path):
+    run = write_norms(tmp_path, {PARAMETER: FROZEN, norm("a.weight"): GRADIENT})
+    verdict = judged(run, PARAMETER).verdict
+    assert (verdict.outcome, verdict.standard) == ("fail", "stuck")
+
+
+def test_a_parameter_that_moves_less_than_the_file_tells_is_not_stuck(tmp_path):
+    slow = np.round(2.5 + 1e-6 * np.minimum(np.arange(30), 12), 6)
+    run = write_norms(tmp_path, {PARAMETER: slow})
+    assert judged(run, PARAMETER).verdict.outcome == "pass"
+
+
+def test_a_weight_without_any_gradient_warns(tmp_path):
+    run = write_norms(tmp_path, {norm("a.weight"): np.zeros(30), norm("a.bias"): np.zeros(30)})
+    assert judged(run, norm("a.weight")).verdict.outcome == "warn"
+    assert judged(run, norm("a.bias")).verdict.outcome == "pass"
+
+
+@pytest.mark.parametrize(("counted", "outcome"), [(math.nan, "skip"), (4.0, "fail")])
+def test_nan_throughout_is_nothing_measured_where_not_even_nan_could_be_counted(tmp_path, counted, outcome):
+    writer = open_writer("csv", tmp_path, ["norm", "nans"], ndigits=6, steps_per_file=10)
+    writer.add(Row("actv", 0, "a.output", step, 0, (math.nan, counted)) for step in range(3))
+    writer.close()
+    result = judged(open_run(tmp_path), norm("a.output", "actv"))
+    assert result.verdict.outcome == outcome
+    assert result.skip is (SkipReason.NOT_MEASURED if outcome == "skip" else None)
+
+
+def test_a_statistic_without_a_rule_is_skipped(tmp_path):
+    writer = open_writer("csv", tmp_path, ["zeros"], ndigits=6, steps_per_file=10)
+    writer.add([Row("actv", 0, "a.output", 0, 0, (1.0,))])
+    writer.close()
+    key = replace(norm("a.output", "actv"), statistic="zeros")
+    assert judged(open_run(tmp_path), key).skip is SkipReason.NO_RULE
+
+
+def test_steps_are_those_of_the_run_not_their_places(tmp_path):
+    run = write_norms(tmp_path, {norm("a.weight"): [1.0, 1.0, math.nan]}, every=10)
+    assert judged(run, norm("a.weight")).reason.startswith("nan at step 20")
+
+
+def test_a_run_gives_what_fails_by_the_first_alarm(tmp_path):
+    early, late = (np.where(np.arange(30) >= step, np.nan, 1.0) for step in (7, 20))
+    write_norms(tmp_path, {norm("a.output", "actv"): late, norm("a.weight"): early, norm("b.weight"): GRADIENT})
+    failed, warned = judge_run(tmp_path, load_policy("default"))
+    assert [result.record for result in failed] == ["grad_reduced/a.weight/norm", "actv/a.output/norm"]
+    assert warned == []
+
+
+def test_the_resolution_is_what_all_values_are_multiples_of():
+    assert resolution(np.array([0.123456, math.nan, 2.5])) == 1e-6
+    assert resolution(np.array([1 / 3])) == 0
