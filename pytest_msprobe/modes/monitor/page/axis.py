@@ -44,22 +44,35 @@ def make_axis(steps: NDArray[np.int64], most: int) -> Axis:
     return Axis(steps[np.arange(bins) * len(steps) // bins], int(steps[-1]))
 
 
-def envelope(axis: Axis, steps: NDArray[np.int64], values: NDArray[np.float64]) -> Envelope:
-    """Return what a series (steps ascending) spans in each bin."""
-    low = np.full(len(axis.starts), np.inf)
-    high = np.full(len(axis.starts), -np.inf)
-    if len(steps):
-        places, firsts = np.unique(axis.bins_of(steps), return_index=True)
-        low[places] = np.minimum.reduceat(values, firsts)
-        high[places] = np.maximum.reduceat(values, firsts)
-    return Envelope(_single(low), _single(high))
+class Binning:
+    """Bins series on an axis. Steps are looked up once for series that follow each other and share them, as most do."""
 
+    def __init__(self, axis: Axis) -> None:
+        self.axis = axis
+        self._steps: NDArray[np.int64] = np.empty(0, np.int64)
+        self._bins = self._firsts = np.empty(0, np.intp)
 
-def greatest(axis: Axis, steps: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the greatest value of each bin, -inf for a bin without values; there is no NaN among them."""
-    most = np.full(len(axis.starts), -np.inf)
-    np.maximum.at(most, axis.bins_of(steps), values)
-    return most
+    def envelope(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> Envelope:
+        """Return what a series (steps ascending) spans in each bin."""
+        return Envelope(
+            _single(self._reduce(np.minimum, steps, values, np.inf)),
+            _single(self._reduce(np.maximum, steps, values, -np.inf)),
+        )
+
+    def greatest(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the greatest value of each bin, -inf for a bin without values."""
+        return self._reduce(np.maximum, steps, values, -np.inf)
+
+    def _reduce(
+        self, extreme: np.ufunc, steps: NDArray[np.int64], values: NDArray[np.float64], empty: float
+    ) -> NDArray[np.float64]:
+        if not np.array_equal(steps, self._steps):
+            self._steps = steps
+            self._bins, self._firsts = np.unique(self.axis.bins_of(steps), return_index=True)
+        reduced = np.full(len(self.axis.starts), empty)
+        if len(steps):
+            reduced[self._bins] = extreme.reduceat(values, self._firsts)
+        return reduced
 
 
 def _single(values: NDArray[np.float64]) -> NDArray[np.float32]:

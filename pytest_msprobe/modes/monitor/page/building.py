@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
-from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope, envelope, make_axis
+from pytest_msprobe.modes.monitor.page.axis import Binning, Envelope, make_axis
 from pytest_msprobe.modes.monitor.page.gap import gap_bytes, relative_gap
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
 
@@ -37,8 +37,8 @@ def build_page(
     """
     keys = [_keys(rank) for rank in ranks]
     steps = _watched_steps(ranks)
-    axis = make_axis(steps, _bins(sum(map(len, keys)), is_pair=any(rank.golden for rank in ranks)))
-    is_binned = len(axis.starts) < len(steps)
+    binning = Binning(make_axis(steps, _bins(sum(map(len, keys)), is_pair=any(rank.golden for rank in ranks))))
+    is_binned = len(binning.axis.starts) < len(steps)
     found = dict.fromkeys((finding.rank, finding.key) for finding in findings)
     whole = set(list(found)[:_EXACT_FINDINGS])
 
@@ -46,16 +46,16 @@ def build_page(
         return is_binned and ((place, key) in whole or any(fnmatchcase(key.name, pattern) for pattern in exact))
 
     curves = [
-        _curves(axis, place, key, runs, is_exact=is_exact(place, key))
+        _curves(binning, place, key, runs, is_exact=is_exact(place, key))
         for place, runs in enumerate(ranks)
         for key in keys[place]
     ]
-    curves += [_similarity(axis, place, each) for place, runs in enumerate(ranks) for each in runs.similarities]
+    curves += [_similarity(binning, place, each) for place, runs in enumerate(ranks) for each in runs.similarities]
     return WatchedPage(
         title=title,
         about=about,
         verdict=verdict,
-        axis=axis,
+        axis=binning.axis,
         is_binned=is_binned,
         ranks=[rank.label for rank in ranks],
         is_pair=any(rank.golden for rank in ranks),
@@ -92,17 +92,17 @@ def _bins(series: int, *, is_pair: bool) -> int:
     return max(_LEAST_BINS, min(_MOST_BINS, room // (17 if is_pair else 8)))
 
 
-def _curves(axis: Axis, place: int, key: SeriesKey, runs: RankRuns, *, is_exact: bool) -> Curves:
+def _curves(binning: Binning, place: int, key: SeriesKey, runs: RankRuns, *, is_exact: bool) -> Curves:
     target, golden = _read(runs.target, key), _read(runs.golden, key)
-    gap = _gap(axis, target, golden) if target is not None and golden is not None else None
+    gap = _gap(binning, target, golden) if target is not None and golden is not None else None
     exact = Exact(target, golden) if is_exact else None
-    return Curves(place, key, _envelope(axis, target), _envelope(axis, golden), gap, exact)
+    return Curves(place, key, _envelope(binning, target), _envelope(binning, golden), gap, exact)
 
 
-def _similarity(axis: Axis, place: int, series: Series) -> Curves:
+def _similarity(binning: Binning, place: int, series: Series) -> Curves:
     """Return a sign similarity; its gap is the mean difference of signs, 0 to 2 as other gaps are."""
-    gap = gap_bytes(axis, series.steps, 2 * (1 - series.values))
-    return Curves(place, series.key, _envelope(axis, series), None, gap, None)
+    gap = gap_bytes(binning, series.steps, 2 * (1 - series.values))
+    return Curves(place, series.key, _envelope(binning, series), None, gap, None)
 
 
 def _read(run: Run | None, key: SeriesKey) -> Series | None:
@@ -112,13 +112,15 @@ def _read(run: Run | None, key: SeriesKey) -> Series | None:
         return None
 
 
-def _envelope(axis: Axis, series: Series | None) -> Envelope | None:
-    return None if series is None else envelope(axis, series.steps, series.values)
+def _envelope(binning: Binning, series: Series | None) -> Envelope | None:
+    return None if series is None else binning.envelope(series.steps, series.values)
 
 
-def _gap(axis: Axis, target: Series, golden: Series) -> NDArray[np.uint8]:
+def _gap(binning: Binning, target: Series, golden: Series) -> NDArray[np.uint8]:
+    if np.array_equal(target.steps, golden.steps):
+        return gap_bytes(binning, target.steps, relative_gap(target.values, golden.values))
     steps, ours, theirs = np.intersect1d(target.steps, golden.steps, assume_unique=True, return_indices=True)
-    return gap_bytes(axis, steps, relative_gap(target.values[ours], golden.values[theirs]))
+    return gap_bytes(binning, steps, relative_gap(target.values[ours], golden.values[theirs]))
 
 
 def _notes(ranks: Sequence[RankRuns]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_msprobe.modes.monitor.page.axis import Axis, greatest
+from pytest_msprobe.modes.monitor.page.axis import Binning
 
 #: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
 #: inf where the other run has none.
@@ -27,9 +27,9 @@ def relative_gap(target: NDArray[np.float64], golden: NDArray[np.float64]) -> ND
     return gap
 
 
-def gap_bytes(axis: Axis, steps: NDArray[np.int64], gap: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return the greatest gap of each bin of an axis as a byte."""
-    most = greatest(axis, steps, gap)
+def gap_bytes(binning: Binning, steps: NDArray[np.int64], gap: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Return the greatest gap of each bin as a byte."""
+    most = binning.greatest(steps, gap)
     first, last = SCALE
     with np.errstate(divide="ignore"):
         decades = np.log10(np.clip(most, LEAST, GREATEST) / LEAST) / np.log10(GREATEST / LEAST)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.modes.monitor.page.axis import envelope, greatest, make_axis
+from pytest_msprobe.modes.monitor.page.axis import Binning, make_axis
 
 STEPS = st.sets(st.integers(0, 10_000), min_size=1, max_size=60).map(lambda steps: np.array(sorted(steps)))
 
@@ -35,7 +35,7 @@ def members(axis: Any, steps: Any, values: Any) -> list[list[float]]:
 def test_each_bin_has_its_least_and_its_greatest_value(found: Any, most: int) -> None:
     steps, values = found
     axis = make_axis(steps, most)
-    spans = envelope(axis, steps, values)
+    spans = Binning(axis).envelope(steps, values)
     for low, high, inside in zip(spans.low, spans.high, members(axis, steps, values), strict=True):
         if any(math.isnan(value) for value in inside):
             assert math.isnan(low)
@@ -54,14 +54,14 @@ def test_bins_hold_as_many_watched_steps_as_each_other(steps: Any, most: int) ->
 
 def test_a_bin_without_values_says_so() -> None:
     axis = make_axis(np.array([0, 10, 20]), 3)
-    spans = envelope(axis, np.array([0, 25]), np.array([1.0, 2.0]))
+    spans = Binning(axis).envelope(np.array([0, 25]), np.array([1.0, 2.0]))
     assert spans.low.tolist() == [1.0, math.inf, 2.0]
     assert spans.high.tolist() == [1.0, -math.inf, 2.0]
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_a_value_beyond_float32_stays_finite(value: float) -> None:
-    spans = envelope(make_axis(np.array([0]), 1), np.array([0]), np.array([value]))
+    spans = Binning(make_axis(np.array([0]), 1)).envelope(np.array([0]), np.array([value]))
     assert math.copysign(1, spans.low[0]) == math.copysign(1, value)
     assert np.isfinite(spans.low[0])
 
@@ -71,4 +71,10 @@ def test_the_greatest_of_each_bin_is_found(found: Any, most: int) -> None:
     steps, values = found
     values = np.nan_to_num(values)
     axis = make_axis(steps, most)
-    assert greatest(axis, steps, values).tolist() == [max(inside) for inside in members(axis, steps, values)]
+    assert Binning(axis).greatest(steps, values).tolist() == [max(inside) for inside in members(axis, steps, values)]
+
+
+def test_series_of_other_steps_are_binned_by_their_own() -> None:
+    binning = Binning(make_axis(np.array([0, 10]), 2))
+    for steps, expected in (([0, 1, 10], [2.0, 3.0]), ([0, 10, 11], [1.0, 3.0]), ([0, 1, 10], [2.0, 3.0])):
+        assert binning.greatest(np.array(steps), np.array([1.0, 2.0, 3.0])).tolist() == expected

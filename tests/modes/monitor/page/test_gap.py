@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.modes.monitor.page import gap
-from pytest_msprobe.modes.monitor.page.axis import make_axis
+from pytest_msprobe.modes.monitor.page.axis import Binning, make_axis
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -52,11 +52,11 @@ def test_what_is_not_finite_must_be_so_in_both_runs(target: float, golden: float
 @given(st.lists(st.floats(min_value=0, max_value=2), min_size=2, max_size=2).map(sorted))
 def test_bytes_keep_the_order_of_gaps(gaps: list[float]) -> None:
     steps = np.array([0, 1])
-    smaller, greater = gap.gap_bytes(make_axis(steps, 2), steps, np.array(gaps))
+    smaller, greater = gap.gap_bytes(Binning(make_axis(steps, 2)), steps, np.array(gaps))
     assert gap.EQUAL <= smaller <= greater <= gap.SCALE[1]
 
 
 def test_bytes_say_what_is_no_number() -> None:
-    axis = make_axis(np.arange(4), 4)
-    found = gap.gap_bytes(axis, np.array([0, 1, 2]), np.array([0.0, np.inf, 2.0]))
+    binning = Binning(make_axis(np.arange(4), 4))
+    found = gap.gap_bytes(binning, np.array([0, 1, 2]), np.array([0.0, np.inf, 2.0]))
     assert found.tolist() == [gap.EQUAL, gap.NOT_FINITE, gap.SCALE[1], gap.MISSING]
