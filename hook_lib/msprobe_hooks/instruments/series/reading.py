@@ -174,6 +174,8 @@ def _no_series(folder: Path) -> MonitorError:
         whose = "it is a recording (dump.json), which --msprobe-dump takes"
     elif any(folder.rglob("grad_summary_*.csv")):
         whose = "it is of the gradient probe (grad_summary_<step>.csv), which GradComparator compares"
+    elif any(folder.rglob("events.out.tfevents*")):
+        whose = "it holds TensorBoard events, which are not read again; watch with the format csv or parquet"
     else:
         whose = "name the folder that a watched run wrote"
     return MonitorError(f"{folder}: no series here, such as actv_0-9.csv, nor in folders of ranks; {whose}")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import sys
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,23 @@ def test_what_is_written_is_what_is_read_to_the_last_bit(tmp_path_factory, place
     for (name, micro, step), value in zip(places, values, strict=True):
         read = found[name, micro][step]
         assert math.isnan(read) if math.isnan(value) else read.hex() == value.hex()
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=5), min_size=1, max_size=4), st.integers(1, 40))
+def test_however_often_and_in_whatever_order_steps_are_written_the_last_holds(
+    tmp_path_factory, flushes, steps_per_file
+):
+    folder = tmp_path_factory.mktemp("run")
+    expected: dict[int, float] = {}
+    values = count(0.5)
+    for steps in flushes:
+        writer = open_writer("parquet", folder, ["max"], ndigits=1, steps_per_file=steps_per_file)
+        for step in steps:
+            expected[step] = next(values)
+            writer.add([row(step, expected[step])])
+        writer.close()
+    assert series(folder) == {("layer.weight", None): sorted(expected.items())}
 
 
 def test_series_are_the_same_however_many_are_read_at_once(write, monkeypatch):

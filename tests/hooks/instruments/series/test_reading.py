@@ -173,6 +173,7 @@ def test_columns_that_are_not_of_a_watched_run_are_named(folder, header):
     [
         ("step0/rank/dump.json", "--msprobe-dump"),
         ("rank0/grad_summary_0.csv", "GradComparator"),
+        ("events.out.tfevents.1.vm.1.0", "TensorBoard events, which are not read again"),
         ("stack_info.csv", "name the folder that a watched run wrote"),
     ],
 )
