@@ -3,7 +3,8 @@
 PyTorch: ``vpp_stage,name,step[,micro_step],<statistics>[,shape,dtype]``. MindSpore 1.2.2:
 ``[vpp_stage,]param_name,step,<statistics>`` and
 ``[vpp_stage,]module_name,step,input.<statistic>…,output.<statistic>…``. Monitor V2:
-``vpp_stage,step,module_name,scope[,micro_step],<statistics>``, one file for several tasks.
+``vpp_stage,step,module_name,scope[,micro_step],<statistics>``, one file for several tasks. NaN is the text ``nan``, for
+MindSpore an empty cell.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class CsvPart:
                         owners.append(watched.setdefault(tensor, len(watched)))
                         steps.append(step)
                         if wanted is not None:
-                            values.extend([float(cells[i]) for i in places])
+                            values.extend([float(cells[i] or "nan") for i in places])
             except (ValueError, OverflowError):
                 raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
         return Table(
@@ -247,7 +248,7 @@ class CsvPart:
                 return f"{shown(cells[place])} stands where a whole number is expected"
         for place in sorted(place for _, places in columns.values for place in places):
             try:
-                float(cells[place])
+                float(cells[place] or "nan")
             except ValueError:
                 return f"{shown(cells[place])} stands where a number is expected"
         return "a step beyond 64 bits"

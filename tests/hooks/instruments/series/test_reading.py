@@ -4,6 +4,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from msprobe_hooks.errors import MonitorError
@@ -89,6 +90,13 @@ def test_mindspores_files_tell_input_and_output_in_one_line(folder):
         "actv_grad m.output max": {0: 4.0},
     }
     assert run.keys[0].vpp_stage == 1
+
+
+def test_mindspores_nan_is_an_empty_cell(folder):
+    run = open_run(folder({"grad_reduced_0-0.csv": "param_name,step,norm,max\nw,0,,1.5\n"}))
+    norm, largest = (run.read(key).values for key in run.keys)
+    assert np.isnan(norm).tolist() == [True]
+    assert largest.tolist() == [1.5]
 
 
 def test_a_file_of_monitor_v2_holds_several_tasks(folder):
