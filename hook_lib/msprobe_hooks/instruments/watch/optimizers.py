@@ -11,6 +11,7 @@ from torch import Tensor
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.statistics import parts_of, scratch
 from msprobe_hooks.instruments.watch.weights import Weight, measure
 from msprobe_hooks.torch.statistics import local_part
 
@@ -182,5 +183,11 @@ def update_and_ratio(state: Mapping[str, Any], group: Mapping[str, Any]) -> tupl
 
 def direction(gradient: Tensor, moment: Tensor) -> Tensor:
     """Return the share of elements whose signs agree, those that are 0 by half: (mean of sign(g)·sign(m) + 1) / 2."""
-    agreement = torch.sign(local_part(gradient)) * torch.sign(local_part(moment))
-    return (agreement.mean(dtype=torch.float64) + 1) / 2
+    gradient, moment = local_part(gradient), local_part(moment)
+    pairs = zip(*(parts_of(one.reshape(-1)) for one in (gradient, moment)), strict=True)
+    agreements = [torch.dot(_signs(one, 0), _signs(other, 1)) for one, other in pairs]
+    return (torch.stack(agreements).double().sum() / max(gradient.numel(), 1) + 1) / 2
+
+
+def _signs(part: Tensor, number: int) -> Tensor:
+    return scratch(part, torch.float32, number).copy_(part).sign_()

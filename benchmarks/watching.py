@@ -1,0 +1,220 @@
+"""What watching a training costs: the CPU time of a watched step beyond a plain one, against reading the same tensors.
+
+    python benchmarks/watching.py [--pairs 20] [--threads 1] [--only gpt2 resnet18]
+    .peer/bin/pip install msgspec; PYTHONPATH=hook_lib .peer/bin/python benchmarks/watching.py     (with msprobe's too)
+
+Two training steps with AdamW in plain torch: GPT-2-like (recording.py's) and ResNet-18-like, of images of 32 x 32.
+A pair is a plain and a watched step, one after the other, the order turned from pair to pair; told is the median of
+the pairs' differences. What it is held against is measured in the same pair: `torch.linalg.vector_norm` in float64 of
+each gradient, or `torch.aminmax` of each tensor, that the watched step has measured. Files are CSV, ten steps in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
+from torch import Tensor, nn
+
+from msprobe_hooks import TrainerMon, watch
+
+GRADIENTS = {"wg_distribution": True}
+ALL = {
+    **GRADIENTS,
+    "xy_distribution": True,
+    "mv_distribution": True,
+    "param_distribution": True,
+    "mg_direction": True,
+}
+EVERY_STATISTIC = ["norm", "min", "max", "mean", "zeros", "nans"]
+CASES = {
+    "gradients, norm": (GRADIENTS, ["norm"]),
+    "all features, norm": (ALL, ["norm"]),
+    "all features, norm min max mean": (ALL, ["norm", "min", "max", "mean"]),
+    "all features, six statistics": (ALL, EVERY_STATISTIC),
+}
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch normalisation around which the input goes."""
+
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut = nn.Identity()
+        if stride != 1:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+
+    def forward(self, x):
+        """Map images (batch, channels, height, width) to images."""
+        hidden = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(hidden)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """Four stages of two residual blocks: the layers of ResNet-18."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        widths = [64, 64, 128, 256, 512]
+        self.stages = nn.ModuleList(
+            nn.Sequential(Residual(before, width, 1 if before == width and not i else 2), Residual(width, width, 1))
+            for i, (before, width) in enumerate(pairwise(widths))
+        )
+        self.head = nn.Linear(512, 10)
+
+    def forward(self, x):
+        """Map images (batch, 3, height, width) to logits."""
+        x = self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+        return self.head(x.mean((2, 3)))
+
+
+def gpt2() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE))
+    return GPT2(), lambda model: F.cross_entropy(model(ids)[:, :-1].reshape(-1, VOCABULARY), ids[:, 1:].reshape(-1))
+
+
+def resnet18() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    images, labels = torch.randn(4, 3, 32, 32), torch.randint(0, 10, (4,))
+    return ResNet18(), lambda model: F.cross_entropy(model(images), labels)
+
+
+MODELS = {"gpt2": gpt2, "resnet18": resnet18}
+
+
+class Training:
+    """A model with its optimizer, and a step of them."""
+
+    def __init__(self, make: Callable[[], tuple[nn.Module, Callable[[nn.Module], Tensor]]]) -> None:
+        torch.manual_seed(0)
+        self.model, self._loss = make()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+
+    def step(self) -> None:
+        """Train one step."""
+        self.optimizer.zero_grad()
+        self._loss(self.model).backward()
+        self.optimizer.step()
+
+
+def monitored(make: Any, monitor: Any, keys: dict[str, Any], ops: list[str], folder: Path) -> Training:
+    """Return a training that a TrainerMon, ours or the peer's, watches."""
+    training = Training(make)
+    config = folder / "config.json"
+    written = {"ops": ops, "step_count_per_record": 10}
+    # The peer watches no module without targets.
+    targets = {name: {} for name, _ in training.model.named_modules()} if monitor is not TrainerMon else {}
+    config.write_text(json.dumps({"targets": targets, "all_xy": "xy_distribution" in keys, **keys, **written}))
+    config.chmod(0o640)
+    monitor(str(config), params_have_main_grad=False).set_monitor(training.model, 1, training.optimizer)
+    return training
+
+
+def watched_tensors(make: Any, keys: dict[str, Any]) -> list[Tensor]:
+    """Return copies of the tensors that a step of the watched training measures."""
+    training = Training(make)
+    training.step()
+    what = {
+        "wg_distribution": ["gradients"],
+        "xy_distribution": ["activations", "activation_gradients"],
+        "mv_distribution": ["moments"],
+        "param_distribution": ["parameters"],
+        "mg_direction": [],
+    }
+    with watch(training.model, training.optimizer, what=[one for key in keys for one in what[key]], format="api") as w:
+        seen: list[Tensor] = []
+        measure = w.collection.meter.measure
+
+        def note(tensors: Any) -> Any:
+            seen.extend(tensor.clone() for tensor in tensors)
+            return measure(tensors)
+
+        w.collection.meter.measure = note
+        training.step()
+    return seen
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def norms(tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        torch.linalg.vector_norm(tensor, dtype=torch.float64)
+
+
+def extrema(tensors: list[Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.numel():
+            torch.aminmax(tensor)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    monitors: dict[str, Any] = {"ours": TrainerMon}
+    if importlib.util.find_spec("msprobe"):
+        from msprobe.pytorch import TrainerMon as Peer
+
+        monitors["msprobe"] = Peer
+    print(f"{arguments.pairs} pairs, torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["MONITOR_OUTPUT_DIR"] = str(folder / "out")
+        for model in arguments.only:
+            for case, (keys, ops) in CASES.items():
+                print(f"{model}, {case}: {compared(MODELS[model], keys, ops, monitors, folder, arguments.pairs)}")
+
+
+def compared(
+    make: Any, keys: dict[str, Any], ops: list[str], monitors: dict[str, Any], folder: Path, pairs: int
+) -> str:
+    """Return what is told of one case."""
+    tensors = watched_tensors(make, keys)
+    reading = norms if keys == GRADIENTS else extrema
+    plain = Training(make)
+    watched = {name: monitored(make, monitor, keys, ops, folder) for name, monitor in monitors.items()}
+    runs = {"plain": plain.step, **{name: one.step for name, one in watched.items()}, "read": lambda: reading(tensors)}
+    for run in runs.values():
+        run()
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(pairs):
+        for name in list(runs)[:: -1 if number % 2 else 1]:
+            times[name].append(seconds(runs[name]))
+    read, step = statistics.median(times["read"]), statistics.median(times["plain"])
+    told = [f"step {step * 1e3:.1f} ms, {reading.__name__} of {len(tensors)} tensors {read * 1e3:.2f} ms"]
+    for name in monitors:
+        added = [one - other for one, other in zip(times[name], times["plain"], strict=True)]
+        ratios = [one / other for one, other in zip(added, times["read"], strict=True)]
+        middle, ratio = statistics.median(added), statistics.median(ratios)
+        told.append(f"{name} adds {middle * 1e3:.2f} ms, {ratio:.2f} x that, {1 + middle / step:.3f} x a step")
+    return "; ".join(told)
+
+
+if __name__ == "__main__":
+    main()
