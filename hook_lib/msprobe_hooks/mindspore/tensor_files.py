@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from msprobe_hooks.mindspore.values import Array
+from msprobe_hooks.recording.npy_files import write_npy
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 
 class MindSporeTensorFiles(TensorFiles):
-    """Saves the values of tensors with ``numpy.save``."""
+    """Saves the values of tensors as numpy does."""
 
     def copy(self, tensor: Array) -> Array:
         """Return a copy: a tensor's array shares its memory."""
@@ -23,4 +24,5 @@ class MindSporeTensorFiles(TensorFiles):
 
     def write(self, copy: Array, path: Path) -> None:
         """Write a ``.npy`` file."""
-        np.save(path, copy, allow_pickle=False)
+        with path.open("wb") as file:
+            write_npy(file, copy)

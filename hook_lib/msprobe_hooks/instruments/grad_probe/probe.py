@@ -67,7 +67,7 @@ class GradientProbe(ABC):
         self.remove_hooks()
         if self._is_abandoned:
             return ""
-        if self._files is not None:
+        if self._files is not None and self._written:
             return f"gradients of {len(self._written)} optimizer steps are in {self._files.folder}"
         if self._told:
             return "no gradients were written, see above"

@@ -13,12 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
 from msprobe_hooks.dump.writer import make_folder
 from msprobe_hooks.instruments.grad_probe import sign_maps
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
+from msprobe_hooks.recording.npy_files import write_npy
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -80,7 +79,7 @@ class ProbeFiles:
         for parameter, map_ in signs:
             array = sign_maps.packed(map_) if self._settings.sign_format == "packed" else map_
             with _replaced(folder / sign_maps.file_name(parameter)) as file:
-                np.save(file, array, allow_pickle=False)
+                write_npy(file, array)
 
 
 def interval_shares(up_to: Sequence[int], zeros: int, total: int) -> tuple[float, ...]:

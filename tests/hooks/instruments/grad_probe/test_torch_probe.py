@@ -308,6 +308,18 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_the_training_goes_on(
     assert caplog.text.count("gradients of a step are not written") == 1
 
 
+def test_a_step_that_a_full_disk_cuts_off_has_no_summary(monitor: Monitor, caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of(w=parameter(1.0))
+    rank, optimizer = monitor(model), sgd(model)
+    (rank / "step0").mkdir(parents=True)
+    (rank / "step0" / ".part").symlink_to("/dev/full")
+    optimizer.step()
+    assert [path.name for path in rank.rglob("*")] == ["step0"]
+    assert "gradients of a step are not written: [Errno 28] No space left on device" in caplog.text
+    optimizer.step()
+    assert names(rank, 1) == ["w"]
+
+
 def test_a_gradient_that_cannot_be_looked_at_costs_itself(monitor: Monitor, caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(a=parameter(1.0), z=nn.Parameter(torch.zeros(1, dtype=torch.complex64)))
     model.z.grad = torch.ones(1, dtype=torch.complex64)
