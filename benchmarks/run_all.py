@@ -20,6 +20,7 @@ SECTIONS = {
     "Journals": ["journal.py"],
     "Recording": ["recording.py"],
     "Recording, against mindstudio-probe": ["recording_vs_peer.py"],
+    "Files of a watched run": ["series_files.py"],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.contents import Contents
-from msprobe_hooks.instruments.series.tables import Watched
+from msprobe_hooks.instruments.series.tables import Part, Table, Watched
 
 # Little beside what judging needs, also where several runs are compared. Files that can only be read as a whole, CSV
 # among them, are gone through again for each block, so that theirs are larger.
@@ -77,13 +78,7 @@ def read_block(contents: Contents, first: Watched) -> Block:
             continue
         table = part.read(spans, groups)
         order = np.argsort(table.owners, kind="stable")
-        counts = np.bincount(table.owners, minlength=len(table.watched))
-        begins = np.array([free[watched] for watched in table.watched], np.int64)
-        for watched, more in zip(table.watched, counts.tolist(), strict=True):
-            free[watched] += more
-            if free[watched] > spans[watched].stop:
-                raise MonitorError(f"{part.path}: it grew while it was read; read it again once its run has ended")
-        places = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(order))
+        places = _places(part, table, spans, free)
         steps[places] = table.steps[order]
         for statistic, column in zip(part.statistics, table.values, strict=True):
             values[statistics[statistic], places] = column[order]
@@ -107,3 +102,14 @@ def _spans(contents: Contents, first: Watched, rows: int) -> dict[Watched, slice
         spans[watched] = slice(begin, end)
         begin = end
     return spans
+
+
+def _places(part: Part, table: Table, spans: Mapping[Watched, slice], free: dict[Watched, int]) -> NDArray[np.int64]:
+    """Return where in a block a file's rows go, these sorted by tensor, and move on the free place of each."""
+    counts = np.bincount(table.owners, minlength=len(table.watched))
+    begins = np.array([free[watched] for watched in table.watched], np.int64)
+    for watched, count in zip(table.watched, counts.tolist(), strict=True):
+        free[watched] += count
+        if free[watched] > spans[watched].stop:
+            raise MonitorError(f"{part.path}: it grew while it was read; read it again once its run has ended")
+    return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(table.owners))

@@ -89,12 +89,6 @@ def make_folder(folder: Path) -> None:
         raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
 
 
-def start_of(folder: Path) -> str | None:
-    """Return the time that a folder's name tells, such as ``Dec03_21-34-40``; None where it tells none."""
-    named = _RUN_FOLDER.fullmatch(folder.name)
-    return named["start"] if named else None
-
-
 def start_order(start: str) -> tuple[int, ...]:
     """Return what sorts times of folders within a year. Raises ValueError for another text."""
     match = _START.fullmatch(start)
@@ -104,9 +98,9 @@ def start_order(start: str) -> tuple[int, ...]:
 
 
 def started(folder: Path) -> tuple[int, ...]:
-    """Return what sorts folders by the time in their names, within a year; a name without one comes first."""
-    start = start_of(folder)
-    return start_order(start) if start else ()
+    """Return what sorts folders by the time in their names, within a year; nothing for a name without one."""
+    named = _RUN_FOLDER.fullmatch(folder.name)
+    return start_order(named["start"]) if named else ()
 
 
 def rank_of(folder: Path) -> int | None:

@@ -137,15 +137,14 @@ class _Waiting:
         owners = owners[order]
         values = np.array(self._values).reshape(len(owners), len(statistics))[order]
         watched = [*self._watched]
-        micro_steps = np.array([-1 if each.micro_step is None else each.micro_step for each in watched], np.int32)[
-            owners
-        ]
+        stages = np.array([each.vpp_stage for each in watched], np.int32)
+        micro_steps = np.array([-1 if each.micro_step is None else each.micro_step for each in watched], np.int32)
         columns = {
-            "vpp_stage": np.array([each.vpp_stage for each in watched], np.int32)[owners],
+            "vpp_stage": stages[owners],
             # Not as a dictionary of all names, which each row group would then hold.
             "name": pa.DictionaryArray.from_arrays(owners, [each.name for each in watched]).cast(pa.string()),
             "step": np.array(self.steps)[order],
-            "micro_step": pa.array(micro_steps, mask=micro_steps < 0),
+            "micro_step": pa.array(micro_steps[owners], mask=micro_steps[owners] < 0),
             **{statistic: np.ascontiguousarray(values[:, i]) for i, statistic in enumerate(statistics)},
         }
         return pa.table(columns).replace_schema_metadata({_WRITTEN: str(time.time_ns())})

@@ -15,7 +15,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.blocks import Block, read_block
 from msprobe_hooks.instruments.series.contents import Contents, read_contents
 from msprobe_hooks.instruments.series.csv_files import CsvPart
-from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, start_of, started
+from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, started
 from msprobe_hooks.instruments.series.parquet_files import ParquetPart
 from msprobe_hooks.instruments.series.tables import CutFileError, Part, Watched
 
@@ -155,7 +155,7 @@ def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
 
 def _earlier_starts(folder: Path) -> list[str]:
     """Tell which neighbours are earlier starts of the same rank, which `rank_folders` leaves out."""
-    if start_of(folder) is None:
+    if not started(folder):
         return []
     try:
         neighbours = run_folders(folder.absolute().parent)
