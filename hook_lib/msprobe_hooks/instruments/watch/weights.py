@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.sharding import is_distributed_tensor, listen
 from msprobe_hooks.instruments.watch.squashing import squashed
 
 
@@ -90,6 +91,7 @@ class UnreducedGradients:
         self._nodes: list[Any] = []
         self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         self._handles = [self._watch(weight) for weight in weights]
+        self._unlisten = self._listen(weights)
 
     def remove(self) -> None:
         """Take the hooks off."""
@@ -97,6 +99,7 @@ class UnreducedGradients:
             handle.remove()
         self._handles.clear()
         self._nodes.clear()
+        self._unlisten()
 
     def end_step(self) -> None:
         """Begin to count micro batches anew."""
@@ -114,7 +117,31 @@ class UnreducedGradients:
             return node.register_hook(arrive)  # type: ignore[union-attr]
         return parameter.register_post_accumulate_grad_hook(arrive)  # type: ignore[no-untyped-call]
 
+    def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
+        self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}
+        self._reduced_in_shards: set[Weight] = set()
+        if not self._shards:
+            return lambda: None
+        try:
+            return listen(self._collection.harmless("gradients of sharded parameters", self._reduce))
+        except (ImportError, TypeError) as error:
+            # What accumulates in a shard may be reduced already.
+            self._reduced_in_shards.update(self._shards.values())
+            self._collection.note("gradients of sharded parameters before reduction", error)
+            return lambda: None
+
+    def _reduce(self, parameters: Sequence[Any], gradients: Sequence[Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            weight = self._shards.get(id(parameter.sharded_param))
+            if weight is not None:
+                self._reduced_in_shards.add(weight)
+                self._arrived[weight] += 1
+                number = self._arrived[weight] - 1 if self._each else None
+                measure(self._collection, "grad_unreduced", [(weight, gradient)], number)
+
     def _arrive(self, weight: Weight) -> None:
+        if weight in self._reduced_in_shards:
+            return
         self._arrived[weight] += 1
         if not self._each and self._arrived[weight] < self._micro_batches:
             return

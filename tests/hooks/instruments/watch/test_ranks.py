@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.support.requirements import require
+
+require(torch.distributed.is_available(), "torch.distributed")
+
+TRAINING = """
+import copy, sys, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from msprobe_hooks import watch
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+
+def sharded(model):
+    mesh = init_device_mesh("cpu", (2,))
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+def shard(gradient):
+    return gradient.chunk(2)[rank]
+
+for wrap, kept in ((nn.parallel.DistributedDataParallel, lambda whole: whole), (sharded, shard)):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    model = wrap(copy.deepcopy(plain))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(3, 4, generator=torch.Generator().manual_seed(rank))
+    plain(batch).square().mean().backward()
+    with watch(model, optimizer, format="api", what=["gradients", "moments", "parameters", "direction"]) as watcher:
+        model(batch).square().mean().backward()
+        optimizer.step()
+    assert not watcher.collection.errors, watcher.collection.errors
+    told = {(row.task, row.name.removeprefix("module.")): row.values[0] for row in watcher.rows}
+    for name, parameter in plain.named_parameters():
+        own = parameter.grad.double().norm().item()
+        assert abs(told["grad_unreduced", name] - own) < 1e-6, (wrap, name, told["grad_unreduced", name], own)
+        dist.all_reduce(parameter.grad)
+        mean = kept(parameter.grad / 2).double().norm().item()
+        assert abs(told["grad_reduced", name] - mean) < 1e-6, (wrap, name, told["grad_reduced", name], mean)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_gradients_before_reduction_are_the_rank_s_own_and_those_after_it_what_is_stepped(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", TRAINING, str(rank), str(tmp_path)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
