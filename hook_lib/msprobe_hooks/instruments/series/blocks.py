@@ -86,7 +86,7 @@ def read_block(contents: Contents, first: Watched) -> Block:
                 lacking[statistics[statistic], places] = False
     if any(free[watched] < span.stop for watched, span in spans.items()):
         raise MonitorError(
-            f"{parts[0].path.parent}: its files shrank while they were read; read it again once its run has ended"
+            f"{parts[0].path.parent}: its files changed while they were read; read it again once its run has ended"
         )
     return Block(spans, statistics, steps, values, lacking)
 
@@ -111,5 +111,5 @@ def _places(part: Part, table: Table, spans: Mapping[Watched, slice], free: dict
     for watched, count in zip(table.watched, counts.tolist(), strict=True):
         free[watched] += count
         if free[watched] > spans[watched].stop:
-            raise MonitorError(f"{part.path}: it grew while it was read; read it again once its run has ended")
+            raise MonitorError(f"{part.path}: it changed while it was read; read it again once its run has ended")
     return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(table.owners))

@@ -158,7 +158,7 @@ def _read_header(header: Sequence[str]) -> _Columns | None:
 
 
 class CsvPart:
-    """One CSV file of a run."""
+    """One CSV file of a run, as it was when it was opened: what a running training appends is passed over."""
 
     def __init__(self, path: Path, task: str) -> None:
         """Read the header.
@@ -169,8 +169,10 @@ class CsvPart:
         self.path = path
         self.notes: Sequence[str] = ()
         self._task = task
-        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-            header = file.readline(_LONGEST_HEADER)
+        stat = path.stat()
+        self.written, self._size = stat.st_mtime_ns, stat.st_size
+        with path.open("rb") as file:
+            header = file.readline(_LONGEST_HEADER).decode("utf-8-sig", errors="replace")
         if not header.endswith("\n"):
             raise CutFileError(path, "it ends before its header does")
         columns = _read_header(_cells(header))
@@ -180,7 +182,6 @@ class CsvPart:
                 "vpp_stage,name,step[,micro_step] and statistics; name the folder that a run wrote"
             )
         self._columns = columns
-        self.written = path.stat().st_mtime_ns
         self.statistics = columns.statistics
 
     def index(self) -> Table:
@@ -230,14 +231,19 @@ class CsvPart:
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Yield number and cells of each whole line; the others are told in the notes."""
         cut: list[int] = []
-        with self.path.open(encoding="utf-8-sig", errors="replace", newline="\n") as file:
-            next(file, None)
-            for number, line in enumerate(file, 2):
-                cells = _cells(line)
-                if len(cells) == self._columns.count and line.endswith("\n"):
+        left = self._size
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                left -= len(line)
+                if number == 1:
+                    continue
+                cells = _cells(line.decode(errors="replace"))
+                if left >= 0 and line.endswith(b"\n") and len(cells) == self._columns.count:
                     yield number, cells
                 else:
                     cut.append(number)
+                if left <= 0:
+                    break
         self.notes = [_cut_lines(self.path, cut)] if cut else []
 
     def _wrong_number(self, cells: Sequence[str]) -> str:

@@ -221,12 +221,21 @@ def test_a_series_that_a_run_does_not_have_is_a_key_error(folder):
             run.read(SeriesKey("param", 0, name, None, statistic))
 
 
-def test_a_run_that_grows_while_it_is_read_is_one_error(folder):
-    path = folder({"param_0-9.csv": HEADER + "0,w,0,1\n"})
-    run = open_run(path)
-    with (path / "param_0-9.csv").open("a") as file:
-        file.write("0,w,1,1\n")
-    with pytest.raises(MonitorError, match=r"param_0-9\.csv: it grew while it was read"):
+def test_a_run_that_is_being_written_is_read_as_it_was_when_it_was_opened(folder):
+    path = folder({"param_0-9.csv": HEADER + "0,w,0,1\n0,w,1"}) / "param_0-9.csv"
+    run = open_run(path.parent)
+    with path.open("a") as file:
+        file.write(",2\n0,w,2,3\n")
+    assert values(run) == {"param w norm": {0: 1.0}}
+    assert values(open_run(path.parent)) == {"param w norm": {0: 1.0, 1: 2.0, 2: 3.0}}
+
+
+@pytest.mark.parametrize("text", ["0,w,0,1\n", "0,w,0,1\n" * 3])
+def test_a_run_whose_files_become_others_while_it_is_read_is_one_error(folder, text):
+    path = folder({"param_0-9.csv": HEADER + "0,w,10,1\n0,v,10,1\n"}) / "param_0-9.csv"
+    run = open_run(path.parent)
+    path.write_text(HEADER + text)
+    with pytest.raises(MonitorError, match="changed while"):
         run.read(run.keys[0])
 
 
