@@ -75,9 +75,9 @@ class Vanishing:
 
     name: ClassVar[str] = "vanishing"
 
-    factor: Limit = 1e-4
+    factor: Limit = 1e-6
     within: Count = 20
-    steps: Count = 5
+    steps: Count = 10
     resolution: Limit = 0.0
     from_start: bool = False
 
