@@ -1,4 +1,4 @@
-"""Watches a training whose learning rate somebody multiplies by 1000 at step 40, and writes the run beside this file."""
+"""Watches a training whose learning rate is multiplied by 1000 at step 40, and writes the run beside this file."""
 
 from pathlib import Path
 
