@@ -83,7 +83,7 @@ def open_run(folder: str | Path) -> Run:
     Raises MonitorError where the folder holds no series, or files that cannot be read.
     """
     folder = Path(folder)
-    named = _series_files(folder)
+    named = [*_series_files(folder)]
     if not named:
         raise _no_series(folder)
     parts: list[tuple[FileName, Part]] = []
@@ -125,17 +125,18 @@ def run_folders(folder: Path) -> list[Path]:
 
     Raises MonitorError where the folder cannot be read.
     """
-    if _series_files(folder):
+    if any(_series_files(folder)):
         return [folder]
-    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and _series_files(each)]
+    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(_series_files(each))]
     return sorted(found, key=lambda each: (started(each), each.name))
 
 
-def _series_files(folder: Path) -> list[tuple[Path, FileName]]:
-    """Return the files of series in a folder with what their names say."""
+def _series_files(folder: Path) -> Iterator[tuple[Path, FileName]]:
+    """Yield the files of series in a folder with what their names say."""
     with _readable(folder):
-        paths = [path for path in folder.iterdir() if path.suffix in _FORMATS and path.is_file()]
-    return [(path, name) for path in paths if (name := file_name(path))]
+        for path in folder.iterdir():
+            if path.suffix in _FORMATS and (name := file_name(path)) and path.is_file():
+                yield path, name
 
 
 def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
