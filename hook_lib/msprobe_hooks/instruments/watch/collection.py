@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -28,6 +29,7 @@ class Collection:
         self.is_on = False
         self.errors: Counter[str] = Counter()
         self._values: dict[Place, Values] = {}
+        self._repeated: dict[tuple[str, str], list[Values]] = {}
 
     def measure(
         self, task: str, chunk: int, names: Sequence[str], tensors: Sequence[Tensor], micro_step: int | None = None
@@ -38,24 +40,34 @@ class Collection:
             self._values.pop(place, None)
             self._values[place] = values
 
+    def measure_again(self, task: str, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
+        """Measure tensors that come several times in a step, whose statistics are combined at its end."""
+        for name, values in zip(names, self.meter.measure(tensors), strict=True):
+            self._repeated.setdefault((task, name), []).append(values)
+
     @property
     def has_rows(self) -> bool:
         """Tell whether the step has brought anything."""
-        return bool(self._values)
+        return bool(self._values or self._repeated)
 
     def take(self, step: int) -> list[Row]:
         """Return the rows of the step and forget them."""
         rows = self.look(step)
         self._values = {}
+        self._repeated = {}
         return rows
 
     def look(self, step: int) -> list[Row]:
         """Return the rows that the step has brought so far."""
         numbers = fetch(list(self._values.values()))
-        return [
+        rows = [
             Row(task, chunk, name, step, micro_step, found)
             for (task, chunk, name, micro_step), found in zip(self._values, numbers, strict=True)
         ]
+        for (task, name), repeated in self._repeated.items():
+            columns = zip(self.meter.statistics, zip(*fetch(repeated), strict=True), strict=True)
+            rows.append(Row(task, 0, name, step, None, tuple(combined(*column) for column in columns)))
+        return rows
 
     def harmless(self, where: str, hook: Callable[..., None]) -> Callable[..., None]:
         """Return a hook that does nothing in steps that are not collected, is not seen, and never raises.
@@ -79,3 +91,12 @@ class Collection:
         self.errors[where] += 1
         if self.errors[where] == 1:
             _log.warning("%s is not watched: %s: %s", where, type(error).__name__, error)
+
+
+def combined(statistic: str, values: Sequence[float]) -> float:
+    """Return what several tensors have together, as msprobe does: extrema, sums of norms and of counts, else means."""
+    if any(map(math.isnan, values)):
+        return math.nan
+    if statistic in ("min", "max"):
+        return (min if statistic == "min" else max)(values)
+    return sum(values) if statistic in ("norm", "nans") else sum(values) / len(values)

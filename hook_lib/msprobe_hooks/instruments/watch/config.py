@@ -99,7 +99,7 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     what, more = _what(switches)
     options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
     if has_collectives:
-        more.append("cc_distribution is not followed: collectives are not watched")
+        what.add("collectives")
     options["alerts"] = alerts = _alerts(given.get("alert", {}))
     if alerts.dump:
         more.append("alert.dump is not followed: what rules find is logged")

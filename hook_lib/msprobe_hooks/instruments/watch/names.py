@@ -18,6 +18,7 @@ WHAT: Final = (
     "parameters",
     "updates",
     "direction",
+    "collectives",
     "structure",
     "stacks",
 )

@@ -189,6 +189,11 @@ class Watcher:
             self._observers.append(
                 UnreducedGradients(collection, self._with_gradients, self._micro_batches, each_micro_batch=each)
             )
+        if plan.wants("collectives") and dist.is_available():
+            # What this imports is absent from some builds of torch.
+            from msprobe_hooks.instruments.watch.collectives import Collectives
+
+            self._observers.append(Collectives(collection, plan.collectives))
         if plan.wants("structure") or plan.wants("stacks"):
             named = [(f"{chunk}:{name}", module) for chunk, name, module, _ in modules]
             self._structure = Structure(

@@ -54,11 +54,59 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_gradients_before_reduction_are_the_rank_s_own_and_those_after_it_what_is_stepped(tmp_path):
+    in_two_processes(TRAINING, tmp_path)
+
+
+COMMUNICATION = """
+import json, os, sys, torch, torch.distributed as dist
+from msprobe_hooks import TrainerMon
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+os.environ["MONITOR_OUTPUT_DIR"] = folder + "/out"
+path = f"{folder}/config{rank}.json"
+# The lines of this script have no file: <string>[12].
+watched = {"enable": True, "cc_pre_hook": True, "cc_codeline": ["^<string>"]}
+with open(path, "w") as file:
+    json.dump({"cc_distribution": watched, "ops": ["min", "max", "norm", "mean"], "format": "api"}, file)
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = TrainerMon(path)
+monitor.set_monitor(model, optimizer)
+before = dist.all_reduce
+for value in (1.0, 3.0):
+    dist.all_reduce(torch.full((4,), value * (rank + 1)))
+out = torch.empty(2)
+work = dist.all_gather_into_tensor(out, torch.tensor([rank + 1.0]), async_op=True)
+work.wait()
+optimizer.step()
+found = {row.name: row.values for row in monitor._watcher.rows}
+own = (rank + 1.0, 3.0 * (rank + 1))
+assert found["all_reduce/pre_0"] == (*own, 2 * sum(own), sum(own) / 2), found
+assert found["all_reduce/post_0"] == (3.0, 9.0, 24.0, 6.0), found
+assert found["all_gather_into_tensor/post_0"][:2] == (1.0, 2.0), found
+assert list(found) == [
+    "all_reduce/pre_0", "all_reduce/post_0", "all_gather_into_tensor/pre_0",
+    "all_gather_into_tensor/post_0", "all_gather_into_tensor/post_1",
+], found
+monitor._finish()
+assert dist.all_reduce is before
+assert "wait_and_tell" not in dist.Work.wait.__qualname__
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_collectives_of_a_step_are_told_together_before_and_after(tmp_path):
+    in_two_processes(COMMUNICATION, tmp_path)
+
+
+def in_two_processes(script, folder):
+    """Run a script as the two ranks of a group; its arguments are the rank and a folder."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", TRAINING, str(rank), str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-W", "ignore", "-c", script, str(rank), str(folder)], stderr=subprocess.PIPE, text=True
         )
         for rank in range(2)
     ]
