@@ -1,0 +1,1 @@
+"""A watched run against a golden run of the same seed and data: what leaves the tolerance first."""

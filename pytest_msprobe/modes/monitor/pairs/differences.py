@@ -1,0 +1,59 @@
+"""How far a statistic of one run is from the same of another, relative to the tensor that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+#: Statistics that round as their tensor does. Shares of elements (zeros, subnormals) jump by whole elements instead.
+CONTINUOUS = ("norm", "rms", "min", "max", "mean")
+
+# Decimals with which some value of a run is written that was not rounded.
+_WHOLE_DIGITS = 15
+
+
+def scale(statistic: str, values: Mapping[str, Numbers]) -> Numbers:
+    """Return the size that differences of a statistic are relative to, at each step.
+
+    ``values`` are the statistics of the same tensor by name, all of one shape. An extreme and the mean are relative to
+    the largest magnitude, which a mean near zero does not lack; where the extremes are not watched to the rms or the
+    norm, and to the statistic itself where nothing else is known.
+    """
+    sizes = [np.abs(values[name]) for name in ("min", "max") if name in values]
+    if statistic in ("norm", "rms"):
+        sizes = [np.abs(values[statistic])]
+    elif len(sizes) < 2:
+        sizes += [np.abs(values[name]) for name in ("rms", "norm", statistic) if name in values][:1]
+    return np.where(np.isfinite(size := np.max(sizes, axis=0)), size, 0.0)
+
+
+def relative_difference(target: Numbers, golden: Numbers, size: Numbers) -> Numbers:
+    """Return |target - golden| / size at each step: 0 for equal values, NaN against NaN and inf against the same inf.
+
+    It is inf where only one of the values is NaN or inf, and where something differs from a tensor without size.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ratio = np.abs(target - golden) / size
+    equal = (target == golden) | (np.isnan(target) & np.isnan(golden))
+    return np.where(equal, 0.0, np.where(np.isfinite(target) & np.isfinite(golden) & ~np.isnan(ratio), ratio, np.inf))
+
+
+def decimals(values: Numbers) -> int:
+    """Return with how many decimals values are written, the most of some of them; 0 where none is finite."""
+    finite = values[np.isfinite(values)]
+    some = finite[:: max(1, finite.size // 16)].tolist()
+    return max((-cast("int", Decimal(repr(value)).as_tuple().exponent) for value in some), default=0)
+
+
+def quantum(most_decimals: int) -> float:
+    """Return what the values of a run's files were rounded to, 10 to a negative power; 0 where they are not rounded.
+
+    msprobe's CSV has ``ndigits`` decimals, 6 by default: what is smaller is not seen. Whole digits of float64 are more.
+    """
+    return 10.0**-most_decimals if 0 < most_decimals < _WHOLE_DIGITS else 0.0

@@ -1,0 +1,66 @@
+"""How far apart the statistics of two honest runs may be at a step: rules and constants of docs/monitor.md, "Two runs"."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_msprobe.modes.monitor.pairs.differences import Numbers
+
+#: Honest differences of a step are at most this many times the largest of the steps before.
+GROWTH: Final = 32.0
+#: Roundings, in units of the roundoff, that a statistic of a tensor has from another order of its sums.
+ROUNDINGS: Final = 32.0
+#: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing.
+CANCELLATION: Final = 16.0
+#: What units that switch on in one of two runs change of the gradients behind them.
+SWITCH: Final = 0.25
+#: What forward tensors and parameters may differ by where nothing that is watched tells how far they honestly drift.
+COARSE: Final = 0.05
+#: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it.
+BIAS: Final = 4.0
+
+
+def rounding_floor(unit_roundoff: float, *, is_learnt: bool) -> float:
+    """Return the relative difference that rounding alone explains at any step.
+
+    Half of the dtype's digits (the root of its unit roundoff), or 32 roundings where that is more; these alone where
+    golden runs tell how fast differences grow.
+    """
+    few = ROUNDINGS * unit_roundoff
+    return few if is_learnt else max(float(np.sqrt(unit_roundoff)), few)
+
+
+def cancellation_floor(unit_roundoff: float, largest: Numbers, size: Numbers) -> Numbers:
+    """Return the relative difference of a tensor that may be nothing but the rounding of larger terms.
+
+    The gradient of a key's bias, or of a bias before a normalization, is zero but for rounding. ``largest`` is the
+    largest size in the task at each step, ``size`` the tensor's own.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        floor = CANCELLATION * unit_roundoff * largest / size
+    return np.where(np.isnan(floor), 0.0, floor)
+
+
+def so_far(differences: Numbers) -> Numbers:
+    """Return the largest difference up to each step; one from nothing (inf) says nothing of the steps after it."""
+    return np.maximum.accumulate(np.where(np.isfinite(differences), differences, 0.0))
+
+
+def before(levels: Numbers) -> Numbers:
+    """Return the level of the step before each one, 0 at the first."""
+    return np.concatenate([np.zeros(1), levels[:-1]]) if levels.size else levels
+
+
+def tolerance(floor: Numbers | float, *levels: Numbers) -> Numbers:
+    """Return the allowed relative difference at each step: the floor, or the growth of what was seen before."""
+    widest = np.max(levels, axis=0)
+    return np.maximum(floor, GROWTH * widest)
+
+
+def first_over(differences: Numbers, allowed: Numbers) -> int | None:
+    """Return the index of the first difference that is larger than allowed; None where there is none."""
+    over: NDArray[np.intp] = np.flatnonzero(differences > allowed)
+    return int(over[0]) if over.size else None
