@@ -55,7 +55,7 @@ compare_key = pytest.StashKey[CompareOptions]()
 def add_options(group: Any) -> None:
     """Add the options of a comparison."""
     add = group.addoption
-    add("--msprobe-golden", metavar="PATH", help="dump.json, or a folder of them, to compare with")
+    add("--msprobe-golden", metavar="PATH", help="dump.json, or a folder of them, or a watched run, to compare with")
     add("--msprobe-fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
     add("--msprobe-data-mapping", metavar="FILE", help="YAML file that maps values of the target to golden ones")
     add(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
@@ -16,7 +16,7 @@ from pytest_msprobe.run.item import JudgedItem
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.instruments.series.reading import Run, SeriesKey
+    from msprobe_hooks.instruments.series.reading import SeriesKey
     from pytest_msprobe.modes.monitor.judging import SeriesJudge
 
 
@@ -52,13 +52,15 @@ class SeriesItem(JudgedItem):
         return name in (self.key.task, self.key.statistic)
 
 
-def series_items(file: pytest.File, run: Run, judge: SeriesJudge) -> Iterator[SeriesItem]:
+def series_items(file: pytest.File, judge: SeriesJudge) -> Iterator[SeriesItem]:
     """Yield an item for each series, in the order computed."""
-    for key in run.keys:
+    for key in judge.keys:
         yield SeriesItem.from_parent(file, name=item_name(key), key=key, judge=judge)
 
 
-def mark_lines(runs: list[Run]) -> dict[str, str]:
+def mark_lines(judges: Iterable[SeriesJudge]) -> dict[str, str]:
     """Return the marks that the items carry, each with its meaning."""
-    tasks = {key.task: "the task of a series" for run in runs for key in run.keys}
-    return {**{key.statistic: "the statistic of a series" for run in runs for key in run.keys}, **tasks}
+    keys = [key for judge in judges for key in judge.keys]
+    return {key.statistic: "the statistic of a series" for key in keys} | {
+        key.task: "the task of a series" for key in keys
+    }

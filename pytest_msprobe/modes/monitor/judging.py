@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -34,7 +34,11 @@ _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
 
 class SeriesJudge(Protocol):
-    """What decides on the series of one rank's run."""
+    """What decides on the series of one rank's run; ``keys`` are those to judge, in the order computed."""
+
+    @property
+    def keys(self) -> Sequence[SeriesKey]:
+        """The series to judge."""
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
@@ -46,6 +50,11 @@ class RuleJudge:
     def __init__(self, run: Run, policy: MonitorPolicy) -> None:
         self._run = run
         self._policy = policy
+
+    @property
+    def keys(self) -> Sequence[SeriesKey]:
+        """All series of the run."""
+        return self._run.keys
 
     @cached_property
     def _places(self) -> dict[SeriesKey, Place]:

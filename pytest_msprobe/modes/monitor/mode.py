@@ -28,12 +28,12 @@ _judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
 
 
 class MonitorMode:
-    """``--msprobe-monitor RUN``."""
+    """``--msprobe-monitor RUN``, by rules or beside ``--msprobe-golden RUN``."""
 
     name = "monitor"
     flag = "--msprobe-monitor"
     #: Options of a comparison that mean the same here.
-    shared_options = (page_options.HTML,)
+    shared_options = (page_options.HTML, monitor_options.GOLDEN)
     flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -71,7 +71,7 @@ class MonitorMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Run]) -> None:
-        """Load the policy, and make each rank's judge of it."""
+        """Make each rank's judge, of the policy or of a golden run."""
         from pytest_msprobe.modes.monitor.items import mark_lines
         from pytest_msprobe.modes.monitor.judging import RuleJudge
         from pytest_msprobe.modes.monitor.policy import load_policy
@@ -82,15 +82,24 @@ class MonitorMode:
             raise OptionError(f"--msprobe-policy: {error}") from None
         config.stash[_runs_key] = dict(dumps)
         judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy) for path, run in dumps.items()}
+        options = config.stash[monitor_key]
+        if options.golden is not None:
+            from pytest_msprobe.modes.monitor.pairs.opening import golden_judges
+
+            judges.update(golden_judges(dumps, options.golden, options.reruns, options.dtype))
         config.stash[_judges_key] = judges
-        for mark, meaning in mark_lines(list(dumps.values())).items():
+        for mark, meaning in mark_lines(judges.values()).items():
             config.addinivalue_line("markers", f"{mark}: {meaning}")
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, each rank's folder, and what is odd about its files."""
-        dtype = config.stash[monitor_key].dtype
-        ranged = f", trained in {dtype}" if dtype else ""
-        lines = [f"msprobe: watched training, by policy {config.stash[options_key].policy}{ranged}"]
+        options = config.stash[monitor_key]
+        ranged = f", trained in {options.dtype}" if options.dtype else ""
+        by = f"by policy {config.stash[options_key].policy}"
+        if options.golden is not None:
+            learnt = f", with {len(options.reruns)} golden reruns" if options.reruns else ""
+            by = f"beside {as_seen(config, options.golden)}{learnt}"
+        lines = [f"msprobe: watched training, {by}{ranged}"]
         for run in config.stash[_runs_key].values():
             rank = "" if run.rank is None else f"rank {run.rank}: "
             lines.append(f"msprobe: {rank}{as_seen(config, run.folder)}: {len(run.keys)} series")
@@ -128,7 +137,7 @@ class MonitorMode:
         """Return an item for each series of a rank."""
         from pytest_msprobe.modes.monitor.items import series_items
 
-        return series_items(file, dump, file.config.stash[_judges_key][file.path])
+        return series_items(file, file.config.stash[_judges_key][file.path])
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the dtype and the policy."""

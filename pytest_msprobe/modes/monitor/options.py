@@ -12,21 +12,32 @@ from pytest_msprobe.errors import OptionError
 # As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
 _DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
 
+#: A comparison's option for the run to compare with.
+GOLDEN = "--msprobe-golden"
+
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """How series are judged. ``dtype`` is what training computes in, ``json`` the folder for msprobe's anomalies."""
+    """How series are judged. ``dtype`` is what training computes in, ``json`` the folder for msprobe's anomalies.
+
+    ``golden`` is the folder of a run to compare with, ``reruns`` those of golden runs that differ in rounding only.
+    """
 
     dtype: str | None
     json: Path | None
+    golden: Path | None = None
+    reruns: tuple[Path, ...] = ()
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdicts."""
-        return ["--msprobe-monitor-dtype", self.dtype] if self.dtype else []
+        words = ["--msprobe-monitor-dtype", self.dtype] if self.dtype else []
+        words += [GOLDEN, str(self.golden)] if self.golden else []
+        return words + [word for rerun in self.reruns for word in ("--msprobe-golden-rerun", str(rerun))]
 
     def settings(self) -> dict[str, str]:
         """Return what a journal must agree with."""
-        return {"monitor_dtype": self.dtype or "not given"}
+        compared = {"golden": str(self.golden or "none"), "golden_reruns": ", ".join(map(str, self.reruns)) or "none"}
+        return {"monitor_dtype": self.dtype or "not given", **compared}
 
 
 monitor_key = pytest.StashKey[MonitorOptions]()
@@ -44,6 +55,14 @@ def add_options(group: pytest.OptionGroup) -> None:
     add(
         "--msprobe-monitor-json", metavar="DIR", help="write what broke a rule to rank<n>/anomaly.json here, as msprobe"
     )
+    add(
+        "--msprobe-golden-rerun",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="a watched run of --msprobe-golden's seed and data that differs in the order of reductions only: the "
+        "tolerance is learnt from how far these drift apart (several times)",
+    )
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
@@ -51,6 +70,8 @@ def refuse_stray_options(config: pytest.Config) -> None:
     for name in ("dtype", "json"):
         if config.getoption(f"msprobe_monitor_{name}"):
             raise OptionError(f"--msprobe-monitor-{name} is about watched training: give --msprobe-monitor RUN as well")
+    if config.getoption("msprobe_golden_rerun"):
+        raise OptionError("--msprobe-golden-rerun is about watched training: give --msprobe-monitor RUN as well")
 
 
 def read_options(config: pytest.Config) -> MonitorOptions:
@@ -58,7 +79,18 @@ def read_options(config: pytest.Config) -> MonitorOptions:
     dtype, json = config.getoption("msprobe_monitor_dtype"), config.getoption("msprobe_monitor_json")
     if dtype and dtype not in _DTYPES:
         raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
-    return MonitorOptions(dtype or None, Path(config.invocation_params.dir / json) if json else None)
+    folder = config.invocation_params.dir
+    golden, reruns = config.getoption("msprobe_golden"), config.getoption("msprobe_golden_rerun")
+    if reruns and not golden:
+        raise OptionError(
+            "--msprobe-golden-rerun tells how far golden runs drift apart: give --msprobe-golden RUN as well"
+        )
+    return MonitorOptions(
+        dtype or None,
+        folder / json if json else None,
+        folder / golden if golden else None,
+        tuple(folder / rerun for rerun in reruns),
+    )
 
 
 def make_folder(folder: Path) -> None:

@@ -64,7 +64,7 @@ class MonitorReport:
         """Yield the section's lines."""
         series = sorted(self._failed, key=lambda alarmed: alarmed.first)
         if not series:
-            yield "no series broke a rule"
+            yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
             return
         first, *others = series
         yield f"first at step {first.alarms[0].step}: {self._named(first)}"

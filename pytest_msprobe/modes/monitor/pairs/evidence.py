@@ -38,7 +38,7 @@ class Evidence:
         self._apart: defaultdict[tuple[str, str], Pool] = defaultdict(self._pool)
         self._spread: defaultdict[tuple[str, str], Pool] = defaultdict(self._pool)
         self._largest: defaultdict[tuple[str, str], Numbers] = defaultdict(lambda: np.zeros(len(steps)))
-        self._decimals = 0
+        self._decimals = [0, 0]
         self._dtypes: set[str] = set()
         self._minima: set[bool] = set()
         self._zeros_watched = False
@@ -53,7 +53,8 @@ class Evidence:
             group, size, difference = (tensor.task, statistic), both.size(statistic), both.difference(statistic)
             np.maximum.at(self._largest[group], places, size)
             self._apart[group].add(places, so_far(difference))
-            self._decimals = max(self._decimals, decimals(both.golden[statistic]))
+            for side, values in enumerate((both.target[statistic], both.golden[statistic])):
+                self._decimals[side] = max(self._decimals[side], decimals(values))
             if tensor.task in OF_PARAMETERS:
                 self._see_noise(tensor.name, group, places, difference, size)
         if tensor.task == "actv_grad" and "zeros" in both.target:
@@ -88,8 +89,8 @@ class Evidence:
 
     @property
     def quantum(self) -> float:
-        """What the files rounded values to."""
-        return quantum(self._decimals)
+        """What the files of the run that is rounded more rounded values to."""
+        return max(map(quantum, self._decimals))
 
     @property
     def is_smooth(self) -> bool:
@@ -108,8 +109,8 @@ class Evidence:
             for (task, of), pool in pools.items()
             if task in BACKWARD and of == statistic
         ]
-        medians = [pool.median() for pool in pools]
-        return np.max([np.zeros(len(self.steps)), *medians], axis=0)
+        widest: Numbers = np.max([np.zeros(len(self.steps)), *(pool.median() for pool in pools)], axis=0)
+        return widest
 
     def largest(self, task: str, statistic: str) -> Numbers:
         """Return the largest size of a task's tensors at each step."""

@@ -28,7 +28,6 @@ from pytest_msprobe.modes.monitor.pairs.tolerance import (
     COARSE,
     before,
     cancellation_floor,
-    first_over,
     rounding_floor,
     so_far,
     tolerance,
@@ -36,40 +35,74 @@ from pytest_msprobe.modes.monitor.pairs.tolerance import (
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """The first value of a series that leaves the tolerance: both values, their relative difference, the allowed one."""
+class Compared:
+    """A series of two runs at common ``steps``: its values, their relative ``difference`` and what is ``allowed``.
 
-    step: int
-    target: float
-    golden: float
-    difference: float
-    allowed: float
+    All are of shape (steps,).
+    """
+
+    steps: NDArray[np.int64]
+    target: Numbers
+    golden: Numbers
+    difference: Numbers
+    allowed: Numbers
+
+    @property
+    def first_over(self) -> int | None:
+        """The index of the first difference that is larger than allowed; None where there is none."""
+        over = np.flatnonzero(self.difference > self.allowed)
+        return int(over[0]) if over.size else None
 
 
 class Pair:
     """Two runs of one rank, and golden reruns that tell how far honest runs drift apart.
 
-    ``dtype`` is what the runs compute in; where it is None the forward tensors tell, or it is float32.
+    ``dtype`` is what the runs compute in; where it is None the extremes of tensors tell, or it is float32. ``aside``
+    are the two runs once more, to look at other series without giving up the neighbours that are read along.
     """
 
     def __init__(
-        self, target: Source, golden: Source, reruns: Sequence[Source] = (), *, dtype: str | None = None
+        self,
+        target: Source,
+        golden: Source,
+        reruns: Sequence[Source] = (),
+        *,
+        dtype: str | None = None,
+        aside: tuple[Source, Source] | None = None,
     ) -> None:
         self._target, self._golden = Statistics(target), Statistics(golden)
+        self._aside = tuple(Statistics(run) for run in aside or (target, golden))
         self._reruns = [Statistics(rerun) for rerun in reruns]
         self._dtype = dtype
         self.tensors = [tensor for tensor in self._golden.tensors if tensor in self._target]
         self._order = {tensor: order for order, tensor in enumerate(self.tensors)}
 
-    def departure(self, key: SeriesKey) -> Departure | None:
-        """Return where a series of both runs leaves its tolerance first, None where it never does."""
+    def compare(self, key: SeriesKey) -> Compared:
+        """Compare a series that both runs have."""
         both = self.read(tensor_of(key))
-        difference, allowed = both.difference(key.statistic), self.allowed(key, both)
-        at = first_over(difference, allowed)
-        if at is None:
-            return None
-        values = (float(each[at]) for each in (both.target[key.statistic], both.golden[key.statistic]))
-        return Departure(int(both.steps[at]), *values, float(difference[at]), float(allowed[at]))
+        values = both.target[key.statistic], both.golden[key.statistic]
+        return Compared(both.steps, *values, both.difference(key.statistic), self.allowed(key, both))
+
+    @cached_property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps that both runs have of the first tensor of any task, ascending."""
+        firsts = {tensor.task: tensor for tensor in reversed(self.tensors)}
+        steps = [self.read(tensor).steps for tensor in reversed(firsts.values())]
+        return np.unique(np.concatenate(steps)) if steps else np.empty(0, np.int64)
+
+    @property
+    def first_step(self) -> int | None:
+        """The first step that both runs have; None where there is none."""
+        return int(self.steps[0]) if self.steps.size else None
+
+    @cached_property
+    def starts_together(self) -> bool:
+        """Whether the first step is the first of both runs, so that nothing can have drifted before it."""
+        first = next((tensor for tensor in self.tensors if self.read(tensor).steps.size), None)
+        if first is None:
+            return True
+        starts = (next(iter(run.read(first).values())).steps[0] for run in (self._target, self._golden))
+        return len({*starts}) == 1
 
     def read(self, tensor: Watched) -> Twins:
         """Return a tensor's statistics in both runs."""
@@ -78,7 +111,7 @@ class Pair:
     @cached_property
     def evidence(self) -> Evidence:
         """What the pair shows as a whole."""
-        evidence = Evidence(self._steps())
+        evidence = Evidence(self.steps)
         for order, tensor in enumerate(self.tensors):
             both = self.read(tensor)
             evidence.see(order, tensor, both)
@@ -117,13 +150,9 @@ class Pair:
             levels.append(self._own_gradient(key, both.steps))
         if key.task in FORWARD:
             floors.append(self._biases(size, places))
-        return tolerance(np.max(np.broadcast_arrays(*floors), axis=0), *levels)
-
-    def _steps(self) -> NDArray[np.int64]:
-        """Return the steps of the first tensor of each task."""
-        firsts = {tensor.task: tensor for tensor in reversed(self.tensors)}
-        steps = [self.read(tensor).steps for tensor in reversed(firsts.values())]
-        return np.unique(np.concatenate(steps)) if steps else np.empty(0, np.int64)
+        allowed = tolerance(np.max(np.broadcast_arrays(*floors), axis=0), *levels)
+        # Runs that began apart have drifted by what their first common step shows.
+        return allowed if self.starts_together else np.where(both.steps == self.first_step, np.inf, allowed)
 
     def _rounding(self, tensor: Watched, size: Numbers) -> Numbers:
         """Return what rounding explains; coarse where only what is not watched could tell that more is honest."""
@@ -152,7 +181,7 @@ class Pair:
             tensor = Watched(task, key.vpp_stage, key.name, None)
             if key.task in FORWARD or tensor not in self._order:
                 continue
-            both = self.read(tensor)
+            both = twins(*(run.read(tensor) for run in self._aside))
             at = np.searchsorted(both.steps, steps, side="right" if key.task in STATES else "left")
             for statistic in both.continuous:
                 widest = np.maximum(widest, np.concatenate([[0.0], so_far(both.difference(statistic))])[at])

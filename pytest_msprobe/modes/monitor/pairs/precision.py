@@ -20,7 +20,11 @@ def dtype_of(extremes: NDArray[np.float64], quantum: float) -> str | None:
     numbers = np.unique(np.abs(extremes[np.isfinite(extremes) & (extremes != 0)]))
     if numbers.size < _FEWEST:
         return None
-    for dtype, rounded in (("bfloat16", _bfloat16(numbers)), ("float16", _half(numbers)), ("float32", _single(numbers))):
+    for dtype, rounded in (
+        ("bfloat16", _bfloat16(numbers)),
+        ("float16", _half(numbers)),
+        ("float32", _single(numbers)),
+    ):
         if np.all(np.abs(rounded - numbers) <= quantum / 2 * (1 + 2**-20)):
             return dtype if dtype == "float32" or _tells(numbers, dtype, quantum) else None
     return "float64"
@@ -33,7 +37,8 @@ def _tells(numbers: NDArray[np.float64], dtype: str, quantum: float) -> bool:
 
 def _bfloat16(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     mantissa, exponent = np.frexp(numbers)
-    return np.ldexp(np.round(mantissa * 2.0**8), exponent - 8)
+    rounded: NDArray[np.float64] = np.ldexp(np.round(mantissa * 2.0**8), exponent - 8)
+    return rounded
 
 
 def _half(numbers: NDArray[np.float64]) -> NDArray[np.float64]:

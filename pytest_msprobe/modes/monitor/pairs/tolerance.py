@@ -1,11 +1,13 @@
-"""How far apart the statistics of two honest runs may be at a step: rules and constants of docs/monitor.md, "Two runs"."""
+"""How far apart the statistics of two honest runs may be at a step.
+
+The constants are derived in docs/monitor.md, "Two runs".
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_msprobe.modes.monitor.pairs.differences import Numbers
 
@@ -56,11 +58,5 @@ def before(levels: Numbers) -> Numbers:
 
 def tolerance(floor: Numbers | float, *levels: Numbers) -> Numbers:
     """Return the allowed relative difference at each step: the floor, or the growth of what was seen before."""
-    widest = np.max(levels, axis=0)
-    return np.maximum(floor, GROWTH * widest)
-
-
-def first_over(differences: Numbers, allowed: Numbers) -> int | None:
-    """Return the index of the first difference that is larger than allowed; None where there is none."""
-    over: NDArray[np.intp] = np.flatnonzero(differences > allowed)
-    return int(over[0]) if over.size else None
+    allowed: Numbers = np.maximum(floor, GROWTH * np.max(levels, axis=0))
+    return allowed

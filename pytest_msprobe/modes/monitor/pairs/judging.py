@@ -1,0 +1,128 @@
+"""A series judged by that of a golden run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from msprobe_hooks.instruments.series.reading import Run, SeriesKey
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
+from pytest_msprobe.modes.monitor.naming import item_name
+from pytest_msprobe.modes.monitor.order import Place, places
+from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS
+from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
+
+#: What reports call leaving the tolerance.
+RULE = "golden"
+
+_NEIGHBOURS = 3
+
+
+class GoldenJudge:
+    """Judges the series of one rank by a golden run; ``keys`` are those of either run, in the order computed."""
+
+    def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
+        self._rank = target.rank or 0
+        self._pair = pair
+        self._target, self._golden = {*target.keys}, {*golden.keys}
+        self.keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
+
+    def judge(self, key: SeriesKey) -> DirectionResult:
+        """Return what comes of a series. Raises MonitorError where a file is unusable."""
+        if key not in self._target or key not in self._golden:
+            return self._alone(key)
+        if key.statistic not in (*CONTINUOUS, "nans"):
+            return _skipped(key, SkipReason.JUMPS)
+        compared = self._pair.compare(key)
+        if not compared.steps.size:
+            return _skipped(key, SkipReason.NO_COMMON_STEP)
+        at = compared.first_over
+        if at is not None:
+            return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
+        return DirectionResult(item_name(key), _pass(compared))
+
+    def _alone(self, key: SeriesKey) -> DirectionResult:
+        """Return what comes of a series of one run: a failure where the other watched its like, and not this one."""
+        has, lacks = ("golden", "target") if key in self._golden else ("target", "golden")
+        others = self._watched_alike[lacks]
+        if (key.task, key.statistic, key.micro_step) not in others:
+            return _skipped(key, SkipReason.WATCHED_BY_ONE)
+        reason = f"only the {has} run has it, while the {lacks} run has others of {key.task}: the models differ"
+        return self._departed(key, self._pair.first_step or 0, reason, "")
+
+    @cached_property
+    def _watched_alike(self) -> dict[str, set[tuple[str, str, int | None]]]:
+        both = {"target": self._target, "golden": self._golden}
+        return {name: {(key.task, key.statistic, key.micro_step) for key in keys} for name, keys in both.items()}
+
+    @cached_property
+    def _places(self) -> dict[SeriesKey, Place]:
+        return places(self.keys)
+
+    def _departed(self, key: SeriesKey, step: int, reason: str, around: str) -> DirectionResult:
+        alarmed = Alarmed(
+            item=item_name(key),
+            rank=self._rank,
+            task=key.task,
+            vpp_stage=key.vpp_stage,
+            name=key.name,
+            micro_step=key.micro_step or 0,
+            statistic=key.statistic,
+            place=self._places[key],
+            alarms=[Alarm(step, RULE, reason)],
+        )
+        told = f"{RULE} at step {step}: {key.statistic} {reason}"
+        verdict = Verdict("fail", RULE, f"{told}\n\n{around}".rstrip(), margin=math.inf)
+        return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(alarmed))
+
+
+def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:
+    """Return the keys of both runs: golden's order, and what only the target has behind what it follows there."""
+    known, after = {*golden}, {}  # type: set[SeriesKey], dict[SeriesKey | None, list[SeriesKey]]
+    last: SeriesKey | None = None
+    for key in target:
+        if key in known:
+            last = key
+        else:
+            after.setdefault(last, []).append(key)
+    return [*after.get(None, []), *(each for key in golden for each in (key, *after.get(key, [])))]
+
+
+def _pass(compared: Compared) -> Verdict:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(compared.difference > 0, compared.difference / compared.allowed, 0.0)
+    at = int(np.argmax(shares))
+    metrics = {"apart": float(compared.difference[at])}
+    limits = {"apart": float(compared.allowed[at])}
+    return Verdict("pass", RULE, f"{len(compared.steps)} steps", metrics, limits, float(shares[at]))
+
+
+def _reason(compared: Compared, at: int) -> str:
+    target, golden = compared.target[at], compared.golden[at]
+    if not math.isfinite(compared.difference[at]):
+        return f"is {target:.6g}, of the golden run {golden:.6g}"
+    return (
+        f"is {target:.6g}, of the golden run {golden:.6g}: {compared.difference[at]:.1e} apart, "
+        f"allowed {compared.allowed[at]:.1e}"
+    )
+
+
+def _story(compared: Compared, at: int) -> Iterator[str]:
+    around = range(max(at - _NEIGHBOURS, 0), min(at + _NEIGHBOURS + 1, len(compared.steps)))
+    width = max(4, len(str(compared.steps[around[-1]])))
+    yield f"    {'step':>{width}}  {'target':>13}  {'golden':>13}    apart  allowed"
+    for i in around:
+        numbers = f"{compared.target[i]:13.6g}  {compared.golden[i]:13.6g}"
+        sizes = f"{compared.difference[i]:7.1e}  {compared.allowed[i]:7.1e}"
+        yield f"  {'>' if i == at else ' '} {compared.steps[i]:>{width}}  {numbers}  {sizes}"
+
+
+def _skipped(key: SeriesKey, reason: SkipReason) -> DirectionResult:
+    return DirectionResult(item_name(key), Verdict("skip", "", reason.value), skip=reason)
