@@ -11,7 +11,7 @@ from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
-from msprobe_hooks.watching import watch
+from msprobe_hooks.watching import watch, watch_mindspore
 
 __all__ = [
     "ConfigError",
@@ -28,4 +28,5 @@ __all__ = [
     "record",
     "seed_all",
     "watch",
+    "watch_mindspore",
 ]

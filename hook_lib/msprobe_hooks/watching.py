@@ -13,6 +13,7 @@ from msprobe_hooks.instruments.watch.config import plan
 if TYPE_CHECKING:
     from torch import nn
 
+    from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher
     from msprobe_hooks.instruments.watch.watcher import Watcher
 
 _log = logging.getLogger("msprobe_hooks")
@@ -48,4 +49,32 @@ def watch(
     finally:
         watcher.close()
         for where, count in watcher.collection.errors.items():
+            _log.warning("%s was not watched %d times", where, count)
+
+
+@contextmanager
+def watch_mindspore(
+    model: Any,
+    optimizer: Any = None,
+    path: str | Path = "monitor_output",
+    *,
+    what: Sequence[str] = ("activations", "gradients"),
+    first_step: int = 0,
+    **options: Any,
+) -> Iterator[MindSporeWatcher]:
+    """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
+
+    ``model`` is a cell or a list of them. A call of the optimizer ends a step; without one, call ``end_step()``.
+    docs/monitor.md lists what can be watched, and the options. Raises as ``watch`` does.
+    """
+    checked = plan(what, **{"steps_per_file": 100, **options})
+    from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher, as_cells
+
+    watcher = MindSporeWatcher(as_cells(model), optimizer, Path(path), first_step=first_step)
+    try:
+        watcher.follow(checked)
+        yield watcher
+    finally:
+        watcher.close()
+        for where, count in watcher.errors.items():
             _log.warning("%s was not watched %d times", where, count)
