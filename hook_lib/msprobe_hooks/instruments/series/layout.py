@@ -76,9 +76,8 @@ def start_time() -> str:
 
 
 def run_folder(base: Path, rank: int | None) -> Path:
-    """Return a new folder's path below the base; rank None where the program is not distributed."""
-    ranked = "" if rank is None else f"-rank{rank}"
-    return base / f"{start_time()}{ranked}-{secrets.token_hex(4)}"
+    """Return a new folder's path below the base; a program that is not distributed, rank None, is rank 0."""
+    return base / f"{start_time()}-rank{rank or 0}-{secrets.token_hex(4)}"
 
 
 def make_folder(folder: Path) -> None:

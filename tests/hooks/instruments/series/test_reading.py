@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.layout import rank_of, run_folder
 from msprobe_hooks.instruments.series.reading import Run, SeriesKey, open_run, rank_folders
 from msprobe_hooks.instruments.series.writing import Row, open_writer
 from tests.support.requirements import require
@@ -206,6 +208,13 @@ def test_ranks_are_in_the_order_of_their_numbers_and_of_several_starts_the_last_
     assert rank_folders(tmp_path) == [last, two, ten]
     assert open_run(last).notes == [f"{older.name} beside it is an earlier start of the same rank, and is left out"]
     assert open_run(older).notes == []
+
+
+@pytest.mark.parametrize(("rank", "told"), [(None, 0), (3, 3)])
+def test_a_folder_of_a_new_run_tells_its_rank(tmp_path, rank, told):
+    new = run_folder(tmp_path, rank)
+    assert re.fullmatch(rf"[A-Z][a-z]{{2}}\d\d_\d\d-\d\d-\d\d-rank{told}-[0-9a-f]{{8}}", new.name)
+    assert rank_of(new) == told
 
 
 def test_a_ranks_own_folder_gives_itself(folder):
