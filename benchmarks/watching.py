@@ -12,9 +12,11 @@ each gradient, or `torch.aminmax` of each tensor, that the watched step has meas
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -106,7 +108,8 @@ class Training:
     def __init__(self, make: Callable[[], tuple[nn.Module, Callable[[nn.Module], Tensor]]]) -> None:
         torch.manual_seed(0)
         self.model, self._loss = make()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        # A class of its own: msprobe 1.2.2 watches all optimizers of a class.
+        self.optimizer = type("AdamW", (torch.optim.AdamW,), {})(self.model.parameters(), lr=1e-4)
 
     def step(self) -> None:
         """Train one step."""
@@ -182,12 +185,13 @@ def main() -> None:
 
         monitors["msprobe"] = Peer
     print(f"{arguments.pairs} pairs, torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.environ["MONITOR_OUTPUT_DIR"] = str(folder / "out")
-        for model in arguments.only:
-            for case, (keys, ops) in CASES.items():
-                print(f"{model}, {case}: {compared(MODELS[model], keys, ops, monitors, folder, arguments.pairs)}")
+    folder = Path(tempfile.mkdtemp())
+    # Registered first, run last: monitors write at the end of the process.
+    atexit.register(shutil.rmtree, folder)
+    os.environ["MONITOR_OUTPUT_DIR"] = str(folder / "out")
+    for model in arguments.only:
+        for case, (keys, ops) in CASES.items():
+            print(f"{model}, {case}: {compared(MODELS[model], keys, ops, monitors, folder, arguments.pairs)}")
 
 
 def compared(

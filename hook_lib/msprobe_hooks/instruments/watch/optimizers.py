@@ -190,4 +190,5 @@ def direction(gradient: Tensor, moment: Tensor) -> Tensor:
 
 
 def _signs(part: Tensor, number: int) -> Tensor:
-    return scratch(part, torch.float32, number).copy_(part).sign_()
+    room = scratch(part, torch.float32, number)
+    return torch.sign(part, out=room) if part.dtype is torch.float32 else room.copy_(part).sign_()

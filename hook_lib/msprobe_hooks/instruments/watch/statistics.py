@@ -222,7 +222,9 @@ def _rows(flat: Tensor) -> tuple[Tensor, Tensor | None]:
 def _below(part: Tensor, limit: float) -> Tensor:
     # As numbers, in place: a CPU takes twice as long to count booleans. In half precision a limit would round to 0.
     wide = torch.float64 if part.dtype is torch.float64 else torch.float32
-    return scratch(part, wide).copy_(part).abs_().lt_(limit).sum()
+    room = scratch(part, wide)
+    sizes = torch.abs(part, out=room) if part.dtype is wide else room.copy_(part).abs_()
+    return sizes.lt_(limit).sum()
 
 
 def _subnormal(part: Tensor, dtype: torch.dtype) -> Tensor:

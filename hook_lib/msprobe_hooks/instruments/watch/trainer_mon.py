@@ -163,7 +163,10 @@ class TrainerMon:
     def _finish(self) -> None:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
-            watcher.close()
+            try:
+                watcher.close()
+            except MonitorError as error:
+                _log.error("the last steps are lost: %s", error)
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
