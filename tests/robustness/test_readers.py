@@ -16,7 +16,11 @@ import yaml
 from hypothesis import given
 
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.recording.config import read_config
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.grad_probe import sign_maps
+from msprobe_hooks.instruments.grad_probe.config import probe_settings
+from msprobe_hooks.instruments.grad_probe.reading import ProbedRank
+from msprobe_hooks.recording.config import read_common, read_config
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.commands.merging import read_configuration
@@ -99,10 +103,15 @@ CONFIG = {
     "tensor": {"scope": [], "list": ["relu"], "data_mode": ["all"]},
     "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
 }  # fmt: skip
+PROBE = {
+    "task": "grad_probe", "dump_path": "run", "rank": [0], "step": [0, "2-4"],
+    "grad_probe": {"grad_level": "L2", "param_list": ["fc.weight"], "bounds": [-1, 0.5], "sign_format": "packed"},
+}  # fmt: skip
 MANIFEST = {"generated": 1, "files": {"test_a.py": "00"}}
 
 JSONS: dict[str, tuple[Callable[[Path], object], Any]] = {
     "config.json": (read_config, CONFIG),
+    "probe.json": (lambda path: probe_settings(read_common(path)), PROBE),
     "generated.json": (lambda path: write_files(path.parent, {"test_a.py": "import torch\n"}), MANIFEST),
     "case.json": (
         lambda path: read_case(path.parent),
@@ -178,19 +187,50 @@ def pt_file() -> bytes:
     return buffer.getvalue()
 
 
-def npy_file() -> bytes:
+def npy_file(array: Any) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, np.ones((2, 3), np.float32))
+    np.save(buffer, array)
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(("name", "content"), [("x.pt", pt_file()), ("x.npy", npy_file())], ids=[".pt", ".npy"])
+@pytest.mark.parametrize(
+    ("name", "content"), [("x.pt", pt_file()), ("x.npy", npy_file(np.ones((2, 3), np.float32)))], ids=[".pt", ".npy"]
+)
 @budget(2)
 @given(pick=random_picks())
 def test_a_tensor_file_is_taken_or_refused(tmp_path: Path, name: str, content: bytes, pick: Pick) -> None:
     element = msgspec.structs.replace(ELEMENT, data_name=name)
     for _ in range(FILES_PER_EXAMPLE):
         tried_on(lambda path: load_tensor(element, path.parent), tmp_path / name, damaged(content, pick))
+
+
+SIGNS = np.ones((2, 3), np.bool_)
+
+
+@pytest.mark.parametrize("content", [npy_file(SIGNS), npy_file(sign_maps.packed(SIGNS))], ids=["bool", "packed"])
+@budget(2)
+@given(pick=random_picks())
+def test_a_sign_map_is_taken_or_refused(tmp_path: Path, content: bytes, pick: Pick) -> None:
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(sign_maps.read, tmp_path / "w.npy", damaged(content, pick))
+
+
+SUMMARY = b'\xef\xbb\xbfparam_name,max,min,norm,shape\r\nfc.weight,3.0,-4.0,5.0,"[2, 3]"\r\nfc.bias,1.0,1.0,1.0,[1]\r\n'
+
+
+def parameters_of(path: Path) -> None:
+    """Read the parameters of a step, and what would be the sign map of each."""
+    rank = ProbedRank(path.parent, (0,), ())
+    for parameter in rank.parameters(0):
+        with pytest.raises(MonitorError):
+            rank.signs(0, parameter)
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_summary_of_gradients_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None:
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(parameters_of, tmp_path / "grad_summary_0.csv", damaged(SUMMARY, pick))
 
 
 TABLE = ROOT / "tests/data/precision_compare/1.2.2/expected_details.csv"
