@@ -95,11 +95,7 @@ class MonitorMode:
         """Return the policy, each rank's folder, and what is odd about its files."""
         options = config.stash[monitor_key]
         ranged = f", trained in {options.dtype}" if options.dtype else ""
-        by = f"by policy {config.stash[options_key].policy}"
-        if options.golden is not None:
-            learnt = f", with {len(options.reruns)} golden reruns" if options.reruns else ""
-            by = f"beside {as_seen(config, options.golden)}{learnt}"
-        lines = [f"msprobe: watched training, {by}{ranged}"]
+        lines = [f"msprobe: watched training, {_standard(config)}{ranged}"]
         for run in config.stash[_runs_key].values():
             rank = "" if run.rank is None else f"rank {run.rank}: "
             lines.append(f"msprobe: {rank}{as_seen(config, run.folder)}: {len(run.keys)} series")
@@ -123,7 +119,10 @@ class MonitorMode:
         if page is not None:
             from pytest_msprobe.modes.monitor.page.reporting import MonitorPage
 
-            reporters["msprobe-monitor-page"] = MonitorPage(page, runs, config.stash[options_key])
+            judges = config.stash[_judges_key]
+            judged = [(run, judges[path]) for path, run in config.stash[_runs_key].items()]
+            title = ", ".join(text.partition("::")[0] for text in config.stash[options_key].dumps)
+            reporters["msprobe-monitor-page"] = MonitorPage(page, judged, title=title, standard=_standard(config))
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
@@ -144,3 +143,12 @@ class MonitorMode:
         policy = config.stash[options_key].policy
         words = ["--msprobe-policy", policy] if policy != "default" else []
         return [*words, *config.stash[monitor_key].words()]
+
+
+def _standard(config: pytest.Config) -> str:
+    """Return in words what series are judged by."""
+    options = config.stash[monitor_key]
+    if options.golden is None:
+        return f"by policy {config.stash[options_key].policy}"
+    learnt = f", with {len(options.reruns)} golden reruns" if options.reruns else ""
+    return f"beside {as_seen(config, options.golden)}{learnt}"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.page.axis import Binning, Envelope, make_axis
-from pytest_msprobe.modes.monitor.page.gap import gap_bytes, relative_gap
+from pytest_msprobe.modes.monitor.page.gap import gap, gap_bytes
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
+from pytest_msprobe.modes.monitor.pairs.tensors import Statistics, tensor_of, twins
 
 #: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
 _ROOM = 16_000_000
 _MOST_BINS = 400
 _LEAST_BINS = 40
-#: So many series with findings keep every step, whatever the options name.
-_EXACT_FINDINGS = 8
+#: So many series with findings keep every step, whatever the options name, and tell what was allowed.
+_WHOLE_FINDINGS = 8
 
 
 def build_page(
@@ -29,28 +32,25 @@ def build_page(
     about: str,
     verdict: str,
     exact: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> WatchedPage:
     """Return the page of a run, or of a pair of runs.
 
     ``exact`` are shell patterns of names, such as ``*.attn.*``, whose series keep every step. Raises MonitorError
-    where a run's files cannot be read, ValueError where no rank watched anything.
+    where a run's files cannot be read, ValueError where no rank watched anything. ``notes`` follow those of the runs.
     """
-    keys = [_keys(rank) for rank in ranks]
-    steps = _watched_steps(ranks)
-    binning = Binning(make_axis(steps, _bins(sum(map(len, keys)), is_pair=any(rank.golden for rank in ranks))))
+    steps, is_pair = _watched_steps(ranks), any(rank.golden for rank in ranks)
+    binning = Binning(make_axis(steps, _bins(sum(len(rank.keys) for rank in ranks), is_pair=is_pair)))
     is_binned = len(binning.axis.starts) < len(steps)
-    found = dict.fromkeys((finding.rank, finding.key) for finding in findings)
-    whole = set(list(found)[:_EXACT_FINDINGS])
-
-    def is_exact(place: int, key: SeriesKey) -> bool:
-        return is_binned and ((place, key) in whole or any(fnmatchcase(key.name, pattern) for pattern in exact))
-
-    curves = [
-        _curves(binning, place, key, runs, is_exact=is_exact(place, key))
-        for place, runs in enumerate(ranks)
-        for key in keys[place]
-    ]
-    curves += [_similarity(binning, place, each) for place, runs in enumerate(ranks) for each in runs.similarities]
+    found = list(dict.fromkeys((finding.rank, finding.key) for finding in findings))[:_WHOLE_FINDINGS]
+    curves: list[Curves] = []
+    for place, rank in enumerate(ranks):
+        kept = {key for key in rank.keys if _is_named(key, exact) or (place, key) in found} if is_binned else set()
+        curves += _curves(binning, place, rank, kept)
+        curves += (_similarity(binning, place, each) for each in rank.similarities)
+    for place, each in enumerate(curves):
+        if (each.rank, each.key) in found:
+            curves[place] = replace(each, compared=ranks[each.rank].compared(each.key))
     return WatchedPage(
         title=title,
         about=about,
@@ -58,10 +58,10 @@ def build_page(
         axis=binning.axis,
         is_binned=is_binned,
         ranks=[rank.label for rank in ranks],
-        is_pair=any(rank.golden for rank in ranks),
+        is_pair=is_pair,
         curves=curves,
         findings=findings,
-        notes=list(_notes(ranks)),
+        notes=[*_notes(ranks), *notes],
     )
 
 
@@ -70,9 +70,8 @@ def _runs(ranks: Iterable[RankRuns]) -> Iterator[Run]:
         yield from (run for run in (rank.target, rank.golden) if run is not None)
 
 
-def _keys(rank: RankRuns) -> list[SeriesKey]:
-    """Return what either run watched, in the target's order."""
-    return list(dict.fromkeys(key for run in _runs([rank]) for key in run.keys))
+def _is_named(key: SeriesKey, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(key.name, pattern) for pattern in patterns)
 
 
 def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
@@ -92,35 +91,29 @@ def _bins(series: int, *, is_pair: bool) -> int:
     return max(_LEAST_BINS, min(_MOST_BINS, room // (17 if is_pair else 8)))
 
 
-def _curves(binning: Binning, place: int, key: SeriesKey, runs: RankRuns, *, is_exact: bool) -> Curves:
-    target, golden = _read(runs.target, key), _read(runs.golden, key)
-    gap = _gap(binning, target, golden) if target is not None and golden is not None else None
-    exact = Exact(target, golden) if is_exact else None
-    return Curves(place, key, _envelope(binning, target), _envelope(binning, golden), gap, exact)
+def _curves(binning: Binning, place: int, runs: RankRuns, exact: Collection[SeriesKey]) -> Iterator[Curves]:
+    """Yield a rank's series, tensor by tensor; those of ``exact`` with every step."""
+    ours, theirs = Statistics(runs.target), Statistics(runs.golden) if runs.golden is not None else None
+    for tensor, keys in groupby(runs.keys, tensor_of):
+        target, golden = ours.read(tensor), theirs.read(tensor) if theirs is not None else {}
+        both = twins(target, golden)
+        for key in keys:
+            name = key.statistic
+            sides = target.get(name), golden.get(name)
+            curves = [_envelope(binning, side) for side in sides]
+            gaps = gap_bytes(binning, both.steps, gap(both, name)) if name in both.target else None
+            whole = Exact(*sides) if key in exact else None
+            yield Curves(place, key, curves[0], curves[1], gaps, whole)
 
 
 def _similarity(binning: Binning, place: int, series: Series) -> Curves:
     """Return a sign similarity; its gap is the mean difference of signs, 0 to 2 as other gaps are."""
-    gap = gap_bytes(binning, series.steps, 2 * (1 - series.values))
-    return Curves(place, series.key, _envelope(binning, series), None, gap, None)
-
-
-def _read(run: Run | None, key: SeriesKey) -> Series | None:
-    try:
-        return None if run is None else run.read(key)
-    except KeyError:
-        return None
+    gaps = gap_bytes(binning, series.steps, 2 * (1 - series.values))
+    return Curves(place, series.key, _envelope(binning, series), None, gaps)
 
 
 def _envelope(binning: Binning, series: Series | None) -> Envelope | None:
     return None if series is None else binning.envelope(series.steps, series.values)
-
-
-def _gap(binning: Binning, target: Series, golden: Series) -> NDArray[np.uint8]:
-    if np.array_equal(target.steps, golden.steps):
-        return gap_bytes(binning, target.steps, relative_gap(target.values, golden.values))
-    steps, ours, theirs = np.intersect1d(target.steps, golden.steps, assume_unique=True, return_indices=True)
-    return gap_bytes(binning, steps, relative_gap(target.values[ours], golden.values[theirs]))
 
 
 def _notes(ranks: Sequence[RankRuns]) -> Iterator[str]:

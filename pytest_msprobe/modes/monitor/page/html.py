@@ -13,6 +13,7 @@ from msprobe_hooks.instruments.series.reading import Series, SeriesKey
 from pytest_msprobe.modes.monitor.page import gap
 from pytest_msprobe.modes.monitor.page.axis import Envelope
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, WatchedPage
+from pytest_msprobe.modes.monitor.pairs.pair import Compared
 from pytest_msprobe.reports.pages.writing import write_page
 
 #: The colours of sizes reach so many decades above and below a row's median.
@@ -67,6 +68,7 @@ def _series(curves: Curves, tensors: dict[tuple[str, int, str, int | None], int]
         _both(curves.golden),
         None if curves.gap is None else _base64(curves.gap),
         None if curves.exact is None else _exact(curves.exact),
+        None if curves.compared is None else _compared(curves.compared),
     ]
 
 
@@ -77,10 +79,19 @@ def _both(envelope: Envelope | None) -> str | None:
 def _exact(exact: Exact) -> dict[str, list[str]]:
     sides: dict[str, Series | None] = {"target": exact.target, "golden": exact.golden}
     return {
-        side: [_base64(series.steps.astype("<f8")), _base64(series.values.astype("<f8"))]
+        side: [_exact_numbers(series.steps), _exact_numbers(series.values)]
         for side, series in sides.items()
         if series is not None
     }
+
+
+def _compared(compared: Compared) -> dict[str, list[str]]:
+    steps = _exact_numbers(compared.steps)
+    return {"gap": [steps, _exact_numbers(compared.difference)], "allowed": [steps, _exact_numbers(compared.allowed)]}
+
+
+def _exact_numbers(values: NDArray[Any]) -> str:
+    return _base64(values.astype("<f8"))
 
 
 def _base64(values: NDArray[Any]) -> str:

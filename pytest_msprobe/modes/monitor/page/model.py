@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,18 +11,26 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope
+from pytest_msprobe.modes.monitor.pairs.pair import Compared
+
+
+def _not_compared(key: SeriesKey) -> None:
+    """Stand for a run without a golden one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRuns:
     """One rank of a watched run, beside its golden run where there is one; ``label`` is empty for the only rank.
 
+    ``keys`` are the series of either run, in the order computed. ``compared`` tells what is allowed of one of them,
     ``similarities`` are series that both runs give together, such as the sign similarity of a gradient.
     """
 
     label: str
+    keys: Sequence[SeriesKey]
     target: Run
     golden: Run | None = None
+    compared: Callable[[SeriesKey], Compared | None] = _not_compared
     similarities: Sequence[Series] = ()
 
 
@@ -48,14 +56,18 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A series of one rank, binned: each run's least and greatest values, and how far apart they are (`gap_bytes`)."""
+    """A series of one rank, binned: each run's least and greatest values, and how far apart they are (`gap_bytes`).
+
+    ``exact`` has every step where it was asked for, ``compared`` what was allowed where something was found.
+    """
 
     rank: int
     key: SeriesKey
     target: Envelope | None
     golden: Envelope | None
     gap: NDArray[np.uint8] | None
-    exact: Exact | None
+    exact: Exact | None = None
+    compared: Compared | None = None
 
 
 @dataclass(frozen=True, slots=True)

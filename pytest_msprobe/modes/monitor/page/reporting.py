@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
 import pytest
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import Run, SeriesKey
+from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.judging import SeriesJudge
 from pytest_msprobe.modes.monitor.page.building import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPage
 from pytest_msprobe.modes.monitor.page.options import PageOptions
+from pytest_msprobe.modes.monitor.page.similarities import similarities
+from pytest_msprobe.modes.monitor.pairs.judging import GoldenJudge
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
-from pytest_msprobe.run.options import Options
 from pytest_msprobe.storage.whole import whole_file
 
 Outcome = Literal["warn", "fail"]
@@ -29,11 +32,13 @@ class MonitorPage:
 
     hears_finished = True
 
-    def __init__(self, options: PageOptions, runs: Sequence[Run], chosen: Options) -> None:
+    def __init__(
+        self, options: PageOptions, judged: Sequence[tuple[Run, SeriesJudge]], *, title: str, standard: str
+    ) -> None:
         self._options = options
-        self._ranks = [RankRuns(_label(run) if len(runs) > 1 else "", run) for run in runs]
-        self._title = ", ".join(text.partition("::")[0] for text in chosen.dumps)
-        self._policy = chosen.policy
+        self._ranks = [_rank(run, judge, is_alone=len(judged) == 1) for run, judge in judged]
+        self._title = title
+        self._standard = standard
         self._found: list[tuple[Outcome, Alarmed]] = []
         self._judged = 0
         self._problem = ""
@@ -51,13 +56,15 @@ class MonitorPage:
     def _page(self) -> WatchedPage:
         failed = sorted((alarmed for outcome, alarmed in self._found if outcome == "fail"), key=_by_first)
         warned = sorted((alarmed for outcome, alarmed in self._found if outcome == "warn"), key=_by_first)
+        ranks, notes = _with_similarities(self._ranks)
         return build_page(
-            self._ranks,
+            ranks,
             [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
             title=self._title,
-            about=f"{self._judged} series judged by policy {self._policy}: {len(failed)} failed, {len(warned)} warned",
+            about=f"{self._judged} series judged {self._standard}: {len(failed)} failed, {len(warned)} warned",
             verdict=self._verdict(failed or warned),
             exact=self._options.exact,
+            notes=notes,
         )
 
     def _findings(self, found: Sequence[Alarmed], outcome: Outcome) -> Iterator[Finding]:
@@ -75,10 +82,9 @@ class MonitorPage:
     @cached_property
     def _keys(self) -> list[dict[_Named, SeriesKey]]:
         """Each rank's series by what an alarm tells of them."""
-        keys = [[key for run in (each.target, each.golden) if run for key in run.keys] for each in self._ranks]
         return [
-            {(key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key for key in each}
-            for each in keys
+            {(key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key for key in rank.keys}
+            for rank in self._ranks
         ]
 
     def _verdict(self, found: Sequence[Alarmed]) -> str:
@@ -112,8 +118,25 @@ class MonitorPage:
             terminalreporter.line(printable(f"msprobe report: {self._options.path}"))
 
 
-def _label(run: Run) -> str:
-    return run.folder.name if run.rank is None else f"rank {run.rank}"
+def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:
+    label = "" if is_alone else run.folder.name if run.rank is None else f"rank {run.rank}"
+    if isinstance(judge, GoldenJudge):
+        return RankRuns(label, judge.keys, run, judge.golden, judge.compared)
+    return RankRuns(label, judge.keys, run)
+
+
+def _with_similarities(ranks: Sequence[RankRuns]) -> tuple[list[RankRuns], list[str]]:
+    """Return the ranks with the sign similarities that they have, and notes on those that cannot be told."""
+    probed, notes = [], []
+    for rank in ranks:
+        found: list[Series] = []
+        if rank.golden is not None:
+            try:
+                found = similarities(rank.target.folder.parent, rank.golden.folder.parent, rank.target.rank or 0)
+            except MonitorError as error:
+                notes.append(f"sign similarities are left out: {error}")
+        probed.append(replace(rank, similarities=found))
+    return probed, notes
 
 
 def _by_first(alarmed: Alarmed) -> tuple[Any, ...]:

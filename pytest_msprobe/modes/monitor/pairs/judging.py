@@ -26,10 +26,11 @@ _NEIGHBOURS = 3
 
 
 class GoldenJudge:
-    """Judges the series of one rank by a golden run; ``keys`` are those of either run, in the order computed."""
+    """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed."""
 
     def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
         self._rank = target.rank or 0
+        self.golden = golden
         self._pair = pair
         self._target, self._golden = {*target.keys}, {*golden.keys}
         self.keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
@@ -38,15 +39,20 @@ class GoldenJudge:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
         if key not in self._target or key not in self._golden:
             return self._alone(key)
-        if key.statistic not in (*CONTINUOUS, "nans"):
+        compared = self.compared(key)
+        if compared is None:
             return _skipped(key, SkipReason.JUMPS)
-        compared = self._pair.compare(key)
         if not compared.steps.size:
             return _skipped(key, SkipReason.NO_COMMON_STEP)
         at = compared.first_over
         if at is not None:
             return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
         return DirectionResult(item_name(key), _pass(compared))
+
+    def compared(self, key: SeriesKey) -> Compared | None:
+        """Compare a series; None where a run lacks it, or its statistic jumps and has no tolerance."""
+        in_both = key in self._target and key in self._golden
+        return self._pair.compare(key) if in_both and key.statistic in (*CONTINUOUS, "nans") else None
 
     def _alone(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series of one run: a failure where the other watched its like, and not this one."""

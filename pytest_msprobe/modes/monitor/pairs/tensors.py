@@ -83,9 +83,14 @@ def twins(target: Mapping[str, Series], golden: Mapping[str, Series]) -> Twins:
     """Bring the statistics that two runs have of a tensor to the steps that all of them have."""
     names = [name for name in golden if name in target]
     every = [series.steps for name in names for series in (target[name], golden[name])]
-    steps: NDArray[np.int64] = reduce(np.intersect1d, every) if every else np.empty(0, np.int64)
+    steps = reduce(_common, every) if every else np.empty(0, np.int64)
     at = {name: (_at(target[name], steps), _at(golden[name], steps)) for name in names}
     return Twins(steps, {name: both[0] for name, both in at.items()}, {name: both[1] for name, both in at.items()})
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    # Most series share their steps.
+    return one if np.array_equal(one, other) else np.intersect1d(one, other, assume_unique=True)
 
 
 def _at(series: Series, steps: NDArray[np.int64]) -> Numbers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,41 +11,28 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.modes.monitor.page import gap
 from pytest_msprobe.modes.monitor.page.axis import Binning, make_axis
+from pytest_msprobe.modes.monitor.pairs.tensors import Twins
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-
-
-def of(target: float, golden: float) -> float:
-    return float(gap.relative_gap(np.array([target]), np.array([golden]))[0])
+STEPS = np.array([0])
 
 
-@given(FINITE, FINITE)
-def test_the_gap_is_relative_to_the_greater_size(target: float, golden: float) -> None:
-    size = max(abs(Fraction(target)), abs(Fraction(golden)))
-    exact = abs(Fraction(target) - Fraction(golden)) / size if size else Fraction(0)
-    # Two divisions and a subtraction of numbers of at most 1: three roundings of float64 each at most 2.
-    assert abs(Fraction(of(target, golden)) - exact) <= Fraction(3, 2**52)
+def of(statistic: str, target: dict[str, float], golden: dict[str, float]) -> float:
+    """Return the gap of a statistic of one step."""
+    both = [{name: np.array([value]) for name, value in values.items()} for values in (target, golden)]
+    return float(gap.gap(Twins(STEPS, *both), statistic)[0])
 
 
-@given(FINITE.filter(bool))
-def test_neighbouring_numbers_are_apart(value: float) -> None:
-    assert of(value, math.nextafter(value, 0)) > 0
+def test_the_gap_of_a_mean_is_relative_to_its_tensor() -> None:
+    assert of("mean", {"mean": 1e-9, "max": 2.0, "min": 0.0}, {"mean": -1e-9, "max": 2.0, "min": 0.0}) == 1e-9
 
 
-@pytest.mark.parametrize(
-    ("target", "golden", "expected"),
-    [
-        (math.nan, math.nan, 0),
-        (math.inf, math.inf, 0),
-        (math.nan, 1.0, math.inf),
-        (1.0, math.inf, math.inf),
-        (math.inf, -math.inf, math.inf),
-        (math.nan, math.inf, math.inf),
-        (0.0, -0.0, 0),
-    ],
-)
-def test_what_is_not_finite_must_be_so_in_both_runs(target: float, golden: float, expected: float) -> None:
-    assert of(target, golden) == expected
+def test_the_gap_of_a_share_is_relative_to_itself() -> None:
+    assert of("zeros", {"zeros": 0.5, "norm": 1e-9}, {"zeros": 0.25, "norm": 1e-9}) == 0.5
+
+
+@pytest.mark.parametrize(("target", "expected"), [(math.nan, math.inf), (math.inf, math.inf), (1.0, 0.0)])
+def test_what_is_finite_in_one_run_only_is_as_far_as_can_be(target: float, expected: float) -> None:
+    assert of("norm", {"norm": target}, {"norm": 1.0}) == expected
 
 
 @given(st.lists(st.floats(min_value=0, max_value=2), min_size=2, max_size=2).map(sorted))

@@ -46,14 +46,11 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
         findings: Sequence[Finding] = (),
         verdict: str = "",
     ) -> Any:
-        runs = [
-            RankRuns(
-                f"rank {place}",
-                write_norms(tmp_path / f"target{place}", series),
-                write_norms(tmp_path / f"golden{place}", golden) if golden else None,
-            )
-            for place, series in enumerate(ranks)
-        ]
+        runs = []
+        for place, series in enumerate(ranks):
+            target = write_norms(tmp_path / f"target{place}", series)
+            other = write_norms(tmp_path / f"golden{place}", golden) if golden else None
+            runs.append(RankRuns(f"rank {place}", target.keys, target, other))
         page = build_page(runs, findings, title="target against golden", about="about", verdict=verdict)
         write_html(tmp_path / "page.html", page)
         browser.get_log("browser")

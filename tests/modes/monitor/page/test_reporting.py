@@ -87,3 +87,18 @@ def test_options_that_do_not_fit_are_refused(
     result = pytester.runpytest(*words)
     result.stderr.fnmatch_lines([problem])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_pair_shows_both_runs_and_what_was_allowed(pytester: pytest.Pytester) -> None:
+    start = np.linspace(1.0, 2.0, 40)
+    apart = start * np.where(np.arange(40) < 30, 1, 1.5)
+    names = [norm("a.weight"), norm("b.weight"), norm("c.weight")]
+    write_norms(pytester.path / "golden" / RANKS[0], dict.fromkeys(names, start))
+    write_norms(pytester.path / "target" / RANKS[0], {names[0]: start, names[1]: apart, names[2]: start})
+    pytester.runpytest("--msprobe-monitor", "target", "--msprobe-golden", "golden", "--msprobe-html", "page.html")
+    page = data(pytester.path / "page.html")
+    assert page["pair"] is True
+    assert page["verdict"] == "first at step 30: grad_reduced/b.weight/norm"
+    assert page["about"] == "3 series judged beside golden: 1 failed, 0 warned"
+    told = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
+    assert told == {"a.weight": False, "b.weight": True, "c.weight": False}

@@ -29,7 +29,7 @@ def test_a_pair_that_was_probed_too_shows_how_many_signs_agree(tmp_path: Path) -
         write_norms(run / "Dec03_21-34-40-rank0-1d6d9d83", {norm("fc.weight"): [1.0, 1.0]}) for run in (target, golden)
     ]
     found = similarities(target, golden, 0)
-    page = build_page([RankRuns("", *runs, found)], title="a", about="b", verdict="c")
+    page = build_page([RankRuns("", runs[0].keys, *runs, similarities=found)], title="a", about="b", verdict="c")
     norms, signs = page.curves
     assert (norms.key.name, norms.key.task) == (signs.key.name, signs.key.task)
     assert signs.key.statistic == "sign_similarity"

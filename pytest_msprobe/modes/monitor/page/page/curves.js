@@ -24,6 +24,12 @@ function exactLine(className, [steps, values]) {
   return { className, steps: new Float64Array(bytes(steps).buffer), values: new Float64Array(bytes(values).buffer) };
 }
 
+// How far apart the runs are, step by step beside what was allowed where something was found.
+function gapLines(series) {
+  const compared = series[SERIES.compared];
+  return compared ? ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name]))) : [gapLine(series)];
+}
+
 function gapLine(series) {
   const found = Float64Array.from(levelsOfGap(series), gapOf);
   const low = found.map((gap) => (Number.isNaN(gap) ? Infinity : gap)), high = found.map((gap) => (Number.isNaN(gap) ? -Infinity : gap));
@@ -155,8 +161,12 @@ function drawDetails() {
   const lines = linesOf(series), title = element("h3", statistic);
   for (const side of series[SERIES.golden] ? ["target", "golden"] : []) title.append(element("span", side, `key ${side}`));
   title.append(element("span", series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "", "soft"));
-  box.append(title, add(statistic, lines, { height: 190, steps }));
-  if (series[SERIES.gap] && series[SERIES.golden]) box.append(element("h3", "relative gap"), add("relative gap", [gapLine(series)], { height: 100, steps }));
+  box.append(title, add(statistic, lines, { height: 160, steps }));
+  if (series[SERIES.gap] && series[SERIES.golden]) {
+    const gaps = element("h3", "relative gap");
+    if (series[SERIES.compared]) gaps.append(element("span", "gap", "key gap"), element("span", "allowed", "key allowed"));
+    box.append(gaps, add("relative gap", gapLines(series), { height: 110, steps }));
+  }
 
   const same = (one) => one[SERIES.tensor] === series[SERIES.tensor] && one[SERIES.rank] === series[SERIES.rank];
   multiples("other statistics", page.series.filter((one) => same(one) && one !== series), (one) => one[SERIES.statistic], chooseSeries);
@@ -167,7 +177,7 @@ function drawDetails() {
 
 function told(findings) {
   const list = element("ul");
-  list.append(...findings.slice(0, 5).map((one) => element("li", [one[FINDING.statistic], one[FINDING.message]].filter(Boolean).join(": "), one[FINDING.outcome])));
+  list.append(...findings.slice(0, 5).map((one) => element("li", one[FINDING.message], one[FINDING.outcome])));
   if (findings.length > 5) list.append(element("li", `and ${findings.length - 5} more`, "soft"));
   return list;
 }

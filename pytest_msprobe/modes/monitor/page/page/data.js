@@ -2,8 +2,8 @@
 
 // A tensor: [task, virtual pipeline stage, name, micro step or null], in the order of computing.
 const TENSOR = { task: 0, stage: 1, name: 2, micro: 3 };
-// A series: [rank, tensor, statistic, target, golden, gap, exact]; the curves are base64 of float32, lows then highs.
-const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6 };
+// A series: [rank, tensor, statistic, target, golden, gap, exact, compared]; curves are base64 of float32, lows then highs.
+const SERIES = { rank: 0, tensor: 1, statistic: 2, target: 3, golden: 4, gap: 5, exact: 6, compared: 7 };
 // A finding: [rank, tensor, statistic, step or null, outcome, rule, message]
 const FINDING = { rank: 0, tensor: 1, statistic: 2, step: 3, outcome: 4, rule: 5, message: 6 };
 const BINS = page.starts.length;
