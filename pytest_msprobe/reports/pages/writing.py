@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from pytest_msprobe.results.result import as_json
+
 
 def write_page(path: Path, package: str, data: Any) -> None:
     """Write the page whose ``page.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
@@ -22,8 +24,16 @@ def write_page(path: Path, package: str, data: Any) -> None:
     text = text.replace("/*SCRIPT*/", "".join(map(_text, [_SHARED / "shared.js", *scripts])))
     # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
     # opening of a comment mean anything.
-    text = text.replace("/*DATA*/", msgspec.json.encode(data).decode().replace("<", "\\u003c"))
+    text = text.replace("/*DATA*/", _encoded(data).replace("<", "\\u003c"))
     path.write_text(text, encoding="utf-8")
+
+
+def _encoded(data: Any) -> str:
+    try:
+        return msgspec.json.encode(data).decode()
+    except UnicodeEncodeError:
+        # A name may hold what is no UTF-8, such as half of a surrogate pair.
+        return msgspec.json.encode(as_json(data)).decode()
 
 
 _SHARED = resources.files(__package__)

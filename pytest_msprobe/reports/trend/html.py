@@ -18,7 +18,8 @@ def write_trend_page(path: Path, trend: Trend) -> None:
 def _data(trend: Trend) -> dict[str, Any]:
     differing = trend.differing_settings()
     return {
-        "title": f"{len(trend.runs)} runs, {len(trend.apis)} APIs",
+        "title": f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}",
+        "of": trend.of,
         "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
         "notes": [f"{name} differs, and margins may move by it: {', '.join(each)}" for name, each in differing.items()],
         "apis": [_api(api) for api in trend.apis],

@@ -21,6 +21,9 @@ FACTOR: Final = 1.25
 #: Margins below this share of a limit are far from any verdict; how they move there is not told.
 LEAST: Final = 0.01
 
+# Where a watched run lies and what its files are is no setting, though a resumed run must have the same.
+_FILES = "files "
+
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
 
 
@@ -99,13 +102,18 @@ class Trend:
     runs: tuple[Run, ...]
     apis: tuple[ApiTrend, ...]
 
+    @property
+    def of(self) -> str:
+        """What the journals are of, in a word: those of watched training and of modules have no APIs."""
+        return "APIs" if any(" " in api.name for api in self.apis) else "items"
+
     def changed(self, change: Change) -> list[ApiTrend]:
         """Return the APIs that changed so."""
         return [api for api in self.apis if api.change == change]
 
     def differing_settings(self) -> dict[str, tuple[str, ...]]:
         """Return what the runs were not set to alike, by run: margins move by it, too."""
-        names = dict.fromkeys(name for run in self.runs for name in run.settings)
+        names = dict.fromkeys(name for run in self.runs for name in run.settings if not name.startswith(_FILES))
         values = {name: tuple(run.settings.get(name, "(default)") for run in self.runs) for name in names}
         return {name: each for name, each in values.items() if len(set(each)) > 1}
 

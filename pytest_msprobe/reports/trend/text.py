@@ -23,7 +23,8 @@ def trend_text(trend: Trend) -> str:
 def _head(trend: Trend) -> str:
     counted = ((len(trend.changed(change)), change) for change in _CHANGES)
     counts = ", ".join(f"{count} {change}" for count, change in counted if count)
-    return f"msprobe trend: {len(trend.runs)} runs, {len(trend.apis)} APIs; in the last run {counts or 'all as before'}"
+    size = f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}"
+    return f"msprobe trend: {size}; in the last run {counts or 'all as before'}"
 
 
 def _runs(trend: Trend) -> Iterator[str]:

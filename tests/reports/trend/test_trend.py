@@ -132,6 +132,14 @@ def test_settings_that_differ_are_told(run: Run, capsys: pytest.CaptureFixture[s
     assert "  note: seed differs, and margins may move by it: 5, 7" in shown(capsys, *journeys, "--trend")
 
 
+def test_journals_of_watched_training_are_of_items(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    series = [journals.make_judged("grad_reduced/fc.weight/norm", "pass", margin) for margin in (0.1, 0.4)]
+    settings = [{"mode": "monitor", f"files runs/{day}": "abc"} for day in (1, 2)]
+    lines = shown(capsys, run(1, series[0], settings=settings[0]), run(2, series[1], settings=settings[1]), "--trend")
+    assert lines[0] == "msprobe trend: 2 runs, 1 items; in the last run 1 worse"
+    assert not any("differs" in line for line in lines)
+
+
 def test_the_table_has_every_api_and_run(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     formula = journals.make_judged("=HYPERLINK()", "pass", 0.5)
     shown(capsys, run(1, formula, mul=0.2), run(2, mul=3.0), "--trend", "--csv", tmp_path / "tables")

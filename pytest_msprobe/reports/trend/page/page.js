@@ -34,7 +34,7 @@ function refresh() {
     return state.shown.has(api[API.change]) && state.words.every((word) => api.text.includes(word));
   });
   byId("body").replaceChildren(...rows.map(line));
-  byId("count").textContent = `${rows.length} of ${page.apis.length} APIs`;
+  byId("count").textContent = `${rows.length} of ${page.apis.length} ${page.of}`;
 }
 
 function line(api) {
