@@ -75,7 +75,7 @@ class Vanishing:
 
     name: ClassVar[str] = "vanishing"
 
-    factor: Limit = 1e-6
+    factor: Limit = 1e-5
     within: Count = 20
     steps: Count = 10
     resolution: Limit = 0.0

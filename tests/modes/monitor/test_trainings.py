@@ -1,0 +1,132 @@
+"""Trainings that really run: honest ones raise no alarm, and what is planted is found where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import msprobe_hooks
+from msprobe_hooks.instruments.series.reading import rank_folders
+from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.judging import judge_run
+from pytest_msprobe.modes.monitor.policy import load_policy
+
+STEPS, PLANTED = 50, 25
+WATCHED = ["activations", "activation_gradients", "gradients", "moments", "parameters"]
+
+Fault = Callable[[nn.Module, torch.optim.Optimizer], None]
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def normalized() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+
+class Attending(nn.Module):
+    """A causal transformer layer, which is given a mask of -inf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True, norm_first=True)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(3)
+        return self.head(self.layer(x[:, None].expand(-1, 3, -1), src_mask=mask)[:, -1])
+
+
+def train(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, fault: Fault | None = None) -> Path:
+    """Train a classifier of random vectors and return the run's folder."""
+    torch.manual_seed(1)
+    truth = torch.randn(8, 4)
+    with msprobe_hooks.watch(
+        model, optimizer, folder, what=WATCHED, statistics=["norm", "min", "max", "mean", "zeros", "nans"]
+    ):
+        for step in range(STEPS):
+            if step == PLANTED and fault is not None:
+                with torch.no_grad():
+                    fault(model, optimizer)
+            inputs = torch.randn(32, 8)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), (inputs @ truth).argmax(1)).backward()
+            optimizer.step()
+    (run,) = rank_folders(folder)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("make", "optimizer"),
+    [(perceptron, torch.optim.AdamW), (normalized, torch.optim.SGD), (Attending, torch.optim.AdamW)],
+)
+def test_an_honest_training_raises_no_alarm(tmp_path, make, optimizer):
+    torch.manual_seed(0)
+    model = make()
+    run = train(tmp_path, model, optimizer(model.parameters(), lr=0.01))
+    failed, warned = judge_run(run, load_policy("default", dtype="float16"))
+    assert [result.reason for result in [*failed, *warned]] == []
+
+
+def alarms(folder: Path, fault: Fault, dtype: str | None = None) -> list[Alarmed]:
+    """Plant a fault in a perceptron and return what fails, the first alarm first."""
+    torch.manual_seed(0)
+    model = perceptron()
+    run = train(folder, model, torch.optim.Adam(model.parameters(), lr=0.01), fault)
+    failed, _ = judge_run(run, load_policy("default", dtype))
+    return [alarmed for result in failed if (alarmed := alarmed_of(result.extras))]
+
+
+def told(alarmed: Alarmed) -> tuple[str, int]:
+    return alarmed.alarms[0].rule, alarmed.alarms[0].step
+
+
+def test_a_learning_rate_that_is_too_large_explodes(tmp_path):
+    def fault(model, optimizer):
+        optimizer.param_groups[0]["lr"] *= 10_000
+
+    first = alarms(tmp_path, fault)[0]
+    assert told(first) == ("exploding", PLANTED)
+    assert first.task == "param_updated"
+
+
+def test_nan_in_a_weight_is_told_of_that_weight(tmp_path):
+    def fault(model, optimizer):
+        model[2].weight[0, 0] = torch.nan
+
+    first = alarms(tmp_path, fault)[0]
+    assert told(first) == ("nan", PLANTED)
+    assert first.item == "param_origin/2.weight/norm"
+
+
+def test_a_layer_that_dies_vanishes(tmp_path):
+    def fault(model, optimizer):
+        model[2].weight.zero_()
+        model[0].bias.fill_(-60.0)
+
+    dead = {alarmed.item: told(alarmed) for alarmed in alarms(tmp_path, fault)}
+    assert dead["grad_reduced/0.weight/norm"] == ("vanishing", PLANTED + 9)
+
+
+def test_a_parameter_that_the_optimizer_forgets_is_stuck(tmp_path):
+    def fault(model, optimizer):
+        group = optimizer.param_groups[0]
+        group["params"] = [parameter for parameter in group["params"] if parameter is not model[2].weight]
+
+    (after, before) = alarms(tmp_path, fault)
+    assert (after.item, told(after)) == ("param_updated/2.weight/norm", ("stuck", PLANTED + 9))
+    assert (before.item, told(before)) == ("param_origin/2.weight/norm", ("stuck", PLANTED + 10))
+
+
+def test_activations_out_of_the_training_dtypes_range_overflow(tmp_path):
+    def fault(model, optimizer):
+        model[4].bias.fill_(70_000.0)
+
+    found = {alarmed.item: told(alarmed) for alarmed in alarms(tmp_path, fault, dtype="float16")}
+    assert found["actv/4.output/max"] == ("overflow", PLANTED)
+    assert "actv/4.output/max" not in {alarmed.item for alarmed in alarms(tmp_path / "unknown", fault)}
