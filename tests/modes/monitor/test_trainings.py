@@ -15,8 +15,8 @@ from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.judging import judge_run
 from pytest_msprobe.modes.monitor.policy import load_policy
 
-STEPS, PLANTED = 50, 25
-WATCHED = ["activations", "activation_gradients", "gradients", "moments", "parameters"]
+STEPS, PLANTED = 32, 20
+WATCHED = ["activations", "gradients", "moments", "parameters"]
 
 Fault = Callable[[nn.Module, torch.optim.Optimizer], None]
 
@@ -46,9 +46,7 @@ def train(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, faul
     """Train a classifier of random vectors and return the run's folder."""
     torch.manual_seed(1)
     truth = torch.randn(8, 4)
-    with msprobe_hooks.watch(
-        model, optimizer, folder, what=WATCHED, statistics=["norm", "min", "max", "mean", "zeros", "nans"]
-    ):
+    with msprobe_hooks.watch(model, optimizer, folder, what=WATCHED, statistics=["norm", "max", "nans"]):
         for step in range(STEPS):
             if step == PLANTED and fault is not None:
                 with torch.no_grad():
@@ -129,4 +127,3 @@ def test_activations_out_of_the_training_dtypes_range_overflow(tmp_path):
 
     found = {alarmed.item: told(alarmed) for alarmed in alarms(tmp_path, fault, dtype="float16")}
     assert found["actv/4.output/max"] == ("overflow", PLANTED)
-    assert "actv/4.output/max" not in {alarmed.item for alarmed in alarms(tmp_path / "unknown", fault)}
