@@ -34,6 +34,9 @@ Values: TypeAlias = tuple[Value, ...]
 _PART = 1 << 15
 _DEVICE_PART = 1 << 26
 
+# The fused norms of torch 2.3 are in the tensors' dtype.
+_FUSES_FLOAT64 = "dtype" in str(torch.ops.aten._foreach_norm.Scalar._schema)
+
 # On a CPU, up to how many elements a reduction that casts them all to float64 is the fastest.
 _SMALL = 1 << 13
 _ROW = 256
@@ -91,9 +94,15 @@ def _fused_norms(tensors: Sequence[Tensor]) -> dict[int, Value]:
             groups.setdefault((tensor.device, tensor.dtype), []).append(place)
     norms: dict[int, Value] = {}
     for places in groups.values():
-        found = torch._foreach_norm([tensors[place] for place in places], 2, torch.float64)
+        found = _norms_in_float64([tensors[place] for place in places])
         norms.update(zip(places, map(_number, found), strict=True))
     return norms
+
+
+def _norms_in_float64(tensors: list[Tensor]) -> Iterable[Tensor]:
+    if _FUSES_FLOAT64:
+        return torch._foreach_norm(tensors, 2, torch.float64)
+    return [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
 
 
 def _can_be_fused(tensor: Tensor) -> bool:

@@ -109,3 +109,8 @@ def test_id_is_the_value_of_a_tensor_without_dimensions():
 
 def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rounds_to():
     assert measured(torch.tensor([0.0, 1e-7, 1.0, 2.0], dtype=torch.float16))["zeros"] == 0.25
+
+
+def test_numbers_that_wait_on_a_device_are_fetched_into_their_places():
+    waiting = [(torch.tensor(1.5), 2.0, torch.tensor(3)), (4.0, torch.tensor(5.5, dtype=torch.float64), 6.0)]
+    assert fetch(waiting) == [(1.5, 2.0, 3.0), (4.0, 5.5, 6.0)]
