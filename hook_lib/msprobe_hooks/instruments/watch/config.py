@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT
+from msprobe_hooks.recording.option_checks import flag, one_of, read_json
 
 FIELDS: Final = ("input", "output", "input_grad", "output_grad")
 FORMATS: Final = ("csv", "parquet", "tensorboard", "api")
@@ -88,14 +88,14 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     """Read a configuration of TrainerMon; with it come warnings on keys that are not followed. Raises ConfigError."""
-    given = _read_json(path)
+    given = read_json(path)
     for key in given:
         if key not in _KEYS and key not in _SWITCHES and key not in _STRUCTURED and key not in NOT_FOLLOWED:
             known = sorted({*_KEYS, *_SWITCHES, *_STRUCTURED})
             raise ConfigError(key, given[key], "the keys " + ", ".join(known))
     warnings = [f"{key} is not followed: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
     options = {_KEYS[key][0]: _KEYS[key][1](key, value) for key, value in given.items() if key in _KEYS}
-    switches = {key: _flag(key, given.get(key, False)) for key in _SWITCHES}
+    switches = {key: flag(key, given.get(key, False)) for key in _SWITCHES}
     what, more = _what(switches)
     options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
     if has_collectives:
@@ -121,26 +121,6 @@ def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
         if switches["forward_only"] and switches["backward_only"]:
             what -= {"activations", "activation_gradients"}
     return what, warnings
-
-
-def _read_json(path: str | Path) -> dict[str, Any]:
-    if not isinstance(path, (str, Path)) or not str(path).strip():
-        raise ConfigError("config_file_path", path, "the path of a JSON file")
-    try:
-        found = decode_json(Path(path).read_bytes())
-    except OSError as error:
-        raise ConfigError("config_file_path", str(path), f"a file that can be read ({error.strerror})") from None
-    except JsonError as error:
-        raise ConfigError("config_file_path", str(path), f"a file with valid JSON ({error})") from None
-    if not isinstance(found, dict):
-        raise ConfigError("config_file_path", str(path), "a file that holds one JSON object")
-    return found
-
-
-def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(key, value, "true or false")
-    return value
 
 
 def _number(least: int, most: int | None = None) -> Callable[[str, object], int]:
@@ -175,15 +155,6 @@ def _names(allowed: tuple[str, ...]) -> Callable[[str, object], tuple[str, ...]]
 def checked_statistics(key: str, value: object) -> tuple[str, ...]:
     """Return statistics by name; none of them means the norm. Raises ConfigError for a name that is unknown."""
     return _names(STATISTICS)(key, value) or ("norm",)
-
-
-def _one_of(allowed: tuple[str, ...]) -> Callable[[str, object], str]:
-    def check(key: str, value: object) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise ConfigError(key, value, ", ".join(allowed))
-        return value
-
-    return check
 
 
 def _ranks(key: str, value: object) -> frozenset[int]:
@@ -227,8 +198,8 @@ def _collectives(value: object) -> tuple[Collectives, bool]:
     codelines = value.get("cc_codeline", [])
     if not isinstance(codelines, (list, tuple)) or not all(_is_pattern(line) for line in codelines):
         raise ConfigError(f"{key}.cc_codeline", codelines, "a list of regular expressions")
-    before, only_stacks = (_flag(f"{key}.{name}", value.get(name, False)) for name in names[2:])
-    is_on = _flag(f"{key}.enable", value.get("enable", False))
+    before, only_stacks = (flag(f"{key}.{name}", value.get(name, False)) for name in names[2:])
+    is_on = flag(f"{key}.enable", value.get("enable", False))
     return Collectives(tuple(codelines), before, only_stacks), is_on
 
 
@@ -246,7 +217,7 @@ def _alerts(value: object) -> Alerts:
     for name in value:
         if name not in ("rules", "dump"):
             raise ConfigError(f"alert.{name}", value[name], "the keys rules, dump")
-    return Alerts(_rules("alert.rules", value.get("rules", [])), _flag("alert.dump", value.get("dump", False)))
+    return Alerts(_rules("alert.rules", value.get("rules", [])), flag("alert.dump", value.get("dump", False)))
 
 
 def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]:
@@ -288,10 +259,10 @@ _OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
     "collect_times": _number(0),
     "statistics": checked_statistics,
     "eps": _size,
-    "format": _one_of(FORMATS),
+    "format": one_of(FORMATS),
     "ndigits": _number(1, 20),
     "steps_per_file": _number(1, _MAX_STEPS_PER_FILE),
-    "squashes_names": _flag,
+    "squashes_names": flag,
 }
 
 #: Keys of the configuration, the option that each one sets, and its check.
@@ -303,11 +274,11 @@ _KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "collect_times": ("collect_times", _number(0)),
     "ops": ("statistics", checked_statistics),
     "eps": ("eps", _size),
-    "format": ("format", _one_of(FORMATS)),
+    "format": ("format", one_of(FORMATS)),
     "ndigits": ("ndigits", _number(1, 20)),
     "step_count_per_record": ("steps_per_file", _number(1, _MAX_STEPS_PER_FILE)),
-    "squash_name": ("squashes_names", _flag),
-    "dynamic_on": ("is_dynamic", _flag),
+    "squash_name": ("squashes_names", flag),
+    "dynamic_on": ("is_dynamic", flag),
 }
 
 _STRUCTURED = ("cc_distribution", "alert")

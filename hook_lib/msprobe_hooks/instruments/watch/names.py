@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: msprobe's statistics in the order of its columns, and two beyond: the root mean square and the share of subnormals.
-PEER_STATISTICS: Final = ("norm", "min", "max", "zeros", "nans", "id", "mean")
-STATISTICS: Final = (*PEER_STATISTICS, "rms", "subnormals")
+#: msprobe's statistics, and two beyond: the root mean square and the share of subnormals.
+STATISTICS: Final = ("norm", "min", "max", "zeros", "nans", "id", "mean", "rms", "subnormals")
 
 #: What ``watch(..., what=[...])`` can be given.
 WHAT: Final = (

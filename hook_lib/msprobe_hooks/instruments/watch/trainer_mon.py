@@ -31,8 +31,9 @@ _ADHOC_STATISTICS = ("norm", "max", "min", "mean")
 class TrainerMon:
     """Watches the training of one model with one optimizer, as a configuration file says.
 
-    ``process_group`` is the pipeline's group. With ``params_have_main_grad`` gradients are read from ``main_grad``,
-    where a parameter has one. Files are written below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``.
+    With ``params_have_main_grad`` gradients are read from ``main_grad``, where a parameter has one. Files are written
+    below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. ``process_group`` and ``opt_ty``, which msprobe takes, change
+    nothing.
 
     Raises ConfigError naming the key, the value and what is allowed. Nothing is raised into the training later.
     """
@@ -46,7 +47,6 @@ class TrainerMon:
     ) -> None:
         self._path = config_file_path
         self._has_main_grad = params_have_main_grad
-        self._process_group = process_group
         self._plan, warnings = read_config(config_file_path)
         for warning in warnings:
             _log.warning("%s: %s", config_file_path, warning)
@@ -140,7 +140,7 @@ class TrainerMon:
     def _follow_ops(self) -> None:
         watcher = self._watcher
         if watcher is not None and watcher.plan.what and watcher.plan.statistics != self._plan.statistics:
-            watcher.follow(replace(watcher.plan, statistics=self._plan.statistics))
+            watcher.follow(replace(watcher.plan, statistics=self._plan.statistics), collected=watcher.collected)
 
     def _after_step(self) -> None:
         self._follow_ops()

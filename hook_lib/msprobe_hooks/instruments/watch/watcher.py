@@ -69,7 +69,7 @@ class Watcher:
         self._has_main_grad = has_main_grad
         self._is_left_out = is_left_out
         self._called_after_step = after_step
-        self._collected = 0
+        self.collected = 0
         self._around_step: AroundStep | None = None
         self._observers: list[Observer] = []
         self._with_gradients: list[Weight] = []
@@ -78,8 +78,10 @@ class Watcher:
         self._writer: SeriesWriter | None = None
         self._hooks = None if optimizer is None else StepHooks(optimizer, self._before_step, self.end_step)
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: Plan, *, collected: int = 0) -> None:
         """Watch by a plan from here on, or go on as before where something is wrong with it.
+
+        ``collected`` is how many steps were collected of those that the plan wants.
 
         Raises ConfigError for an unknown rule and where the optimizer steps none of the model's parameters,
         MonitorError where the folder cannot be written.
@@ -90,7 +92,7 @@ class Watcher:
         weights = self._weights(plan)
         self._open(plan if is_watched else Plan(format="api"))
         self._remove_observers()
-        self.plan, self.collection, self._alarm, self._collected = plan, collection, alarm, 0
+        self.plan, self.collection, self._alarm, self.collected = plan, collection, alarm, collected
         if is_watched:
             self._observe(weights)
         self._begin_step()
@@ -115,7 +117,7 @@ class Watcher:
     @property
     def is_finished(self) -> bool:
         """Tell whether as many steps were collected as are wanted."""
-        return self._collected >= self.plan.collect_times
+        return self.collected >= self.plan.collect_times
 
     @property
     def has_begun(self) -> bool:
@@ -222,15 +224,15 @@ class Watcher:
 
     def _take_step(self) -> None:
         self.rows = rows = self.collection.take(self.step)
-        self._collected += 1
+        self.collected += 1
         structure, self._structure = self._structure, None
         if structure is not None:
             structure.write(self.folder or self._base)
-        self.alerts = self._alarm.feed(rows)
         if self._writer is not None:
             self._writer.add(rows)
             if self._is_last_of_file():
                 self._writer.flush()
+        self.alerts = self._alarm.feed(rows)
 
     def _is_last_of_file(self) -> bool:
         following = self.step + self.plan.every
