@@ -18,7 +18,7 @@ import numpy as np
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.alarmed import ALARMED, ALARMS_KEPT, Alarm, Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
@@ -26,9 +26,6 @@ from pytest_msprobe.modes.monitor.resolution import resolution
 from pytest_msprobe.modes.monitor.words import story
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
-
-# A run that has gone wrong may break a rule at each of its steps; so many say that it did.
-_ALARMS_KEPT = 1000
 
 _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
@@ -76,7 +73,7 @@ class RuleJudge:
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:
             found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]
-            merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), _ALARMS_KEPT))
+            merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), ALARMS_KEPT))
             if merged:
                 return self._alarmed(series, outcome, merged)
         kept = ", ".join(dict.fromkeys(each.rule.name for each in rules))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from msprobe_hooks.instruments.series.reading import Series
-from pytest_msprobe.modes.monitor.alarmed import Alarm
+from pytest_msprobe.modes.monitor.alarmed import ALARMS_KEPT, Alarm
 
 _NEIGHBOURS = 3
 
@@ -30,6 +30,8 @@ def _neighbourhood(series: Series, step: int) -> Iterator[str]:
 
 
 def _later(alarms: Sequence[Alarm]) -> Iterator[str]:
-    if len(alarms) > 1:
+    if len(alarms) >= ALARMS_KEPT:
+        yield f"{len(alarms) - 1} more alarms up to step {alarms[-1].step}; later ones were not looked for"
+    elif len(alarms) > 1:
         several = f"{len(alarms) - 1} more alarms, the last" if len(alarms) > 2 else "another alarm"
         yield f"{several} at step {alarms[-1].step}"

@@ -79,6 +79,12 @@ def test_a_run_gives_what_fails_by_the_first_alarm(tmp_path):
     assert warned == []
 
 
+def test_of_a_run_that_stays_wrong_the_first_fifty_alarms_are_told(tmp_path):
+    run = write_norms(tmp_path, {norm("a.weight"): [1.0, *[math.nan] * 200]})
+    result = judged(run, norm("a.weight"))
+    assert result.verdict.reason.endswith("49 more alarms up to step 50; later ones were not looked for")
+
+
 def test_the_resolution_is_what_all_values_are_multiples_of():
     assert resolution(np.array([0.123456, math.nan, 2.5])) == 1e-6
     assert resolution(np.array([1 / 3])) == 0
