@@ -20,7 +20,9 @@ FORWARD = ("actv",)
 BACKWARD = ("actv_grad", "grad_unreduced", "grad_reduced")
 OF_PARAMETERS = ("grad_unreduced", "grad_reduced")
 PARAMETERS = ("param_origin", "param", "param_updated")
-STATES = ("exp_avg", "exp_avg_sq", "param_updated")
+STATES = ("exp_avg", "exp_avg_sq", "param_updated", "adam_update", "adam_ratio")
+#: Where elements near zero decide: what they are divided by, or whether signs agree.
+RATIOS = ("adam_update", "adam_ratio", "other")
 
 # A gradient that only rounding makes differs at once, so a few steps tell it.
 _STEPS_OF_NOISE, _NOISY = 8, 0.05

@@ -18,6 +18,7 @@ from pytest_msprobe.modes.monitor.pairs.evidence import (
     FORWARD,
     OF_PARAMETERS,
     PARAMETERS,
+    RATIOS,
     STATES,
     Evidence,
 )
@@ -159,9 +160,9 @@ class Pair:
         evidence = self.evidence
         fine = rounding_floor(self.unit_roundoff, is_learnt=bool(self._reruns) and evidence.is_smooth)
         gradients_watched = not evidence.tasks.isdisjoint(OF_PARAMETERS)
-        if self._reruns or tensor.task in BACKWARD or gradients_watched:
-            return np.full(len(size), fine)
-        return np.full(len(size), COARSE)
+        is_told = bool(self._reruns) or tensor.task in BACKWARD or gradients_watched
+        is_fine = is_told and tensor.task not in RATIOS
+        return np.full(len(size), fine if is_fine else COARSE)
 
     def _spread(self, tensor: Watched, statistic: str, steps: NDArray[np.int64]) -> Numbers:
         """Return how far golden runs are apart in a series, up to each step."""
