@@ -36,7 +36,7 @@ def golden() -> MemoryRun:
     return trained(LAYERS, STEPS)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(1, 10**6))
 def test_runs_that_differ_by_rounding_only_stay_within_the_tolerance(golden: MemoryRun, seed: int) -> None:
     honest = trained(LAYERS, STEPS, rounding=ROUNDING, seed=seed)
@@ -44,7 +44,7 @@ def test_runs_that_differ_by_rounding_only_stay_within_the_tolerance(golden: Mem
     assert first_departure(Pair(honest, golden), golden) is None
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(step=st.integers(0, STEPS - 1), layer=st.integers(0, LAYERS - 1), factor=st.sampled_from([1.001, 0.999, 3.0]))
 def test_a_backward_fault_is_named_by_its_step_and_layer(
     golden: MemoryRun, step: int, layer: int, factor: float

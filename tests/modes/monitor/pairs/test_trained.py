@@ -39,16 +39,14 @@ class Layer(torch.nn.Module):
         return x + torch.nn.functional.gelu(self.linear(self.norm(_Scaled.apply(x, self.factor))))
 
 
-def train(
-    folder: Path, seed: int, *, permuted: bool = False, faulty_layer: int | None = None
-) -> Run:
+def train(folder: Path, seed: int, *, permuted: bool = False, faulty_layer: int | None = None) -> Run:
     """Train on random data and return what was watched; ``permuted`` adds the gradients of a batch in another order."""
     torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), *(Layer(16) for _ in range(2)), torch.nn.Linear(16, 4))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     data, order = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
-    what = ["activations", "activation_gradients", "gradients", "parameters"]
-    statistics = ["norm", "min", "max", "mean"]
+    what = ["activations", "activation_gradients", "gradients"]
+    statistics = ["norm", "min", "max"]
     with msprobe_hooks.watch(model, optimizer, folder, what=what, statistics=statistics, ndigits=18):
         for step in range(STEPS):
             inputs, labels = torch.randn(24, 8, generator=data), torch.randint(0, 4, (24,), generator=data)
@@ -73,7 +71,7 @@ def departures(target: Run, golden: Run) -> list[tuple[int, str, str]]:
     return [(step, key.task, key.name) for step, _, key in sorted(found, key=lambda each: each[:2])]
 
 
-@pytest.fixture(scope="module", params=[0, 1])
+@pytest.fixture(scope="module", params=[0])
 def golden(request, tmp_path_factory) -> tuple[int, Run]:
     """Return a seed and its golden run."""
     return request.param, train(tmp_path_factory.mktemp("golden"), request.param)
