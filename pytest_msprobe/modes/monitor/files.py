@@ -7,9 +7,7 @@ from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.layout import FileName, file_name
-from msprobe_hooks.instruments.series.reading import Run, open_run, rank_folders
-
-__all__ = ["first_file", "listing", "open_run_of", "rank_folders"]
+from msprobe_hooks.instruments.series.reading import Run, open_run
 
 _SUFFIXES = (".csv", ".parquet")
 

@@ -52,7 +52,8 @@ class MonitorMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that stands for each rank: the first of its folder."""
-        from pytest_msprobe.modes.monitor.files import first_file, rank_folders
+        from msprobe_hooks.instruments.series.reading import rank_folders
+        from pytest_msprobe.modes.monitor.files import first_file
 
         return [first_file(each) for each in rank_folders(folder)]
 

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 
-# As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
-_DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
+#: As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
+DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
 
 #: A comparison's option for the run to compare with.
 GOLDEN = "--msprobe-golden"
@@ -49,7 +49,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     add(
         "--msprobe-monitor-dtype",
         metavar="DTYPE",
-        help=f"dtype that training computes in, whose range series must keep to: {', '.join(_DTYPES)} (default: not "
+        help=f"dtype that training computes in, whose range series must keep to: {', '.join(DTYPES)} (default: not "
         "judged)",
     )
     add(
@@ -77,8 +77,8 @@ def refuse_stray_options(config: pytest.Config) -> None:
 def read_options(config: pytest.Config) -> MonitorOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     dtype, json = config.getoption("msprobe_monitor_dtype"), config.getoption("msprobe_monitor_json")
-    if dtype and dtype not in _DTYPES:
-        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: allowed are {', '.join(_DTYPES)}")
+    if dtype and dtype not in DTYPES:
+        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: allowed are {', '.join(DTYPES)}")
     folder = config.invocation_params.dir
     golden, reruns = config.getoption("msprobe_golden"), config.getoption("msprobe_golden_rerun")
     if reruns and not golden:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.instruments.rules import NotFinite, Overflow, Turbulence, Underflow
+from msprobe_hooks.instruments.rules import DTYPES, NotFinite, Overflow, Turbulence, Underflow
 from msprobe_hooks.instruments.series.reading import SeriesKey
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.modes.monitor import options
 from pytest_msprobe.modes.monitor.policy import load_policy
 
 
@@ -38,6 +39,10 @@ def test_a_range_is_judged_where_the_dtype_is_known():
     policy = load_policy("default", dtype="float16")
     assert Overflow("float16") in rules(policy, "actv", "a.output", "max")
     assert Underflow("float16") in rules(policy, "grad_reduced", "a.weight", "norm")
+
+
+def test_the_option_knows_every_dtype_whose_range_is_known():
+    assert options.DTYPES == DTYPES
 
 
 def test_msprobes_policies_are_its_rules():
