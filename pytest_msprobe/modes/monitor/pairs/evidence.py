@@ -44,11 +44,11 @@ class Evidence:
         self._dtypes: set[str] = set()
         self._minima: set[bool] = set()
         self._zeros_watched = False
-        self._switched: NDArray[np.float64] = np.full(len(steps), np.inf)
+        self._switched: NDArray[np.bool_] = np.zeros(len(steps), np.bool_)
         self._noise: defaultdict[str, list[tuple[tuple[str, str], np.intp, float]]] = defaultdict(list)
 
-    def see(self, order: int, tensor: Watched, both: Twins) -> None:
-        """Take the next tensor of the pair, ``order`` being its place in the order computed."""
+    def see(self, tensor: Watched, both: Twins) -> None:
+        """Take the next tensor of the pair."""
         places = self.places(both.steps)
         self.tasks.add(tensor.task)
         for statistic in both.continuous:
@@ -61,8 +61,7 @@ class Evidence:
                 self._see_noise(tensor.name, group, places, difference, size)
         if tensor.task == "actv_grad" and "zeros" in both.target:
             self._zeros_watched = True
-            other = places[both.target["zeros"] != both.golden["zeros"]]
-            self._switched[other] = np.minimum(self._switched[other], order)
+            self._switched[places[both.target["zeros"] != both.golden["zeros"]]] = True
 
     def see_golden(self, tensor: Watched, golden: Mapping[str, Series]) -> None:
         """Take a tensor of the golden run, which the other need not have."""
@@ -118,15 +117,15 @@ class Evidence:
         """Return the largest size of a task's tensors at each step."""
         return self._largest[task, statistic]
 
-    def switches(self, order: int) -> Numbers:
-        """Return the floor of gradients from a place on at each step: what a unit that switches changes of them.
+    def switches(self) -> Numbers:
+        """Return the floor of gradients at each step: what units that switch change of them.
 
-        Where shares of zeros are watched they tell the steps, and the first gradient, that have another one.
+        Where shares of zeros are watched they tell the steps, for gradients on either side of the unit alike.
         """
         if self.is_smooth:
             return np.zeros(len(self.steps))
         if self._zeros_watched:
-            return np.where(order >= self._switched, SWITCH, 0.0)
+            return np.where(self._switched, SWITCH, 0.0)
         return np.full(len(self.steps), SWITCH)
 
     def driven_by_noise(self, unit_roundoff: float) -> list[str]:

@@ -76,7 +76,6 @@ class Pair:
         self._reruns = [Statistics(rerun) for rerun in reruns]
         self._dtype = dtype
         self.tensors = [tensor for tensor in self._golden.tensors if tensor in self._target]
-        self._order = {tensor: order for order, tensor in enumerate(self.tensors)}
 
     def compare(self, key: SeriesKey) -> Compared:
         """Compare a series that both runs have."""
@@ -113,9 +112,9 @@ class Pair:
     def evidence(self) -> Evidence:
         """What the pair shows as a whole."""
         evidence = Evidence(self.steps)
-        for order, tensor in enumerate(self.tensors):
+        for tensor in self.tensors:
             both = self.read(tensor)
-            evidence.see(order, tensor, both)
+            evidence.see(tensor, both)
             for statistic in both.continuous if self._reruns else ():
                 evidence.see_spread(tensor, statistic, both.steps, self._spread(tensor, statistic, both.steps))
         for tensor in self._golden.tensors:
@@ -144,7 +143,7 @@ class Pair:
             self._spread(tensor, key.statistic, both.steps),
         ]
         if key.task in BACKWARD:
-            floors.append(evidence.switches(self._order[tensor])[places])
+            floors.append(evidence.switches()[places])
         else:
             gradients = evidence.gradients(key.statistic)
             levels.append((gradients if key.task in STATES else before(gradients))[places])
@@ -180,7 +179,7 @@ class Pair:
         widest = np.zeros(len(steps))
         for task in OF_PARAMETERS:
             tensor = Watched(task, key.vpp_stage, key.name, None)
-            if key.task in FORWARD or tensor not in self._order:
+            if key.task in FORWARD or tensor not in self._golden or tensor not in self._target:
                 continue
             both = twins(*(run.read(tensor) for run in self._aside))
             at = np.searchsorted(both.steps, steps, side="right" if key.task in STATES else "left")
