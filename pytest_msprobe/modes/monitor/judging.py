@@ -81,10 +81,10 @@ class RuleJudge:
 
     def _alarms(self, rule: Rule, series: Series) -> Iterator[Alarm]:
         if isinstance(rule, Stuck) and not rule.from_start:
-            rule = replace(rule, from_start=self._should_have_moved(rule, series))
+            rule = msgspec.structs.replace(rule, from_start=self._should_have_moved(rule, series))
         # What files rounded away is looked at only where a rule would be broken without.
         if isinstance(rule, (Stuck, Vanishing)) and rule.is_broken(series.values):
-            rule = replace(rule, resolution=max(rule.resolution, resolution(series.values)))
+            rule = msgspec.structs.replace(rule, resolution=max(rule.resolution, resolution(series.values)))
         for index, reason in alarms(rule, series.values):
             yield Alarm(int(series.steps[index]), rule.name, reason)
 

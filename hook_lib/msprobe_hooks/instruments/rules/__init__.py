@@ -1,6 +1,6 @@
 """Rules that tell an anomaly in a series: one tensor's statistic, a value per recorded step.
 
-A rule is a frozen dataclass of its limits. Its `Detector` takes values one by one, as a training process has them, and
+A rule is a frozen struct of its limits. Its `Detector` takes values one by one, as a training process has them, and
 tells what is wrong with each; `Rule.is_broken` answers for a whole series at once, by the same arithmetic, so that both
 agree to the bit. docs/monitor.md says where the default limits come from.
 """

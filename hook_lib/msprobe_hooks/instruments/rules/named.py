@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
     kind = RULES.get(name)
     if kind is None:
         raise ConfigError("rule", name, ", ".join(RULES))
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = kind.__struct_fields__
     for limit in limits:
         if limit not in known:
             raise ConfigError(f"a limit of rule {name}", limit, ", ".join(known))

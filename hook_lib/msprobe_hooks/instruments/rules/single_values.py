@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.rules.rule import Detector, Limit
 
 
-@dataclass(frozen=True, slots=True)
-class NotFinite:
+class NotFinite(msgspec.Struct, frozen=True):
     """A value is NaN or, where ``inf`` is True, infinite, or its magnitude is above a threshold; AnomalyNan of 26.x."""
 
     name: ClassVar[str] = "nan"
@@ -57,8 +56,7 @@ _RANGES: Final = {
 DTYPES: Final = tuple(_RANGES)
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(msgspec.Struct, frozen=True):
     """The magnitude of an extremum rounds to infinity in a dtype; for minima and maxima."""
 
     name: ClassVar[str] = "overflow"
@@ -82,8 +80,7 @@ class Overflow:
         return bool(((magnitudes >= _RANGES[self.dtype][0]) & (magnitudes < math.inf)).any())
 
 
-@dataclass(frozen=True, slots=True)
-class Underflow:
+class Underflow(msgspec.Struct, frozen=True):
     """A norm is so small that every element rounds to 0 in a dtype, for none is larger than their norm."""
 
     name: ClassVar[str] = "underflow"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, ClassVar
 
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 from msprobe_hooks.instruments.rules.rule import Detector, Limit
 
 
-@dataclass(frozen=True, slots=True)
-class Turbulence:
+class Turbulence(msgspec.Struct, frozen=True):
     """A value exceeds the mean of the earlier ones by more than ``threshold`` times that mean.
 
     AnomalyTurbulence of msprobe: in 1.2.2 the mean is that of all earlier values, and where it is not positive a value

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.rules.rule import Count, Detector, Limit
 
 
-@dataclass(frozen=True, slots=True)
-class Exploding:
+class Exploding(msgspec.Struct, frozen=True):
     """A magnitude is more than ``factor`` times all that the series had until ``within`` values before.
 
     So are a jump, and a growth by that factor within so many values. The first ``after`` values are not judged, and
@@ -65,8 +64,7 @@ class _ExplodingDetector:
         return reason
 
 
-@dataclass(frozen=True, slots=True)
-class Vanishing:
+class Vanishing(msgspec.Struct, frozen=True):
     """The latest ``steps`` magnitudes are all at most ``factor`` times each of as many ``within`` values before.
 
     ``from_start``: so have the first ``steps`` where all are 0. ``resolution`` is what values were rounded to multiples
@@ -124,8 +122,7 @@ class _VanishingDetector:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stuck:
+class Stuck(msgspec.Struct, frozen=True):
     """After ``after`` changes in a row a value stays the same, to the bit, for ``steps`` values; told once.
 
     ``from_start``: so is one that never changed. ``resolution`` is what values were rounded to multiples of: slowly

@@ -9,13 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.blocks import last_written
-from msprobe_hooks.instruments.series.events import open_summary
 from msprobe_hooks.instruments.series.layout import TASKS, rank_of, start_order, start_time, started
-from msprobe_hooks.instruments.series.reading import open_run, run_folders
 
 
 def csv2tensorboard_by_step(
@@ -60,6 +55,8 @@ def csv2tensorboard_by_step(
 
 def _started_between(folder: Path, first: str | None, last: str | None) -> list[Path]:
     """Return the ranks' folders in the order of their starts. Raises MonitorError where there is none."""
+    from msprobe_hooks.instruments.series.reading import run_folders
+
     earliest, latest = (None if time is None else start_order(time) for time in (first, last))
     folders = [
         each
@@ -76,6 +73,13 @@ def _started_between(folder: Path, first: str | None, last: str | None) -> list[
 
 def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Path]) -> None:
     """Write the events of one rank, started once or several times."""
+    # Late: importing this library does not load numpy.
+    import numpy as np
+
+    from msprobe_hooks.instruments.series.blocks import last_written
+    from msprobe_hooks.instruments.series.events import open_summary
+    from msprobe_hooks.instruments.series.reading import open_run
+
     starts = [(run, frozenset(run.keys)) for run in map(open_run, folders)]
     for task in tasks:
         keys = [*dict.fromkeys(key for run, _ in starts for key in run.keys if key.task == task)]
