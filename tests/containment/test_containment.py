@@ -15,6 +15,8 @@ import pytest
 
 from pytest_msprobe.journal.file import read_journal
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., Path]
 Json = dict[str, Any]
 MakeDevice = Callable[[str], None]
@@ -357,7 +359,6 @@ def test_no_process_outlives_a_run_that_is_ended_while_an_item_hangs(
     assert process.returncode == (pytest.ExitCode.INTERRUPTED if sent == signal.SIGINT else -sent)
 
 
-@pytest.mark.slow
 def test_planted_chaos_is_finished_as_planned_over_a_killed_controller() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
     done = subprocess.run(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[..., Path]
 Json = dict[str, Any]
 

@@ -19,6 +19,8 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
 from pytest_msprobe.results.skips import SkipReason
 from tests.support.conftests import device_after_each_call
 
+pytestmark = pytest.mark.slow
+
 HEADER = Header(dumps={"dump.json": "abc"}, settings={"policy": "default", "seed": "0"})
 
 

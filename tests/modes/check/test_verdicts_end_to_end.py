@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DUMPS = Path(__file__).parents[2] / "data" / "dumps"
 
 Write = Callable[..., Path]

@@ -8,6 +8,8 @@ import torch
 
 from tests.support.requirements import require
 
+pytestmark = pytest.mark.slow
+
 require(torch.distributed.is_available(), "torch.distributed")
 
 TRAINING = """
@@ -52,7 +54,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_gradients_before_reduction_are_the_rank_s_own_and_those_after_it_what_is_stepped(tmp_path):
     in_two_processes(TRAINING, tmp_path)
 
@@ -97,7 +98,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_collectives_of_a_step_are_told_together_before_and_after(tmp_path):
     in_two_processes(COMMUNICATION, tmp_path)
 

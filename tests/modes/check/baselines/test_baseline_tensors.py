@@ -11,6 +11,8 @@ import pytest
 import safetensors.torch
 import torch
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 
 # Errors of float32 products in unit roundoffs, and a NaN in the first element: a file says which.

@@ -13,6 +13,8 @@ import torch
 
 from pytest_msprobe.commands.main import main
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 
 # Errors of float32 products in unit roundoffs; how large, a file says.

@@ -14,6 +14,8 @@ import pytest_msprobe.modes.check.explore.exploring  # noqa: F401 - hypothesis c
 from pytest_msprobe.commands.main import main
 from tests.support.runs import Checked
 
+pytestmark = pytest.mark.slow
+
 SOFTMAX = "Functional.softmax.0.forward"
 NAN_LOST = "result = result.nan_to_num(0.0) if 'softmax' in record and torch.is_tensor(result) else result"
 OPTIONS = ("--msprobe-device=faulty", "--msprobe-explore=30")
