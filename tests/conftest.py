@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ import pytest_msprobe.engine.replay.user_check  # noqa: F401
 from tests.support import dumps, runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import Json
+from tests.support.requirements import VARIABLE
 
-# No test depends on how fast or how busy a machine is.
-settings.register_profile("untimed", deadline=None)
+# No test depends on how fast or how busy a machine is. CI tries the same each time; elsewhere the search goes on.
+settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.environ)
 settings.load_profile("untimed")
 
 OTHER_PLUGINS = ("hypothesispytest", "html", "metadata", "rerunfailures")
