@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import mindspore
 from mindspore import nn
-from mindspore.communication import GlobalComm, get_rank
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.mindspore.calls import Calls, Primitives
 from msprobe_hooks.mindspore.cells import CellHooks
+from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.jit import JitCalls
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.config import Settings
@@ -37,7 +36,7 @@ class MindSporeSession(Session):
 
     def rank(self) -> int | None:
         """Return this process's rank, None where communication is not initialised."""
-        return int(get_rank()) if GlobalComm.INITED else None
+        return process_rank()
 
     def hooks_on(self, model: Model) -> CellHooks:
         """Put hooks on all cells inside a model."""
@@ -53,8 +52,8 @@ class MindSporeSession(Session):
         Raises ConfigError where cells are to be recorded and there is no model, or MindSpore is not in PyNative mode;
         RecordingError where the dump cannot be written.
         """
-        if not self._is_on and mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
-            raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
+        if not self._is_on:
+            require_pynative()
         super().start(model, rank)
 
     def _hook_model(self) -> None:

@@ -24,6 +24,7 @@ from msprobe_hooks.torch.calls import CallMode
 from msprobe_hooks.torch.custom import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks
 from msprobe_hooks.torch.phases import Phases
+from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.saves import save
 from msprobe_hooks.torch.threads import NewThreads
@@ -43,7 +44,7 @@ class TorchSession(Session):
 
     def rank(self) -> int | None:
         """Return this process's rank, None where no process group is initialised."""
-        return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+        return process_rank()
 
     def hooks_on(self, model: Model) -> ModuleHooks:
         """Put hooks on all modules inside a model."""

@@ -7,15 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import mindspore
 import numpy as np
 from mindspore import Tensor, nn
-from mindspore.communication import GlobalComm, get_rank
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writing import GradientRow, interval_shares
+from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.values import Array, host, measure
 
 
@@ -30,8 +29,7 @@ class MindSporeGradientProbe(GradientProbe):
         """Write the gradients that an optimizer is called with, from its next call on. Raises ConfigError."""
         if not isinstance(watched, nn.Cell) or not hasattr(watched, "parameters"):
             raise ConfigError("optimizer", watched, "an optimizer of mindspore")
-        if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
-            raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
+        require_pynative()
         names = [parameter.name for parameter in watched.parameters]
         self.tell_unlisted(names)
 
@@ -51,7 +49,7 @@ class MindSporeGradientProbe(GradientProbe):
 
     def rank(self) -> int | None:
         """Return this process's rank, None where communication is not initialised."""
-        return int(get_rank()) if GlobalComm.INITED else None
+        return process_rank()
 
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""

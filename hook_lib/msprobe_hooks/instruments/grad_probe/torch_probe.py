@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
@@ -13,6 +12,7 @@ from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writing import GradientRow
+from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.quiet import Quiet
 
 
@@ -52,7 +52,7 @@ class TorchGradientProbe(GradientProbe):
 
     def rank(self) -> int | None:
         """Return this process's rank, None where no process group is initialised."""
-        return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+        return process_rank()
 
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""

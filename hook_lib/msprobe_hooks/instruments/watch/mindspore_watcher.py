@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import mindspore
 from mindspore import Tensor, nn
-from mindspore.communication import GlobalComm, get_rank
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.series.layout import run_folder
 from msprobe_hooks.instruments.series.writing import Row, SeriesWriter, open_writer
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import measure
+from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.values import host
 
 _log = logging.getLogger("msprobe_hooks")
@@ -38,7 +37,7 @@ class MindSporeWatcher:
     """
 
     def __init__(self, models: Sequence[nn.Cell], optimizer: Any, base: Path, *, first_step: int = 0) -> None:
-        self.rank = int(get_rank()) if GlobalComm.INITED else None
+        self.rank = process_rank()
         self.step = first_step
         self.folder: Path | None = None
         self.rows: Sequence[Row] = ()
@@ -56,8 +55,7 @@ class MindSporeWatcher:
 
     def follow(self, plan: Plan) -> None:
         """Watch by a plan. Raises ConfigError for what MindSpore is not watched for, MonitorError for the folder."""
-        if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
-            raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
+        require_pynative()
         if self._optimizer is not None and not hasattr(self._optimizer, "register_forward_pre_hook"):
             raise ConfigError("optimizer", self._optimizer, "an optimizer of mindspore")
         for what in sorted(plan.what - {*WHAT}):

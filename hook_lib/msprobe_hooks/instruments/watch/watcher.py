@@ -22,6 +22,7 @@ from msprobe_hooks.instruments.watch.squashing import squashed
 from msprobe_hooks.instruments.watch.statistics import Meter
 from msprobe_hooks.instruments.watch.structure import Structure
 from msprobe_hooks.instruments.watch.weights import UnreducedGradients, Weight, is_inside, measure, weights_of
+from msprobe_hooks.torch.process_group import process_rank
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -55,7 +56,7 @@ class Watcher:
         first_step: int = 0,
         after_step: Callable[[], None] = lambda: None,
     ) -> None:
-        self.rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else None
+        self.rank = process_rank()
         self.step = first_step
         self.plan = Plan()
         self.folder: Path | None = None

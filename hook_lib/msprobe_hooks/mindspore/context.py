@@ -1,0 +1,19 @@
+"""What MindSpore was set to in this process."""
+
+from __future__ import annotations
+
+import mindspore
+from mindspore.communication import GlobalComm, get_rank
+
+from msprobe_hooks.errors import ConfigError
+
+
+def process_rank() -> int | None:
+    """Return this process's rank, None where communication is not initialised."""
+    return int(get_rank()) if GlobalComm.INITED else None
+
+
+def require_pynative() -> None:
+    """Raise ConfigError where no call can be seen: in graph mode."""
+    if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
+        raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
