@@ -7,13 +7,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
-
 from msprobe_hooks.dump.collectives import RECEIVED
 from msprobe_hooks.recording.calls import CallRecord
-from msprobe_hooks.torch import api_lists
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.torch.collective_hooks import CollectiveHooks
+from msprobe_hooks.torch.interposition import Around
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 
@@ -23,40 +20,23 @@ class Collectives:
 
     def __init__(self, recorder: TorchRecorder) -> None:
         self._recorder = recorder
-        self._around: list[Interposition] = []
-        self._waiting: dict[int, tuple[Any, CollectiveCall]] = {}
-        self._wait: Any = None
+        self._hooks: CollectiveHooks[CollectiveCall] = CollectiveHooks(
+            self._recording, lambda call: call.end(call.given), self._note_refused
+        )
 
     def begin(self) -> None:
         """Watch the functions and the class whose ``wait`` ends an asynchronous call."""
-        for name in sorted(api_lists.DISTRIBUTED):
-            function = getattr(c10d, name, None)
-            if function is None:
-                continue
-            try:
-                self._around.append(Interposition(function, self._recording(name)))
-            except TypeError as error:
-                self._recorder.summary.note_error(f"Distributed.{name}", error)
-        self._wait = wait = dist.Work.wait
-
-        def wait_and_record(work: Any, *args: Any, **kwargs: Any) -> Any:
-            result = wait(work, *args, **kwargs)
-            self._done(work)
-            return result
-
-        dist.Work.wait = wait_and_record  # type: ignore[method-assign, assignment]
+        self._hooks.begin()
 
     def end(self) -> None:
         """Stop watching; calls that nobody waited for are written without output."""
-        for interposed in self._around:
-            interposed.remove()
-        self._around.clear()
-        dist.Work.wait = self._wait  # type: ignore[method-assign]
-        for _, call in self._waiting.values():
+        for call in self._hooks.end():
             call.end(None, is_complete=False)
-        self._waiting.clear()
 
-    def _recording(self, name: str) -> Callable[[Callable[..., Any], Any, Any], Any]:
+    def _note_refused(self, name: str, error: TypeError) -> None:
+        self._recorder.summary.note_error(f"Distributed.{name}", error)
+
+    def _recording(self, name: str) -> Around:
         def around(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             recorder = self._recorder
             if not recorder.is_recording or recorder.is_suspended:
@@ -71,19 +51,10 @@ class Collectives:
                 raise
             finally:
                 recorder.is_suspended = False
-            works = [work for work in (result if isinstance(result, list) else [result]) if hasattr(work, "wait")]
-            if works:
-                self._waiting[id(works[-1])] = (works[-1], call)
-            else:
-                call.end((args, kwargs))
+            self._hooks.returned(result, call)
             return result
 
         return around
-
-    def _done(self, work: Any) -> None:
-        _, call = self._waiting.pop(id(work), (None, None))
-        if call is not None:
-            call.end(call.given)
 
 
 class CollectiveCall(CallRecord):

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-import torch.distributed as dist
-import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 
 from msprobe_hooks.dump.collectives import RECEIVED
 from msprobe_hooks.instruments.watch import config
 from msprobe_hooks.instruments.watch.collection import Collection
-from msprobe_hooks.torch import api_lists
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.torch.collective_hooks import CollectiveHooks
+from msprobe_hooks.torch.interposition import Around
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -78,53 +76,27 @@ class Collectives:
 
 
 class _Calls:
-    """The interpositions that all listeners share; there are none while nobody listens."""
+    """The hooks that all listeners share; there are none while nobody listens."""
 
     def __init__(self) -> None:
         self._listeners: list[Collectives] = []
-        self._interposed: list[Interposition] = []
-        self._waiting: dict[int, tuple[Any, Callable[[], None]]] = {}
-        self._wait: Any = None
+        self._hooks: CollectiveHooks[Callable[[], None]] = CollectiveHooks(
+            self._around, lambda finish: finish(), _tell_refused, _MOST_WAITING
+        )
         self._is_inside = False
 
     def listen(self, listener: Collectives) -> None:
         if not self._listeners:
-            self._begin()
+            self._hooks.begin()
         self._listeners.append(listener)
 
     def leave(self, listener: Collectives) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
             if not self._listeners:
-                self._end()
+                self._hooks.end()
 
-    def _begin(self) -> None:
-        for name in sorted(api_lists.DISTRIBUTED):
-            if (function := getattr(c10d, name, None)) is None:
-                continue
-            try:
-                self._interposed.append(Interposition(function, self._around(name)))
-            except TypeError as error:
-                _log.warning("torch.distributed.%s is not watched: %s", name, error)
-        self._wait = wait = dist.Work.wait
-
-        def wait_and_tell(work: Any, *args: Any, **kwargs: Any) -> Any:
-            result = wait(work, *args, **kwargs)
-            _, finish = self._waiting.pop(id(work), (None, None))
-            if finish is not None:
-                finish()
-            return result
-
-        dist.Work.wait = wait_and_tell  # type: ignore[method-assign, assignment]
-
-    def _end(self) -> None:
-        for interposed in self._interposed:
-            interposed.remove()
-        self._interposed.clear()
-        self._waiting.clear()
-        dist.Work.wait = self._wait  # type: ignore[method-assign]
-
-    def _around(self, name: str) -> Callable[[Callable[..., Any], Any, Any], Any]:
+    def _around(self, name: str) -> Around:
         def around(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             if self._is_inside:
                 return function(*args, **kwargs)
@@ -142,16 +114,14 @@ class _Calls:
                 for listener in list(self._listeners):
                     listener.after(name, args, kwargs, stack)
 
-            works = [work for work in (result if isinstance(result, list) else [result]) if hasattr(work, "wait")]
-            if works:
-                self._waiting[id(works[-1])] = (works[-1], finish)
-                if len(self._waiting) > _MOST_WAITING:
-                    del self._waiting[next(iter(self._waiting))]
-            else:
-                finish()
+            self._hooks.returned(result, finish)
             return result
 
         return around
+
+
+def _tell_refused(name: str, error: TypeError) -> None:
+    _log.warning("torch.distributed.%s is not watched: %s", name, error)
 
 
 _calls = _Calls()
