@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,11 +17,12 @@ import numpy as np
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.monitor.alarmed import ALARMED, ALARMS_KEPT, Alarm, Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.alarmed import ALARMS_KEPT, Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
 from pytest_msprobe.modes.monitor.resolution import resolution
+from pytest_msprobe.modes.monitor.series_results import alarmed, skipped
 from pytest_msprobe.modes.monitor.words import story
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
@@ -64,20 +64,20 @@ class RuleJudge:
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series: its earliest alarms, of rules that fail before those that warn."""
-        name, rules = item_name(key), self._policy.rules_for(key)
+        rules = self._policy.rules_for(key)
         if not rules:
-            return _skipped(name, SkipReason.NO_RULE)
+            return skipped(key, SkipReason.NO_RULE)
         series = self._run.read(key)
         if np.isnan(series.values).all() and self._is_unmeasured(key):
-            return _skipped(name, SkipReason.NOT_MEASURED)
+            return skipped(key, SkipReason.NOT_MEASURED)
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:
             found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]
             merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), ALARMS_KEPT))
             if merged:
-                return self._alarmed(series, outcome, merged)
+                return alarmed(key, self._run.rank, self._places[key], merged, outcome, story(series, merged))
         kept = ", ".join(dict.fromkeys(each.rule.name for each in rules))
-        return DirectionResult(name, Verdict("pass", kept))
+        return DirectionResult(item_name(key), Verdict("pass", kept))
 
     def _alarms(self, rule: Rule, series: Series) -> Iterator[Alarm]:
         if isinstance(rule, Stuck) and not rule.from_start:
@@ -106,22 +106,6 @@ class RuleJudge:
         counted = replace(key, statistic="nans")
         return counted in self._places and bool(np.isnan(self._run.read(counted).values).all())
 
-    def _alarmed(self, series: Series, outcome: Outcome, found: list[Alarm]) -> DirectionResult:
-        key = series.key
-        alarmed = Alarmed(
-            item=item_name(key),
-            rank=self._run.rank or 0,
-            task=key.task,
-            vpp_stage=key.vpp_stage,
-            name=key.name,
-            micro_step=key.micro_step or 0,
-            statistic=key.statistic,
-            place=self._places[key],
-            alarms=found,
-        )
-        verdict = Verdict(outcome, found[0].rule, story(series, found), margin=math.inf)
-        return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(alarmed))
-
 
 def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult], list[DirectionResult]]:
     """Judge all series of a rank's folder; return those that fail, by their first alarms, and those that warn.
@@ -132,12 +116,8 @@ def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult
     judge = RuleJudge(run, policy)
     found: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
     for result in map(judge.judge, run.keys):
-        alarmed = alarmed_of(result.extras)
-        if alarmed is not None:
-            found[result.verdict.outcome].append((alarmed.first, result))
+        told = alarmed_of(result.extras)
+        if told is not None:
+            found[result.verdict.outcome].append((told.first, result))
     failed, warned = ([result for _, result in sorted(each, key=itemgetter(0))] for each in found.values())
     return failed, warned
-
-
-def _skipped(name: str, reason: SkipReason) -> DirectionResult:
-    return DirectionResult(name, Verdict("skip", "", reason.value), skip=reason)

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
-import msgspec
 import numpy as np
 
 from msprobe_hooks.instruments.series.reading import Run, SeriesKey
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
+from pytest_msprobe.modes.monitor.alarmed import Alarm
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
+from pytest_msprobe.modes.monitor.series_results import alarmed, skipped
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 
@@ -29,7 +29,7 @@ class GoldenJudge:
     """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed."""
 
     def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
-        self._rank = target.rank or 0
+        self._rank = target.rank
         self.golden = golden
         self._pair = pair
         self._target, self._golden = {*target.keys}, {*golden.keys}
@@ -41,9 +41,9 @@ class GoldenJudge:
             return self._alone(key)
         compared = self.compared(key)
         if compared is None:
-            return _skipped(key, SkipReason.JUMPS)
+            return skipped(key, SkipReason.JUMPS)
         if not compared.steps.size:
-            return _skipped(key, SkipReason.NO_COMMON_STEP)
+            return skipped(key, SkipReason.NO_COMMON_STEP)
         at = compared.first_over
         if at is not None:
             return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
@@ -59,7 +59,7 @@ class GoldenJudge:
         has, lacks = ("golden", "target") if key in self._golden else ("target", "golden")
         others = self._watched_alike[lacks]
         if (key.task, key.statistic, key.micro_step) not in others:
-            return _skipped(key, SkipReason.WATCHED_BY_ONE)
+            return skipped(key, SkipReason.WATCHED_BY_ONE)
         reason = f"only the {has} run has it, while the {lacks} run has others of {key.task}: the models differ"
         return self._departed(key, self._pair.first_step or 0, reason, "")
 
@@ -73,20 +73,8 @@ class GoldenJudge:
         return places(self.keys)
 
     def _departed(self, key: SeriesKey, step: int, reason: str, around: str) -> DirectionResult:
-        alarmed = Alarmed(
-            item=item_name(key),
-            rank=self._rank,
-            task=key.task,
-            vpp_stage=key.vpp_stage,
-            name=key.name,
-            micro_step=key.micro_step or 0,
-            statistic=key.statistic,
-            place=self._places[key],
-            alarms=[Alarm(step, RULE, reason)],
-        )
-        told = f"{RULE} at step {step}: {key.statistic} {reason}"
-        verdict = Verdict("fail", RULE, f"{told}\n\n{around}".rstrip(), margin=math.inf)
-        return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(alarmed))
+        told = f"{RULE} at step {step}: {key.statistic} {reason}\n\n{around}".rstrip()
+        return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], "fail", told)
 
 
 def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:
@@ -128,7 +116,3 @@ def _story(compared: Compared, at: int) -> Iterator[str]:
         numbers = f"{compared.target[i]:13.6g}  {compared.golden[i]:13.6g}"
         sizes = f"{compared.difference[i]:7.1e}  {compared.allowed[i]:7.1e}"
         yield f"  {'>' if i == at else ' '} {compared.steps[i]:>{width}}  {numbers}  {sizes}"
-
-
-def _skipped(key: SeriesKey, reason: SkipReason) -> DirectionResult:
-    return DirectionResult(item_name(key), Verdict("skip", "", reason.value), skip=reason)
