@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher
     from msprobe_hooks.instruments.watch.watcher import Watcher
-
-_log = logging.getLogger("msprobe_hooks")
 
 
 @contextmanager
@@ -48,8 +45,7 @@ def watch(
         yield watcher
     finally:
         watcher.close()
-        for where, count in watcher.collection.errors.items():
-            _log.warning("%s was not watched %d times", where, count)
+        watcher.collection.errors.tell_counts()
 
 
 @contextmanager
@@ -76,5 +72,4 @@ def watch_mindspore(
         yield watcher
     finally:
         watcher.close()
-        for where, count in watcher.errors.items():
-            _log.warning("%s was not watched %d times", where, count)
+        watcher.errors.tell_counts()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from msprobe_hooks.instruments.series.writing import Row
+from msprobe_hooks.instruments.watch.errors import Errors
 from msprobe_hooks.instruments.watch.statistics import Meter, Values, fetch
 from msprobe_hooks.torch.calls import is_traced
 from msprobe_hooks.torch.quiet import Quiet
-
-_log = logging.getLogger("msprobe_hooks")
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
 Place: TypeAlias = "tuple[str, int, str, int | None]"
@@ -27,7 +24,7 @@ class Collection:
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.is_on = False
-        self.errors: Counter[str] = Counter()
+        self.errors = Errors()
         self._values: dict[Place, Values] = {}
         self._repeated: dict[tuple[str, str], list[Values]] = {}
 
@@ -72,25 +69,16 @@ class Collection:
     def harmless(self, where: str, hook: Callable[..., None]) -> Callable[..., None]:
         """Return a hook that does nothing in steps that are not collected, is not seen, and never raises.
 
-        What goes wrong is told once, and counted in ``errors``.
+        What goes wrong is in ``errors``.
         """
+        kept = self.errors.kept_from(where)
 
         def run(*args: Any) -> None:
-            if not self.is_on or is_traced():
-                return
-            try:
-                with Quiet():
+            if self.is_on and not is_traced():
+                with kept, Quiet():
                     hook(*args)
-            except Exception as error:
-                self.note(where, error)
 
         return run
-
-    def note(self, where: str, error: Exception) -> None:
-        """Count what went wrong, and tell it the first time."""
-        self.errors[where] += 1
-        if self.errors[where] == 1:
-            _log.warning("%s is not watched: %s: %s", where, type(error).__name__, error)
 
 
 def combined(statistic: str, values: Sequence[float]) -> float:

@@ -5,7 +5,6 @@ Numbers are taken on the host at once, since MindSpore's hooks see tensors that 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import Any, Final
 from mindspore import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.series.layout import run_folder
-from msprobe_hooks.instruments.series.writing import Row, SeriesWriter, open_writer
+from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.errors import Errors
 from msprobe_hooks.instruments.watch.host_statistics import measure
+from msprobe_hooks.instruments.watch.run_files import RunFiles
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.values import host
-
-_log = logging.getLogger("msprobe_hooks")
 
 WHAT: Final = ("activations", "gradients", "moments", "parameters")
 
@@ -32,26 +30,24 @@ _MOMENTS = {"exp_avg": ("moments1", "moment1", "exp_avg"), "exp_avg_sq": ("momen
 class MindSporeWatcher:
     """Watches cells and the optimizer whose calls end the steps of the training.
 
-    ``folder`` is where files are written, None where there are none; ``rows`` are those of the latest step that was
-    collected. Without an optimizer, `end_step` is to be called at the end of each step.
+    ``rows`` are those of the latest step that was collected. Without an optimizer, `end_step` is to be called at the
+    end of each step.
     """
 
     def __init__(self, models: Sequence[nn.Cell], optimizer: Any, base: Path, *, first_step: int = 0) -> None:
         self.rank = process_rank()
         self.step = first_step
-        self.folder: Path | None = None
         self.rows: Sequence[Row] = ()
-        self.errors: Counter[str] = Counter()
+        self.errors = Errors()
         self._models = models
         self._optimizer = optimizer
-        self._base = base
+        self._files = RunFiles(base, self.rank)
         self._plan = Plan()
         self._is_on = False
         self._collected = 0
         self._values: dict[tuple[str, int, str, int | None], tuple[float, ...]] = {}
         self._handles: list[Any] = []
         self._cells: list[_Cells] = []
-        self._writer: SeriesWriter | None = None
 
     def follow(self, plan: Plan) -> None:
         """Watch by a plan. Raises ConfigError for what MindSpore is not watched for, MonitorError for the folder."""
@@ -66,12 +62,7 @@ class MindSporeWatcher:
         if plan.ranks and (self.rank or 0) not in plan.ranks:
             return
         self._plan = plan
-        if plan.format != "api":
-            folder = run_folder(self._base, self.rank)
-            self._writer = open_writer(
-                plan.format, folder, plan.statistics, ndigits=plan.ndigits, steps_per_file=plan.steps_per_file
-            )
-            self.folder = folder
+        self._files.follow(plan)
         if plan.wants("activations"):
             self._cells = [_Cells(self, chunk, model) for chunk, model in enumerate(self._models)]
         if self._optimizer is not None:
@@ -87,6 +78,11 @@ class MindSporeWatcher:
             ]
         self._begin_step()
 
+    @property
+    def folder(self) -> Path | None:
+        """Where files are written, None where there are none."""
+        return self._files.folder
+
     def end_step(self) -> None:
         """End a step: write what it brought. The optimizer's call ends in this; it never raises."""
         self._harmless("what a step brought", self._take)()
@@ -99,9 +95,7 @@ class MindSporeWatcher:
         for handle in [*self._handles, *(handle for cells in self._cells for handle in cells.handles)]:
             handle.remove()
         self._handles, self._cells = [], []
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        self._files.close()
 
     def take_activations(self, chunk: int, name: str, micro_step: int, side: str, given: Any) -> None:
         """Measure what goes into a call of a cell, or comes out of it."""
@@ -146,11 +140,7 @@ class MindSporeWatcher:
             for (task, chunk, name, micro_step), values in self._values.items()
         ]
         self._collected += 1
-        if self._writer is not None:
-            self._writer.add(self.rows)
-            following = self.step + self._plan.every
-            if following // self._plan.steps_per_file > self.step // self._plan.steps_per_file:
-                self._writer.flush()
+        self._files.add(self.step, self.rows)
 
     def _begin_step(self) -> None:
         self._values = {}
@@ -160,15 +150,12 @@ class MindSporeWatcher:
         self._is_on = is_wanted and bool(self._plan.what)
 
     def _harmless(self, where: str, hook: Callable[..., None]) -> Callable[..., None]:
+        kept = self.errors.kept_from(where)
+
         def run(*args: Any) -> None:
-            if not self._is_on:
-                return
-            try:
-                hook(*args)
-            except Exception as error:
-                self.errors[where] += 1
-                if self.errors[where] == 1:
-                    _log.warning("%s is not watched: %s: %s", where, type(error).__name__, error)
+            if self._is_on:
+                with kept:
+                    hook(*args)
 
         return run
 

@@ -11,13 +11,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.series.layout import run_folder
-from msprobe_hooks.instruments.series.writing import Row, SeriesWriter, open_writer
+from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.alerts import Alarm, Alert
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
 from msprobe_hooks.instruments.watch.optimizers import AroundStep, OptimizerState, StepHooks
+from msprobe_hooks.instruments.watch.run_files import RunFiles
 from msprobe_hooks.instruments.watch.squashing import squashed
 from msprobe_hooks.instruments.watch.statistics import Meter
 from msprobe_hooks.instruments.watch.structure import Structure
@@ -40,8 +40,8 @@ class Observer(Protocol):
 class Watcher:
     """Watches a model, or its virtual pipeline chunks, and the optimizer whose steps end those of the training.
 
-    ``folder`` is where files are written, None where there are none; ``rows`` and ``alerts`` are those of the latest
-    step that was collected. Without an optimizer, `end_step` is to be called at the end of each step.
+    ``rows`` and ``alerts`` are those of the latest step that was collected. Without an optimizer, `end_step` is to be
+    called at the end of each step.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Watcher:
         self.rank = process_rank()
         self.step = first_step
         self.plan = Plan()
-        self.folder: Path | None = None
         self.rows: Sequence[Row] = ()
         self.alerts: Sequence[Alert] = ()
         self.collection = Collection(Meter((), 0.0))
         self._models = models
         self._optimizer = optimizer
         self._base = base
+        self._files = RunFiles(base, self.rank)
         self._micro_batches = micro_batches
         self._has_main_grad = has_main_grad
         self._is_left_out = is_left_out
@@ -76,7 +76,6 @@ class Watcher:
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
         self._alarm = Alarm((), ())
-        self._writer: SeriesWriter | None = None
         self._hooks = None if optimizer is None else StepHooks(optimizer, self._before_step, self.end_step)
 
     def follow(self, plan: Plan, *, collected: int = 0) -> None:
@@ -91,7 +90,7 @@ class Watcher:
         is_watched = not plan.ranks or (self.rank or 0) in plan.ranks
         collection = Collection(Meter(plan.statistics, plan.eps))
         weights = self._weights(plan)
-        self._open(plan if is_watched else Plan(format="api"))
+        self._files.follow(plan if is_watched else Plan(format="api"))
         self._remove_observers()
         self.plan, self.collection, self._alarm, self.collected = plan, collection, alarm, collected
         if is_watched:
@@ -103,17 +102,18 @@ class Watcher:
         collection = self.collection
         if self._around_step is not None:
             collection.harmless("the optimizer", self._around_step.after)()
-        try:
-            if collection.is_on:
+        if collection.is_on:
+            with collection.errors.kept_from("what a step brought"):
                 self._take_step()
-        except Exception as error:
-            collection.note("what a step brought", error)
         self.step += 1
         self._begin_step()
-        try:
+        with collection.errors.kept_from("what follows a step"):
             self._called_after_step()
-        except Exception as error:
-            collection.note("what follows a step", error)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where files are written, None where there are none."""
+        return self._files.folder
 
     @property
     def is_finished(self) -> bool:
@@ -150,23 +150,7 @@ class Watcher:
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-
-    def _open(self, plan: Plan) -> None:
-        """Open the files of a plan, unless those that are open are such."""
-        if self._writer is not None:
-            if _file_options(plan) == _file_options(self.plan):
-                return
-            writer, self._writer, self.folder = self._writer, None, None
-            writer.close()
-        if plan.format != "api":
-            folder = run_folder(self._base, self.rank)
-            self._writer = open_writer(
-                plan.format, folder, plan.statistics, ndigits=plan.ndigits, steps_per_file=plan.steps_per_file
-            )
-            self.folder = folder
+        self._files.close()
 
     def _weights(self, plan: Plan) -> list[Weight]:
         weights = weights_of(self._models, plan, self._has_main_grad)
@@ -229,15 +213,8 @@ class Watcher:
         structure, self._structure = self._structure, None
         if structure is not None:
             structure.write(self.folder or self._base)
-        if self._writer is not None:
-            self._writer.add(rows)
-            if self._is_last_of_file():
-                self._writer.flush()
+        self._files.add(self.step, rows)
         self.alerts = self._alarm.feed(rows)
-
-    def _is_last_of_file(self) -> bool:
-        following = self.step + self.plan.every
-        return following // self.plan.steps_per_file > self.step // self.plan.steps_per_file
 
 
 def as_models(given: Any) -> list[nn.Module]:
@@ -246,10 +223,6 @@ def as_models(given: Any) -> list[nn.Module]:
     if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, nn.Module) for one in models):
         raise ConfigError("model", type(given).__name__, "a torch.nn.Module, or a list of them")
     return list(models)
-
-
-def _file_options(plan: Plan) -> tuple[object, ...]:
-    return plan.format, plan.statistics, plan.ndigits, plan.steps_per_file
 
 
 def _modules(number: int, model: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, Fields]]:

@@ -127,7 +127,7 @@ class UnreducedGradients:
         except (ImportError, TypeError) as error:
             # What accumulates in a shard may be reduced already.
             self._reduced_in_shards.update(self._shards.values())
-            self._collection.note("gradients of sharded parameters before reduction", error)
+            self._collection.errors.note("gradients of sharded parameters before reduction", error)
             return lambda: None
 
     def _reduce(self, parameters: Sequence[Any], gradients: Sequence[Tensor]) -> None:
