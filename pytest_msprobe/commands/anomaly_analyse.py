@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.instruments.series.anomalies import Anomaly
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.modes.monitor.anomaly_file import ANALYSIS_FILE, Anomaly, read_anomalies
+from pytest_msprobe.modes.monitor.anomaly_file import ANALYSIS_FILE, read_anomalies
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.storage.whole import whole_file
 

@@ -13,9 +13,6 @@ from pytest_msprobe.results.result import told
 #: The extra of a result that has it.
 ALARMED = "monitor"
 
-#: How many alarms of a series are told: once a run has gone wrong, each of its series may break a rule at each step.
-ALARMS_KEPT = 50
-
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True):
     """A value that breaks a rule, or leaves what a golden run allows."""

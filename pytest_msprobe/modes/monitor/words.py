@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msprobe_hooks.instruments.series.anomalies import ALARMS_KEPT
 from msprobe_hooks.instruments.series.reading import Series
-from pytest_msprobe.modes.monitor.alarmed import ALARMS_KEPT, Alarm
+from pytest_msprobe.modes.monitor.alarmed import Alarm
 
 _NEIGHBOURS = 3
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.layout import TASKS, rank_of, start_order, start_time, started
+from msprobe_hooks.instruments.series.layout import TASKS, rank_of, start_time, started_between
 
 
 def csv2tensorboard_by_step(
@@ -40,7 +40,7 @@ def csv2tensorboard_by_step(
         raise ValueError(f"process_num is {shown(process_num)}; allowed: a whole number from 1")
     target = Path(output_dirpath or f"{start_time()}-csv2tensorboard_by_step")
     ranks: defaultdict[int, list[Path]] = defaultdict(list)
-    for folder in _started_between(Path(monitor_path), time_start, time_end):
+    for folder in _folders_between(Path(monitor_path), time_start, time_end):
         ranks[rank_of(folder) or 0].append(folder)
     convert = partial(_convert, tasks, target)
     if process_num == 1 or len(ranks) == 1:
@@ -53,16 +53,11 @@ def csv2tensorboard_by_step(
     return target
 
 
-def _started_between(folder: Path, first: str | None, last: str | None) -> list[Path]:
+def _folders_between(folder: Path, first: str | None, last: str | None) -> list[Path]:
     """Return the ranks' folders in the order of their starts. Raises MonitorError where there is none."""
     from msprobe_hooks.instruments.series.reading import run_folders
 
-    earliest, latest = (None if time is None else start_order(time) for time in (first, last))
-    folders = [
-        each
-        for each in run_folders(folder)
-        if (earliest is None or started(each) >= earliest) and (latest is None or started(each) <= latest)
-    ]
+    folders = started_between(run_folders(folder), first, last)
     if not folders:
         raise MonitorError(
             f"{folder}: no folder of a rank, such as Dec03_21-34-40-rank0-1d6d9d83, that started from "

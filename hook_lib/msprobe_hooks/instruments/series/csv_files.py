@@ -23,12 +23,11 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.layout import FileName, make_folder, window
+from msprobe_hooks.instruments.series.layout import FileName, make_folder, opener, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
 
 SUFFIX: Final = ".csv"
 
-_FILE_MODE = 0o640
 _NAMES = ("name", "module_name", "param_name")
 _KNOWN = {*_NAMES, "vpp_stage", "step", "micro_step", "scope", "shape", "dtype"}
 _TASK_OF_SCOPE = {
@@ -79,7 +78,7 @@ class CsvWriter:
         header = _as_lines([["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self._statistics]])
         lines = _as_lines(self._cells(row, has_micro_steps) for row in rows)
         try:
-            with open(path, "a+b", opener=_opener) as file:
+            with open(path, "a+b", opener=opener) as file:
                 file.write((_joint(path, file, header) if file.tell() else header) + lines)
         except OSError as error:
             raise MonitorError(
@@ -89,10 +88,6 @@ class CsvWriter:
     def _cells(self, row: Row, has_micro_steps: bool) -> list[object]:
         micro_step = [row.micro_step] * has_micro_steps
         return [row.vpp_stage, row.name, row.step, *micro_step, *map(round, row.values, repeat(self._ndigits))]
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags, _FILE_MODE)
 
 
 def _as_lines(rows: Iterable[Sequence[object]]) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.layout import make_folder, rank_of
+from msprobe_hooks.instruments.series.layout import make_folder, rank_of, tag
 from msprobe_hooks.instruments.series.tables import Row
 
 if TYPE_CHECKING:
@@ -45,10 +45,9 @@ class EventWriter:
     def add(self, rows: Iterable[Row]) -> None:
         """Write rows, which are on disk after a flush."""
         for row in rows:
-            micro_step = "" if row.micro_step is None else f":{row.micro_step}"
-            tag = f"{row.vpp_stage}:{row.name}{micro_step}/rank{self._rank}/{row.task}"
+            name = tag(row.vpp_stage, row.name, row.micro_step, self._rank, row.task)
             for statistic, value in zip(self._statistics, row.values, strict=True):
-                self._summary.add_scalar(f"{tag}_{statistic}", value, row.step)
+                self._summary.add_scalar(f"{name}_{statistic}", value, row.step)
 
     def flush(self) -> None:
         """Put what was added on disk."""

@@ -6,8 +6,10 @@ writes ``rank_0/module_step0-9.csv``.
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +37,7 @@ TASKS: Final = (
 )
 
 _FOLDER_MODE = 0o750
+_FILE_MODE = 0o640
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Without daylight saving since 1991, so no table of time zones is needed.
@@ -63,6 +66,13 @@ def file_name(path: Path) -> FileName | None:
     return FileName(named["task"], int(named["first"]), int(named["last"])) if named else None
 
 
+def tag(vpp_stage: int, name: str, micro_step: int | None, rank: int | None, task: str) -> str:
+    """Return what msprobe calls a tensor at work, as ``0:layers.0.output:1/rank3/actv``; rank None goes without."""
+    micro = "" if micro_step is None else f":{micro_step}"
+    of_rank = "" if rank is None else f"/rank{rank}"
+    return f"{vpp_stage}:{name}{micro}{of_rank}/{task}"
+
+
 def window(step: int, steps_per_file: int) -> tuple[int, int]:
     """Return the first and the last step of the file that a step belongs to."""
     first = step - step % steps_per_file
@@ -88,6 +98,11 @@ def make_folder(folder: Path) -> None:
         raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
 
 
+def opener(path: str, flags: int) -> int:
+    """Open a file as `open` does, and make it one that msprobe reads: it refuses what others may write."""
+    return os.open(path, flags, _FILE_MODE)
+
+
 def start_order(start: str) -> tuple[int, ...]:
     """Return what sorts times of folders within a year. Raises ValueError for another text."""
     match = _START.fullmatch(start)
@@ -100,6 +115,37 @@ def started(folder: Path) -> tuple[int, ...]:
     """Return what sorts folders by the time in their names, within a year; nothing for a name without one."""
     named = _RUN_FOLDER.fullmatch(folder.name)
     return start_order(named["start"]) if named else ()
+
+
+def started_between(folders: Iterable[Path], first: str | None, last: str | None) -> list[Path]:
+    """Return the folders whose names tell a time from ``first`` to ``last``, both included; None is any time.
+
+    Raises ValueError for a time in another form.
+    """
+    earliest, latest = (None if time is None else start_order(time) for time in (first, last))
+    return [
+        each
+        for each in folders
+        if (earliest is None or started(each) >= earliest) and (latest is None or started(each) <= latest)
+    ]
+
+
+def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
+    """Return a rank's folder below the base that was started from ``first`` to ``last``, the latest of several.
+
+    Raises MonitorError where there is none, ValueError for a time in another form.
+    """
+    try:
+        folders = [each for each in base.iterdir() if rank_of(each) == (rank or 0) and each.is_dir()]
+    except OSError as error:
+        raise MonitorError(f"{base}: no folder to append to ({error.strerror})") from None
+    between = started_between(filter(started, folders), first, last)
+    if not between:
+        names = ", ".join(sorted(each.name for each in folders)) or "none"
+        raise MonitorError(
+            f"{base}: no folder of rank {rank or 0} that was started from {first} to {last} to append to; there are {names}"
+        )
+    return max(between, key=started)
 
 
 def rank_of(folder: Path) -> int | None:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msprobe_hooks.instruments.rules import Detector, make_rule
+from msprobe_hooks.instruments.series.anomalies import Alert
 from msprobe_hooks.instruments.series.writing import Row
 
 _log = logging.getLogger("msprobe_hooks")
 
 # Extrema and shares jump for good reasons; msprobe 26.x judges these two as well.
 _JUDGED = ("norm", "mean")
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """A value that a rule finds wrong: the row that it is in, which statistic, and what is wrong with it."""
-
-    row: Row
-    statistic: str
-    rule: str
-    reason: str
-
-    def __str__(self) -> str:
-        micro_step = "" if self.row.micro_step is None else f", micro step {self.row.micro_step}"
-        return f"step {self.row.step}{micro_step}: {self.row.task} {self.row.name}: {self.statistic} {self.reason}"
 
 
 class Alarm:
@@ -42,16 +28,16 @@ class Alarm:
 
     def feed(self, rows: Iterable[Row]) -> list[Alert]:
         """Return what is wrong with the rows of a step, and log it."""
-        alerts = [alert for row in rows for alert in self._judged(row)] if self._rules else []
+        alerts = [alert for place, row in enumerate(rows) for alert in self._judged(place, row)] if self._rules else []
         for alert in alerts:
             _log.warning("%s", alert)
         return alerts
 
-    def _judged(self, row: Row) -> Iterable[Alert]:
-        for place, statistic in self._statistics:
+    def _judged(self, place: int, row: Row) -> Iterable[Alert]:
+        for column, statistic in self._statistics:
             series = (row.task, row.vpp_stage, row.name, row.micro_step, statistic)
             detectors = self._detectors.get(series)
             if detectors is None:
                 detectors = self._detectors[series] = [(name, rule.detector()) for name, rule in self._rules]
-            found = [(name, detector.feed(row.values[place])) for name, detector in detectors]
-            yield from [Alert(row, statistic, name, reason) for name, reason in found if reason][:1]
+            found = [(name, detector.feed(row.values[column])) for name, detector in detectors]
+            yield from [Alert(row, place, statistic, name, reason) for name, reason in found if reason][:1]

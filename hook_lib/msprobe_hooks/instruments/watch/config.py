@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.series.layout import start_order
 from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT
 from msprobe_hooks.recording.option_checks import flag, one_of, read_json
 
@@ -23,7 +24,6 @@ NOT_FOLLOWED: Final = {
     "recording_l2_features": "spectral and attention features are not recorded",
     "l2_targets": "spectral and attention features are not recorded",
     "sa_order": "spectral and attention features are not recorded",
-    "append_output": "every run writes a folder of its own",
 }
 
 _SPEC = re.compile(r"tensor|tuple\[(\d+)\](?::(\d+))?")
@@ -49,7 +49,10 @@ class Alerts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is watched, and when; without ``targets`` everything is."""
+    """What is watched, and when; without ``targets`` everything is.
+
+    ``appends_to`` are the times between which the folder was started that is gone on with.
+    """
 
     what: frozenset[str] = frozenset()
     targets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -66,11 +69,16 @@ class Plan:
     squashes_names: bool = False
     collectives: Collectives = Collectives()
     alerts: Alerts = Alerts()
+    appends_to: tuple[str, str] | None = None
     is_dynamic: bool = False
 
     def wants(self, what: str) -> bool:
         """Tell whether something of `names.WHAT` is watched."""
         return what in self.what
+
+    def is_for(self, rank: int | None) -> bool:
+        """Tell whether a rank is watched; a program that is not distributed, rank None, is rank 0."""
+        return not self.ranks or (rank or 0) in self.ranks
 
     def takes(self, step: int) -> bool:
         """Tell whether a step is one of those that are collected, were there no end to them."""
@@ -100,9 +108,7 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
     if has_collectives:
         what.add("collectives")
-    options["alerts"] = alerts = _alerts(given.get("alert", {}))
-    if alerts.dump:
-        more.append("alert.dump is not followed: what rules find is logged")
+    options["alerts"] = _alerts(given.get("alert", {}))
     options.setdefault("squashes_names", True)
     found = Plan(what=frozenset(what), **options)
     has_all = switches["all_xy"] or not found.targets
@@ -186,6 +192,20 @@ def selected(spec: str) -> tuple[int, int] | None:
     """Return length and index that ``tuple[n]:i`` names, None for ``tensor``."""
     found = _SPEC.fullmatch(spec)
     return None if found is None or found[1] is None else (int(found[1]), int(found[2] or 0))
+
+
+def _times(key: str, value: object) -> tuple[str, str] | None:
+    try:
+        times = [(start_order(time), time) for time in value]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        times = []
+    if len(times) == 2 and times == sorted(times):
+        return times[0][1], times[1][1]
+    if value == []:
+        return None
+    raise ConfigError(
+        key, value, 'a list of the first and the last time of folders, as ["Dec03_00-00-00", "Dec03_21-34-40"]'
+    )
 
 
 def _collectives(value: object) -> tuple[Collectives, bool]:
@@ -278,6 +298,7 @@ _KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "ndigits": ("ndigits", _number(1, 20)),
     "step_count_per_record": ("steps_per_file", _number(1, _MAX_STEPS_PER_FILE)),
     "squash_name": ("squashes_names", flag),
+    "append_output": ("appends_to", _times),
     "dynamic_on": ("is_dynamic", flag),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from msprobe_hooks.instruments.series.layout import run_folder, window
+from msprobe_hooks.instruments.series.layout import earlier_folder, run_folder, window
 from msprobe_hooks.instruments.series.writing import Row, SeriesWriter, open_writer
 from msprobe_hooks.instruments.watch.config import Plan
 
@@ -21,20 +21,25 @@ class RunFiles:
         self._writer: SeriesWriter | None = None
 
     def follow(self, plan: Plan) -> None:
-        """Open the files of a plan in a new folder, unless those that are open suit it.
+        """Open the files of a plan in a new folder or one it names, unless those that are open suit it.
 
-        Raises MonitorError where the folder cannot be written.
+        Raises MonitorError where the folder cannot be written, or is not there.
         """
         if self._writer is None or _options(plan) != _options(self._plan):
+            folder = self._folder_of(plan)
             self.folder = None
             self.close()
             if plan.format != "api":
-                folder = run_folder(self._base, self._rank)
                 self._writer = open_writer(
                     plan.format, folder, plan.statistics, ndigits=plan.ndigits, steps_per_file=plan.steps_per_file
                 )
                 self.folder = folder
         self._plan = plan
+
+    def _folder_of(self, plan: Plan) -> Path:
+        if plan.appends_to is None:
+            return run_folder(self._base, self._rank)
+        return earlier_folder(self._base, self._rank, *plan.appends_to)
 
     def add(self, step: int, rows: Sequence[Row]) -> None:
         """Take the rows of a step; files whose last step this is are flushed. Raises MonitorError."""

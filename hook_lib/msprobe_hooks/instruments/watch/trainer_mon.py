@@ -5,15 +5,19 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError, MonitorError
+from msprobe_hooks.instruments.series.anomalies import AnomalyFile
+from msprobe_hooks.instruments.series.layout import tag
 from msprobe_hooks.instruments.watch.config import Plan, checked_statistics, read_config
 from msprobe_hooks.instruments.watch.dynamic import DynamicSwitch
 
 if TYPE_CHECKING:
+    from msprobe_hooks.instruments.series.anomalies import Alert
     from msprobe_hooks.instruments.series.writing import Row
     from msprobe_hooks.instruments.watch.watcher import Watcher
 
@@ -32,8 +36,8 @@ class TrainerMon:
     """Watches the training of one model with one optimizer, as a configuration file says.
 
     With ``params_have_main_grad`` gradients are read from ``main_grad``, where a parameter has one. Files are written
-    below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. ``process_group`` and ``opt_ty``, which msprobe takes, change
-    nothing.
+    below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. ``process_group`` is that of the pipeline's stages, which
+    anomalies tell. ``opt_ty``, which msprobe takes, changes nothing.
 
     Raises ConfigError naming the key, the value and what is allowed. Nothing is raised into the training later.
     """
@@ -46,6 +50,7 @@ class TrainerMon:
         opt_ty: object = None,
     ) -> None:
         self._path = config_file_path
+        self._base = Path(os.environ.get(OUTPUT_VARIABLE) or "./monitor_output")
         self._has_main_grad = params_have_main_grad
         self._plan, warnings = read_config(config_file_path)
         for warning in warnings:
@@ -53,6 +58,8 @@ class TrainerMon:
         is_dynamic = os.environ.get(DYNAMIC_VARIABLE, "").lower() == "true"
         self._switch = DynamicSwitch(Path(config_file_path)) if is_dynamic else None
         self._watcher: Watcher | None = None
+        self._pipeline_group = process_group
+        self._anomalies: AnomalyFile | None = None
 
     @property
     def ops(self) -> list[str]:
@@ -83,16 +90,18 @@ class TrainerMon:
         self._watcher = watcher = Watcher(
             as_models(model),
             given["optimizer"],
-            Path(os.environ.get(OUTPUT_VARIABLE) or "./monitor_output"),
+            self._base,
             micro_batches=given["grad_acc_steps"],
             has_main_grad=self._has_main_grad,
             is_left_out=is_left_out_in(given["tp_group"], given["dp_group"]),
             first_step=given["start_iteration"],
             after_step=self._after_step,
+            when_alerted=self._keep_alerts,
         )
         atexit.register(self._finish)
         if self._switch is None:
             watcher.follow(self._plan)
+            self._open_anomalies()
 
     monitor_gnorm_with_ad = set_monitor
 
@@ -125,22 +134,19 @@ class TrainerMon:
         if self._watcher is not None:
             self._watcher.measure_once(f"{module_name}.{tensor_name}", target_tensor, rank_list)
 
-    def _metrics(self, rows: list[Row], tag: str) -> Metrics:
+    def _metrics(self, rows: list[Row], task: str) -> Metrics:
         assert self._watcher is not None
-        rank = self._watcher.rank
-        end = f"/{tag}" if rank is None else f"/rank{rank}/{tag}"
-        metrics = {}
-        for row in rows:
-            micro_step = "" if row.micro_step is None else f":{row.micro_step}"
-            metrics[f"{row.vpp_stage}:{row.name}{micro_step}{end}"] = dict(
-                zip(self._watcher.plan.statistics, row.values, strict=True)
-            )
-        return metrics
+        rank, statistics = self._watcher.rank, self._watcher.plan.statistics
+        return {
+            tag(row.vpp_stage, row.name, row.micro_step, rank, task): dict(zip(statistics, row.values, strict=True))
+            for row in rows
+        }
 
     def _follow_ops(self) -> None:
         watcher = self._watcher
         if watcher is not None and watcher.plan.what and watcher.plan.statistics != self._plan.statistics:
-            watcher.follow(replace(watcher.plan, statistics=self._plan.statistics), collected=watcher.collected)
+            plan = replace(watcher.plan, statistics=self._plan.statistics, appends_to=None)
+            watcher.follow(plan, collected=watcher.collected)
 
     def _after_step(self) -> None:
         self._follow_ops()
@@ -152,6 +158,7 @@ class TrainerMon:
             try:
                 watcher.follow(plan)
                 self._plan = plan
+                self._open_anomalies()
                 _log.warning("%s is followed from step %d on", self._path, watcher.step)
             except (ConfigError, MonitorError) as error:
                 _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
@@ -159,6 +166,20 @@ class TrainerMon:
             watcher.follow(Plan(format="api"))
             if not watcher.rank:
                 switch.turn_off()
+
+    def _open_anomalies(self) -> None:
+        """Begin the file of anomalies, once, where it is wanted of this rank."""
+        watcher = self._watcher
+        if watcher is None or self._anomalies or not self._plan.alerts.dump or not self._plan.is_for(watcher.rank):
+            return
+        from msprobe_hooks.instruments.watch.groups import pipeline_in
+
+        folder = self._base / "anomaly_detected"
+        self._anomalies = AnomalyFile(folder, watcher.rank or 0, pipeline_in(self._pipeline_group))
+
+    def _keep_alerts(self, alerts: Sequence[Alert]) -> None:
+        if self._anomalies is not None and self._plan.alerts.dump:
+            self._anomalies.add(alerts)
 
     def _finish(self) -> None:
         watcher, self._watcher = self._watcher, None

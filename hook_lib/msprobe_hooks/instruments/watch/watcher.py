@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.series.anomalies import Alert
 from msprobe_hooks.instruments.series.writing import Row
-from msprobe_hooks.instruments.watch.alerts import Alarm, Alert
+from msprobe_hooks.instruments.watch.alerts import Alarm
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
@@ -55,6 +56,7 @@ class Watcher:
         is_left_out: Callable[[Tensor], bool] = lambda _: False,
         first_step: int = 0,
         after_step: Callable[[], None] = lambda: None,
+        when_alerted: Callable[[Sequence[Alert]], None] = lambda _: None,
     ) -> None:
         self.rank = process_rank()
         self.step = first_step
@@ -70,6 +72,7 @@ class Watcher:
         self._has_main_grad = has_main_grad
         self._is_left_out = is_left_out
         self._called_after_step = after_step
+        self._called_when_alerted = when_alerted
         self.collected = 0
         self._around_step: AroundStep | None = None
         self._observers: list[Observer] = []
@@ -87,7 +90,7 @@ class Watcher:
         MonitorError where the folder cannot be written.
         """
         alarm = Alarm(plan.alerts.rules, plan.statistics)
-        is_watched = not plan.ranks or (self.rank or 0) in plan.ranks
+        is_watched = plan.is_for(self.rank)
         collection = Collection(Meter(plan.statistics, plan.eps))
         weights = self._weights(plan)
         self._files.follow(plan if is_watched else Plan(format="api"))
@@ -215,6 +218,8 @@ class Watcher:
             structure.write(self.folder or self._base)
         self._files.add(self.step, rows)
         self.alerts = self._alarm.feed(rows)
+        if self.alerts:
+            self._called_when_alerted(self.alerts)
 
 
 def as_models(given: Any) -> list[nn.Module]:

@@ -102,6 +102,34 @@ def test_collectives_of_a_step_are_told_together_before_and_after(tmp_path):
     in_two_processes(COMMUNICATION, tmp_path)
 
 
+STAGES = """
+import json, os, sys, torch, torch.distributed as dist
+from msprobe_hooks import TrainerMon
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+os.environ["MONITOR_OUTPUT_DIR"] = folder
+path = f"{folder}/config{rank}.json"
+rules = [{"rule_name": "AnomalyNan", "args": {"threshold": 0.0}}]
+with open(path, "w") as file:
+    json.dump({"wg_distribution": True, "format": "api", "alert": {"rules": rules, "dump": True}}, file)
+model = torch.nn.Linear(1, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+TrainerMon(path, process_group=dist.new_group([0, 1])).set_monitor(model, optimizer)
+model(torch.ones(1, 1)).sum().backward()
+optimizer.step()
+with open(f"{folder}/anomaly_detected/rank{rank}/anomaly.json") as file:
+    found = [(one["rank"], one["pp_stage"], one["group_mates"]) for one in json.load(file).values()]
+assert found == [(rank, rank, [0, 1])] * 2, found
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_anomalies_tell_the_stage_of_the_pipeline_and_its_ranks(tmp_path):
+    in_two_processes(STAGES, tmp_path)
+
+
 def in_two_processes(script, folder):
     """Run a script as the two ranks of a group; its arguments are the rank and a folder."""
     processes = [

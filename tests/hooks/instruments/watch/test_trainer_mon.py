@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import ConfigError, TrainerMon
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.reading import open_run, rank_folders
 
 EVERYTHING = {
@@ -18,6 +19,8 @@ EVERYTHING = {
     "param_distribution": True,
     "mg_direction": True,
 }
+
+EACH_VALUE = {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.0}}], "dump": True}
 
 
 @pytest.fixture
@@ -212,6 +215,62 @@ def test_a_rule_speaks_while_the_training_runs(config, trained, caplog):
     assert any(record.message.startswith("step 2: exp_avg 0.weight: norm is ") for record in caplog.records)
 
 
+class TestAnomaliesThatAreKept:
+    """``alert.dump``: what rules find is written while the training runs."""
+
+    def entries(self, folder):
+        return json.loads((folder / "out/anomaly_detected/rank0/anomaly.json").read_text())
+
+    def test_the_file_is_whole_after_each_step_and_has_the_fields_of_msprobe(self, config, trained, tmp_path):
+        counts = []
+        monitor = TrainerMon(config(wg_distribution=True, alert=EACH_VALUE))
+        trained(monitor, 3, before_step=lambda: counts.append(len(self.entries(tmp_path))))
+        assert counts == [0, 8, 16]
+        assert list(self.entries(tmp_path).values())[8 + 4] == {
+            "rank": 0,
+            "step": 1,
+            "micro_step": 0,
+            "pp_stage": 0,
+            "vpp_stage": 0,
+            "call_id": 4,
+            "tag_name": "0:0.weight/rank0/post_grad",
+            "message": self.entries(tmp_path)["0:0.weight/rank0/post_grad_norm_step_1_call_4"]["message"],
+            "group_mates": [0],
+        }
+
+    def test_what_an_earlier_training_left_goes(self, config, trained, tmp_path):
+        trained(TrainerMon(config(wg_distribution=True, alert=EACH_VALUE)), 1)
+        trained(TrainerMon(config(wg_distribution=True, alert={"rules": [], "dump": True})), 1)
+        assert self.entries(tmp_path) == {}
+
+    def test_of_a_series_fifty_are_kept(self, config, trained, tmp_path):
+        trained(TrainerMon(config(wg_distribution=True, format="api", alert=EACH_VALUE)), 53)
+        steps = [one["step"] for one in self.entries(tmp_path).values() if one["call_id"] == 0]
+        assert steps == [*range(50)]
+
+
+class TestAFolderThatIsGoneOnWith:
+    def test_steps_go_into_the_folder_that_was_started_then(self, config, trained, tmp_path):
+        trained(TrainerMon(config(wg_distribution=True)), 2)
+        (folder,) = (tmp_path / "out").iterdir()
+        time = folder.name.partition("-rank")[0]
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = TrainerMon(config(wg_distribution=True, append_output=[time, time]))
+        monitor.set_monitor(model, optimizer=optimizer, start_iteration=1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        names = [line.split(",")[1] for line in files(tmp_path / "out")["grad_reduced_1-1.csv"]]
+        assert names == ["name", "0.weight", "0.bias", "2.weight", "2.bias", "weight", "bias"]
+
+    def test_where_there_is_none_it_says_which_there_are(self, config, trained, tmp_path):
+        (tmp_path / "out/Dec03_21-34-40-rank0-1d6d9d83").mkdir(parents=True)
+        (tmp_path / "out/Dec03_21-34-41-rank1-1d6d9d83").mkdir()
+        told = "no folder of rank 0 that was started from .*-41 to .*-42 to append to; there are Dec03_21-34-40-rank0-1"
+        with pytest.raises(MonitorError, match=told):
+            trained(TrainerMon(config(append_output=["Dec03_21-34-41", "Dec03_21-34-42"])))
+
+
 class TestDynamicOn:
     @pytest.fixture(autouse=True)
     def dynamic(self, monkeypatch):
@@ -280,6 +339,8 @@ class TestDynamicOn:
         ({"ndigits": 21}, "ndigits is 21; allowed: a whole number from 1 to 20"),
         ({"format": "xlsx"}, "format is 'xlsx'; allowed: csv, parquet"),
         ({"module_ranks": [-1]}, "module_ranks is -1; allowed: a whole number >= 0"),
+        ({"append_output": ["Dec03_21-34-40"]}, "append_output is .* allowed: a list of the first and the last time"),
+        ({"append_output": ["Dec03_21-34-40", "Dec02_21-34-40"]}, "append_output is .* allowed: a list of the first"),
         ({"alert": {"rules": [{"name": "x"}]}}, "alert.rules is .* allowed: a list of objects"),
         ({"cc_distribution": {"cc": 1}}, "cc_distribution.cc is 1; allowed: the keys enable"),
         ({"cc_distribution": {"cc_codeline": ["("]}}, "cc_codeline is .* allowed: a list of regular expressions"),
