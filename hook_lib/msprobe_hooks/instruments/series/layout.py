@@ -143,7 +143,8 @@ def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
     if not between:
         names = ", ".join(sorted(each.name for each in folders)) or "none"
         raise MonitorError(
-            f"{base}: no folder of rank {rank or 0} that was started from {first} to {last} to append to; there are {names}"
+            f"{base}: no folder of rank {rank or 0} that was started from {first} to {last} to append to; there are "
+            f"{names}"
         )
     return max(between, key=started)
 
