@@ -7,12 +7,6 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import nn
-from torch._C import (
-    _get_function_stack_at,
-    _len_torch_function_stack,
-    _pop_torch_function_stack,
-    _push_on_torch_function_stack,
-)
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings
@@ -20,14 +14,14 @@ from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
-from msprobe_hooks.torch.calls import CallMode
 from msprobe_hooks.torch.custom import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks
 from msprobe_hooks.torch.phases import Phases
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.recording_mode import RecordingMode
 from msprobe_hooks.torch.saves import save
-from msprobe_hooks.torch.threads import NewThreads
+from msprobe_hooks.torch.threads import NewThreads, ThisThread
 
 
 class TorchSession(Session):
@@ -103,8 +97,8 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
     settings = recorder.settings
     observers: list[Observer] = []
     if settings.records_apis:
-        mode = CallMode(recorder, api_table(settings.risk_level))
-        observers += [Calls(mode), NewThreads(mode)]
+        mode = RecordingMode(recorder, api_table(settings.risk_level))
+        observers += [ThisThread(mode), NewThreads(mode)]
         if dist.is_available():
             # torch.distributed is slow to import and absent from some builds.
             from msprobe_hooks.torch.collectives import Collectives
@@ -115,28 +109,6 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
     if settings.level == "aten":
         observers.append(Operators(recorder))
     return observers
-
-
-class Calls:
-    """The mode on the stack of the thread that begins."""
-
-    def __init__(self, mode: CallMode) -> None:
-        self._mode = mode
-
-    def begin(self) -> None:
-        """Put the mode on top."""
-        _push_on_torch_function_stack(self._mode)
-
-    def end(self) -> None:
-        """Take the mode off, wherever it is by now."""
-        places = range(_len_torch_function_stack())
-        if all(_get_function_stack_at(place) is not self._mode for place in places):
-            return
-        above = []
-        while (top := _pop_torch_function_stack()) is not self._mode:
-            above.append(top)
-        for other in reversed(above):
-            _push_on_torch_function_stack(other)
 
 
 class Operators:

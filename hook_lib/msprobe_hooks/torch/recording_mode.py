@@ -1,0 +1,113 @@
+"""API calls, recorded."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from msprobe_hooks.recording import calls
+from msprobe_hooks.recording.backward import tensors_in
+from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.torch import api_lists
+from msprobe_hooks.torch.apis import Api, ApiTable
+from msprobe_hooks.torch.calls import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_traced, named
+from msprobe_hooks.torch.gradients import is_in_backward
+from msprobe_hooks.torch.recompute import PostponedStop
+from msprobe_hooks.torch.recorder import TorchRecorder
+
+OWN_FILES |= {__file__, calls.__file__}
+
+# Functions after which a tensor's memory can change without its version counter moving.
+_EXPOSING = frozenset(
+    {
+        Tensor.data.__get__,  # type: ignore[attr-defined]
+        Tensor.data.__set__,  # type: ignore[attr-defined]
+        Tensor.numpy,
+        Tensor.data_ptr,
+        Tensor.untyped_storage,
+        Tensor.__array__,
+        Tensor.__dlpack__,
+    }
+)
+_BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
+
+
+class RecordingMode(CallMode):
+    """Records the calls of one thread while it is on that thread's stack of modes."""
+
+    def __init__(self, recorder: TorchRecorder, apis: ApiTable) -> None:
+        super().__init__(apis, frozenset(recorder.settings.custom_op_namespaces))
+        self._recorder = recorder
+
+    @property
+    def is_looking(self) -> bool:
+        """Tell whether the recording is on, and this thread in no call that is recorded as a whole."""
+        recorder = self._recorder
+        return recorder.is_recording and not recorder.is_suspended
+
+    def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Make a call and record it."""
+        recorder = self._recorder
+        call = self._begin(api, func, args, kwargs, frame)
+        if call is None:
+            return func(*args, **kwargs)
+        if api.writes:
+            func = _discarding(func, recorder)
+        if is_in_backward():
+            with PostponedStop():
+                result = call.run(func, args, kwargs)
+        else:
+            result = call.run(func, args, kwargs)
+        if api.qualified == "Tensor.numpy":
+            recorder.measured.expose(args[0])
+        return result
+
+    def note_error(self, where: str, error: Exception) -> None:
+        """Count it in the summary."""
+        self._recorder.summary.note_error(where, error)
+
+    def note_unlisted(self, func: Any, result: Any) -> None:
+        """Count a call that is in no table and has computed a tensor."""
+        if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
+            return
+        name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
+        if name not in api_lists.IDLE and not is_traced() and self.is_looking:
+            self._recorder.summary.unrecorded[name] += 1
+
+    def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in _EXPOSING and self._recorder.is_recording:
+            self._recorder.measured.expose(args[0])
+        result = super()._pass(func, types, args, kwargs)
+        if func in _BACKWARD:
+            # Data parallelism reduces gradients in place, unseen, before this returns.
+            self._recorder.measured.forget()
+        return result
+
+    def _begin(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> ApiCall | None:
+        recorder = self._recorder
+        try:
+            qualified, args, kwargs, caller = named(api, func, args, kwargs, frame)
+            call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", caller)
+            changed = args[0] if qualified == "Tensor.__setitem__" else None
+            written = [args[place] for place in api.written if place < len(args)] if api.written else None
+            call.begin(args, kwargs, changed, written)
+        except Exception as error:
+            self.note_error(api.qualified, error)
+            return None
+        return call
+
+
+def _discarding(func: Any, recorder: TorchRecorder) -> Any:
+    """Return a function after which the tensors among its arguments are measured anew, in its result as well."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        finally:
+            for tensor in tensors_in((args, kwargs), Tensor):
+                recorder.measured.discard(tensor)
+
+    return run
