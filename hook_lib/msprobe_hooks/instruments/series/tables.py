@@ -18,7 +18,8 @@ class Row:
     """The statistics of one tensor at one step.
 
     ``task`` is one of `layout.TASKS` or another word, ``name`` is ``<module>.input``, ``<module>.output`` or a
-    parameter's name, and ``values`` are in the order of the writer's statistics.
+    parameter's name, and ``values`` are in the order of the writer's statistics. ``distribution`` is how many elements
+    are in each of the bins of `heat_maps`, of what a picture is made in events.
     """
 
     task: str
@@ -27,6 +28,7 @@ class Row:
     step: int
     micro_step: int | None
     values: tuple[float, ...]
+    distribution: tuple[float, ...] = ()
 
 
 class Watched(NamedTuple):

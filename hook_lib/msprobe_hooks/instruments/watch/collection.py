@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from msprobe_hooks.instruments.series.heat_maps import BINS, RANGE
 from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.errors import Errors
 from msprobe_hooks.instruments.watch.statistics import Meter, Values, fetch
@@ -27,6 +28,7 @@ class Collection:
         self.errors = Errors()
         self._values: dict[Place, Values] = {}
         self._repeated: dict[tuple[str, str], list[Values]] = {}
+        self._distributions: dict[Place, Tensor] = {}
 
     def measure(
         self, task: str, chunk: int, names: Sequence[str], tensors: Sequence[Tensor], micro_step: int | None = None
@@ -36,6 +38,10 @@ class Collection:
             place = (task, chunk, name, micro_step)
             self._values.pop(place, None)
             self._values[place] = values
+
+    def distribute(self, task: str, chunk: int, name: str, tensor: Tensor) -> None:
+        """Count how the elements of a tensor that was measured are distributed, for the pictures of events."""
+        self._distributions[task, chunk, name, None] = tensor.float().histc(BINS, *RANGE)
 
     def measure_again(self, task: str, names: Sequence[str], tensors: Sequence[Tensor]) -> None:
         """Measure tensors that come several times in a step, whose statistics are combined at its end."""
@@ -52,13 +58,15 @@ class Collection:
         rows = self.look(step)
         self._values = {}
         self._repeated = {}
+        self._distributions = {}
         return rows
 
     def look(self, step: int) -> list[Row]:
         """Return the rows that the step has brought so far."""
         numbers = fetch(list(self._values.values()))
+        counts = {place: tuple(counted.tolist()) for place, counted in self._distributions.items()}
         rows = [
-            Row(task, chunk, name, step, micro_step, found)
+            Row(task, chunk, name, step, micro_step, found, counts.get((task, chunk, name, micro_step), ()))
             for (task, chunk, name, micro_step), found in zip(self._values, numbers, strict=True)
         ]
         for (task, name), repeated in self._repeated.items():

@@ -88,10 +88,13 @@ class AroundStep:
             measure(collection, "param_updated", [(one, one.parameter) for one in self._weights])
         if plan.wants("updates"):
             for weight, state, group in self._state.of(self._weights):
-                if (found := update_and_ratio(state, group)) is not None:
-                    # One by one: both are as large as the parameter.
-                    measure(collection, "adam_update", [(weight, found[0])])
-                    measure(collection, "adam_ratio", [(weight, found[1])])
+                # One by one: each is as large as the parameter.
+                for task, tensor in zip(
+                    ("adam_update", "adam_ratio"), update_and_ratio(state, group) or (), strict=False
+                ):
+                    measure(collection, task, [(weight, tensor)])
+                    if plan.format == "tensorboard":
+                        collection.distribute(task, weight.chunk, weight.name, tensor)
 
     def _measure_direction(self, moments: Mapping[Weight, Tensor | None]) -> None:
         for weight in self._with_gradients:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from msprobe_hooks.errors import MonitorError
@@ -61,6 +63,33 @@ def test_events_have_msprobes_tags(tmp_path):
         "0:w/rank0/exp_avg_norm": [(0, 0.25), (1, 0.75)],
         "0:w/rank0/exp_avg_max": [(0, 1.0), (1, 1.0)],
     }
+
+
+def test_a_distribution_is_a_picture_of_all_steps_with_the_lowest_bin_on_top(tmp_path):
+    from PIL import Image
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    lowest, highest = ((8.0, *[0.0] * 29), (*[0.0] * 28, 2.0, 4.0))
+    write(
+        tmp_path / FIRST,
+        "tensorboard",
+        *(Row("adam_update", 0, "w", step, None, (0.0, 0.0), each) for step, each in enumerate((lowest, highest))),
+    )
+    events = EventAccumulator(str(tmp_path / FIRST))
+    events.Reload()
+    (image,) = events.Images("0:w/rank0/adam_update")
+    pixels = np.asarray(Image.open(BytesIO(image.encoded_image_string)).convert("RGB"))
+    height, width, _ = pixels.shape
+    assert (image.step, height % 30, width % 2) == (1, 0, 0)
+    cells = pixels[:: height // 30, :: width // 2].tolist()
+    black, white = [11, 0, 0], [255, 255, 255]
+    # matplotlib's hot at 0.5: red is full, green at (0.5 - 0.365079) / (0.746032 - 0.365079).
+    assert [cells[0], cells[15], cells[28], cells[29]] == [
+        [white, black],
+        [black, black],
+        [black, [255, 90, 0]],
+        [black, white],
+    ]
 
 
 @pytest.fixture

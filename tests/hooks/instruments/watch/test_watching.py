@@ -5,6 +5,7 @@ import gc
 import logging
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -343,6 +344,24 @@ def test_an_evaluation_is_not_told(tmp_path):
         one.eval()(torch.randn(2, 3))
         watcher.end_step()
     assert watcher.rows == []
+
+
+def test_updates_have_their_distribution_in_events(tmp_path):
+    pytest.importorskip("tensorboard")
+    one = nn.Linear(40, 5, bias=False)
+    optimizer = adam(one)
+    with watch(one, optimizer, tmp_path, what=["updates"], format="tensorboard") as watcher:
+        for _ in range(2):
+            optimizer.zero_grad()
+            one(torch.randn(8, 40)).square().sum().backward()
+            optimizer.step()
+    state = optimizer.state[one.weight]
+    first, second = (state[name].double().numpy() for name in ("exp_avg", "exp_avg_sq"))
+    (beta1, beta2), eps = optimizer.defaults["betas"], optimizer.defaults["eps"]
+    update = first / (1 - beta1**2) / (np.sqrt(second / (1 - beta2**2)) + eps)
+    expected, _ = np.histogram(update, 30, (-1, 1))
+    (row,) = [row for row in watcher.rows if row.task == "adam_update"]
+    assert row.distribution == tuple(expected)
 
 
 def test_the_ratio_of_rows_never_updated_is_0_and_not_nan(tmp_path):
