@@ -12,7 +12,7 @@ from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.fixtures import recording
-from pytest_msprobe.fixtures.monitoring import msprobe_monitor
+from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
 from pytest_msprobe.modes.check.mode import CheckMode
@@ -108,9 +108,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Record a test that asks for it."""
+    """Record a test that asks for it, and see that what is to be watched was."""
     with recording.recording_if_marked(item):
-        return (yield)
+        done = yield
+    require_training(item)
+    return done
 
 
 @pytest.hookimpl(wrapper=True)

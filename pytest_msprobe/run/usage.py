@@ -27,4 +27,5 @@ def failing_test(what: str = "") -> Iterator[None]:
     try:
         yield
     except USER_ERRORS as error:
-        pytest.fail(printable(f"{what}: {error}" if what else str(error)), pytrace=False)
+        # The error is all in the text: shown before it, it would be told twice.
+        raise pytest.fail.Exception(printable(f"{what}: {error}" if what else str(error)), pytrace=False) from None
