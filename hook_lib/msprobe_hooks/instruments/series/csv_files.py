@@ -15,8 +15,6 @@ import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
-from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -39,8 +37,7 @@ _TASK_OF_SCOPE = {
 }
 _CUT_LINES_TOLD = 3
 _LONGEST_HEADER = 2**16
-# However many steps a file is for, memory stays bounded.
-_MOST_ROWS_WAITING = 2**14
+_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 class CsvWriter:
@@ -53,47 +50,50 @@ class CsvWriter:
         self._statistics = tuple(statistics)
         self._ndigits = ndigits
         self._steps_per_file = steps_per_file
-        self._waiting: dict[FileName, list[Row]] = {}
+        self._latest: dict[str, FileName] = {}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows until they are flushed, which they are as soon as there are many."""
+        """Append rows. Raises MonitorError where a file cannot be written, or has other columns."""
+        files: dict[tuple[str, int], list[Row]] = {}
         for row in rows:
-            name = FileName(row.task, *window(row.step, self._steps_per_file))
-            self._waiting.setdefault(name, []).append(row)
-        if sum(map(len, self._waiting.values())) > _MOST_ROWS_WAITING:
-            self.flush()
+            files.setdefault((row.task, row.step // self._steps_per_file), []).append(row)
+        for those in files.values():
+            self._append(FileName(those[0].task, *window(those[0].step, self._steps_per_file)), those)
 
     def flush(self) -> None:
-        """Append what was added. Raises MonitorError where a file cannot be written, or has other columns."""
-        waiting, self._waiting = self._waiting, {}
-        for name, rows in waiting.items():
-            self._append(self._folder / f"{name}{SUFFIX}", rows)
+        """Do nothing: what was added is on disk."""
 
     def close(self) -> None:
-        """Flush."""
-        self.flush()
+        """Do nothing: no file stays open."""
 
-    def _append(self, path: Path, rows: Sequence[Row]) -> None:
+    def _append(self, name: FileName, rows: Sequence[Row]) -> None:
+        path = self._folder / f"{name}{SUFFIX}"
         has_micro_steps = rows[0].micro_step is not None
-        header = _as_lines([["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self._statistics]])
-        lines = _as_lines(self._cells(row, has_micro_steps) for row in rows)
+        header = ",".join(["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self._statistics]) + "\n"
+        lines = "".join([self._line(row, has_micro_steps) for row in rows]).encode()
+        # One that was left by another program, or whose writing failed, may end in a line that was cut off.
+        is_whole = self._latest.pop(name.task, None) == name
         try:
             with open(path, "a+b", opener=opener) as file:
-                file.write((_joint(path, file, header) if file.tell() else header) + lines)
+                if not file.tell():
+                    file.write(header.encode())
+                elif not is_whole:
+                    file.write(_joint(path, file, header.encode()))
+                file.write(lines)
         except OSError as error:
             raise MonitorError(
                 f"{path}: cannot be written ({error.strerror}); make room or name another folder"
             ) from None
+        self._latest[name.task] = name
 
-    def _cells(self, row: Row, has_micro_steps: bool) -> list[object]:
-        micro_step = [row.micro_step] * has_micro_steps
-        return [row.vpp_stage, row.name, row.step, *micro_step, *map(round, row.values, repeat(self._ndigits))]
+    def _line(self, row: Row, has_micro_step: bool) -> str:
+        micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_step else ""
+        values = ",".join([repr(round(value, self._ndigits)) for value in row.values])
+        return f"{row.vpp_stage},{_cell(row.name)},{row.step},{micro_step}{values}\n"
 
 
-def _as_lines(rows: Iterable[Sequence[object]]) -> bytes:
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+def _cell(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
 
 def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """The statistics of one tensor at one step.
 
     ``task`` is one of `layout.TASKS` or another word, ``name`` is ``<module>.input``, ``<module>.output`` or a

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import csv
+import io
 import math
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,28 @@ def test_a_line_that_was_cut_off_costs_no_other_when_a_run_goes_on(write):
     file = write(row(0, 1.0), row(1, 2.0)) / "grad_reduced_0-9.csv"
     file.write_bytes(file.read_bytes()[:-2])
     assert series(write(row(1, 3.0))) == {("layer.weight", "norm"): [(0, 1.0), (1, 3.0)]}
+
+
+def test_a_line_whose_writing_failed_costs_no_other(tmp_path):
+    writer = open_writer("csv", tmp_path, ["norm"], ndigits=6, steps_per_file=10)
+    writer.add([row(0, 1.0)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    disposition = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "grad_reduced_0-9.csv").stat().st_size + 5, limits[1]))
+        with pytest.raises(MonitorError, match=r"grad_reduced_0-9\.csv: cannot be written \(File too large\)"):
+            writer.add([row(1, 2.0)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, disposition)
+    writer.add([row(2, 3.0)])
+    assert series(tmp_path) == {("layer.weight", "norm"): [(0, 1.0), (2, 3.0)]}
+
+
+def test_a_name_is_quoted_as_csv_asks_for(write):
+    name = 'a,"b"\rc'
+    text = (write(row(1, 0.5, name=name)) / "grad_reduced_0-9.csv").read_bytes().decode()
+    assert list(csv.reader(io.StringIO(text, newline="")))[1] == ["0", name, "1", "0.5"]
 
 
 def test_a_file_with_other_columns_is_not_appended_to(write):
