@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.instruments.watch.config import plan
+from msprobe_hooks.instruments.watch.config import Plan, plan
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher
     from msprobe_hooks.instruments.watch.watcher import Watcher
 
 
@@ -37,15 +36,11 @@ def watch(
     watching is raised into the training.
     """
     checked = plan(what, **{"steps_per_file": 100, **options})
-    from msprobe_hooks.instruments.watch.watcher import Watcher, as_models
+    from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
 
-    watcher = Watcher(as_models(model), optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
-    try:
-        watcher.follow(checked)
+    watcher = TorchWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(watcher, checked):
         yield watcher
-    finally:
-        watcher.close()
-        watcher.collection.errors.tell_counts()
 
 
 @contextmanager
@@ -54,22 +49,29 @@ def watch_mindspore(
     optimizer: Any = None,
     path: str | Path = "monitor_output",
     *,
-    what: Sequence[str] = ("activations", "gradients"),
+    what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
+    micro_batches: int = 1,
     first_step: int = 0,
     **options: Any,
-) -> Iterator[MindSporeWatcher]:
+) -> Iterator[Watcher]:
     """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
 
     ``model`` is a cell or a list of them. A call of the optimizer ends a step; without one, call ``end_step()``.
     docs/monitor.md lists what can be watched, and the options. Raises as ``watch`` does.
     """
     checked = plan(what, **{"steps_per_file": 100, **options})
-    from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher, as_cells
+    from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher
 
-    watcher = MindSporeWatcher(as_cells(model), optimizer, Path(path), first_step=first_step)
+    watcher = MindSporeWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(watcher, checked):
+        yield watcher
+
+
+@contextmanager
+def _following(watcher: Watcher, checked: Plan) -> Iterator[None]:
     try:
         watcher.follow(checked)
-        yield watcher
+        yield
     finally:
         watcher.close()
-        watcher.errors.tell_counts()
+        watcher.collection.errors.tell_counts()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from mindspore import Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, watch_mindspore  # noqa: E402
 from msprobe_hooks.instruments.series.reading import open_run  # noqa: E402
+from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -113,21 +116,159 @@ def test_nothing_is_seen_in_evaluation_or_in_steps_between(model: Any, tmp_path:
     assert {row.step for row in watcher.rows} == {2}
 
 
-def test_training_computes_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [nn.Adam, nn.Momentum])
+def test_five_steps_of_a_training_give_the_same_bits(tmp_path: Path, make: Callable[..., Any]) -> None:
     def trained(is_watched: bool) -> list[Any]:
         ms.set_seed(1)
-        model = nn.SequentialCell(nn.Dense(4, 3), nn.Dense(3, 1)).set_train()
-        optimizer = nn.Adam(model.trainable_params(), 0.1)
+        model = nn.SequentialCell(nn.Dense(4, 3), nn.Tanh(), nn.Dense(3, 1)).set_train()
+        optimizer = make(model.trainable_params(), 0.1, 0.9)
         step = trainer(model, optimizer)
-        if is_watched:
-            with watch_mindspore(model, optimizer, tmp_path, what=["activations", "gradients", "moments"]):
+        everything = [name for name in WHAT if name != "collectives"]
+        context = watch_mindspore(model, optimizer, tmp_path, what=everything, statistics=STATISTICS)
+        with context if is_watched else nullcontext() as watcher:
+            for _ in range(5):
                 step()
-        else:
-            step()
-        step()
-        return [one.asnumpy().tolist() for one in model.trainable_params()]
+        if watcher is not None:
+            assert not watcher.collection.errors
+            assert {row.task for row in watcher.rows} >= {"actv", "actv_grad", "grad_unreduced", "param_updated"}
+        return [one.asnumpy().tobytes() for one in model.trainable_params()]
 
     assert trained(True) == trained(False)
+
+
+class Branching(nn.Cell):
+    """Gives back nested collections; its input goes two ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Dense(4, 4)
+        self.right = nn.Dense(4, 4)
+
+    def construct(self, x: Any, *, scale: float = 1.0, mask: Any = None) -> Any:
+        return {"both": (self.left(x), [self.right(x) * scale]), "sum": (x * mask).sum()}
+
+
+def test_gradients_of_activations_are_those_that_each_cell_contributes(tmp_path: Path) -> None:
+    ms.set_seed(2)
+    model = Branching().set_train()
+    x, mask = (Tensor(np.random.default_rng(seed).normal(size=(2, 4)).astype(np.float32)) for seed in (0, 1))
+
+    def loss(x: Any) -> Any:
+        found = model(x, scale=3.0, mask=mask)
+        left, (right,) = found["both"]
+        return (left * left).sum() + right.sum() + found["sum"]
+
+    with watch_mindspore(model, path=tmp_path, what=["activation_gradients"], statistics=["norm", "mean"]) as watcher:
+        ms.grad(loss, 0)(x)
+        watcher.end_step()
+    values = x.asnumpy().astype(np.float64)
+    weights = [one.weight.asnumpy().astype(np.float64) for one in (model.left, model.right)]
+    outputs = values @ weights[0].T + model.left.bias.asnumpy()
+    left, right = 2 * outputs, np.full((2, 4), 3.0)
+    expected = {
+        ".output_both_0": left,
+        ".output_both_1_0": np.ones((2, 4)),
+        ".output_sum": np.ones(()),
+        "left.output": left,
+        "left.input": left @ weights[0],
+        "right.output": right,
+        "right.input": right @ weights[1],
+        ".input_0": left @ weights[0] + right @ weights[1] + mask.asnumpy(),
+    }
+    found = {row.name: row.values for row in watcher.rows}
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name] == pytest.approx((norm(array), array.mean()), rel=1e-5, abs=1e-6), name
+
+
+def test_elements_of_tuples_mappings_and_keywords_are_told_by_place(tmp_path: Path) -> None:
+    model = Branching().set_train()
+    x = Tensor(np.ones((2, 4), np.float32))
+    with watch_mindspore(model, path=tmp_path, what=["activations"]) as watcher:
+        model(x, mask=x)
+        watcher.end_step()
+    names = [row.name for row in watcher.rows if row.name.startswith(".")]
+    assert names == [".input_0", ".input_mask", ".output_both_0", ".output_both_1_0", ".output_sum"]
+
+
+def test_each_micro_batch_has_its_own_gradients_and_without_asking_the_last_is_told(tmp_path: Path, model: Any) -> None:
+    optimizer = nn.SGD(model.trainable_params(), 0.1)
+    gradients = ms.grad(lambda x: model(x).square().sum(), None, optimizer.parameters)
+    batches = [Tensor(np.random.default_rng(seed).normal(size=(2, 4)).astype(np.float32)) for seed in range(2)]
+
+    def step() -> list[float]:
+        found = [gradients(x) for x in batches]
+        optimizer(tuple(one + other for one, other in zip(*found, strict=True)))
+        return [norm(one[0].asnumpy()) for one in found]
+
+    for what, wanted in (("micro_batch_gradients", [0, 1]), ("gradients", [None])):
+        with watch_mindspore(model, optimizer, tmp_path, what=[what], micro_batches=2) as watcher:
+            expected = step()[-len(wanted) :]
+        rows = [row for row in watcher.rows if (row.task, row.name) == ("grad_unreduced", "0.weight")]
+        assert [row.micro_step for row in rows] == wanted
+        assert [row.values[0] for row in rows] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "has_corrections"),
+    [
+        (lambda weights: nn.Adam(weights, 0.1, eps=1e-3), True),
+        (lambda weights: nn.AdamWeightDecay(weights, 0.1, eps=1e-3), False),
+        (lambda weights: ms.experimental.optim.Adam(weights, 0.1, eps=1e-3), True),
+        (lambda weights: ms.experimental.optim.AdamW(weights, 0.1, eps=1e-3), True),
+    ],
+)
+def test_direction_and_update_follow_from_gradients_as_adam_has_them(
+    tmp_path: Path, model: Any, make: Callable[[Any], Any], has_corrections: bool
+) -> None:
+    optimizer = make(model.trainable_params())
+    step = trainer(model, optimizer)
+    first = second = np.zeros((3, 4))
+    options = {"what": ["direction", "updates"], "statistics": ["mean", "norm"], "format": "api"}
+    with watch_mindspore(model, optimizer, tmp_path, **options) as watcher:
+        for number in range(1, 4):
+            gradient = step()[0].astype(np.float64)
+            agreement = (np.mean(np.sign(gradient) * np.sign(first)) + 1) / 2 if first.any() else 1.0
+            first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+            corrections = (1 - 0.9**number, 1 - 0.999**number) if has_corrections else (1, 1)
+            mean, root = first / corrections[0], np.sqrt(second / corrections[1])
+            rows = {(row.task, row.name): row.values for row in watcher.rows}
+            assert rows["other", "0.weight.mg_direction"][0] == pytest.approx(agreement, rel=1e-6)
+            ratio = np.divide(mean, root, out=np.zeros((3, 4)), where=root != 0)
+            for task, array in {"adam_update": mean / (root + 1e-3), "adam_ratio": ratio}.items():
+                assert rows[task, "0.weight"] == pytest.approx((array.mean(), norm(array)), rel=1e-4, abs=1e-5), task
+    assert not watcher.collection.errors
+
+
+def test_structure_and_stacks_are_written_at_the_first_step(tmp_path: Path, model: Any) -> None:
+    with watch_mindspore(model, path=tmp_path, what=["structure", "stacks"]) as watcher:
+        model(Tensor(np.ones((2, 4), np.float32)))
+        watcher.end_step()
+    assert watcher.folder is not None
+    structure = json.loads((watcher.folder / "module_struct.json").read_text())
+    assert structure["0:0"] == {
+        "input": {"config": "tuple[1]", "0": "size=(2, 4), dtype=Float32"},
+        "output": {"config": "tensor", "tensor": "size=(2, 3), dtype=Float32"},
+    }
+    stacks = (watcher.folder / "stack_info.csv").read_text()
+    assert stacks.startswith("module_name,stack_info\n0:0,")
+    assert "test_structure_and_stacks" in stacks
+    assert "cell.py" not in stacks
+
+
+def test_a_target_chooses_cell_side_and_element(tmp_path: Path, model: Any) -> None:
+    optimizer = nn.SGD(model.trainable_params(), 0.1)
+    targets = {"0": {"output": "tensor", "input_grad": "tensor"}, "2": {"output_grad": "tuple[1]:0"}}
+    with watch_mindspore(model, optimizer, tmp_path, targets=targets) as watcher:
+        trainer(model, optimizer)()
+    found = {(row.task, row.name) for row in watcher.rows if row.task.startswith("actv")}
+    assert found == {("actv", "0.output"), ("actv_grad", "2.output")}
+    assert {row.name for row in watcher.rows if row.task == "grad_reduced"} == {
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,10 +276,14 @@ def test_training_computes_the_same_bits(tmp_path: Path) -> None:
     [
         (
             (nn.Dense(1, 1),),
-            {"what": ["activation_gradients"]},
-            "what is 'activation_gradients'; allowed: .* MindSpore",
+            {"what": ["collectives"]},
+            "what is 'collectives'; allowed: .*stacks: MindSpore's communication functions are not watched",
         ),
-        ((nn.Dense(1, 1),), {"targets": {"0": {"input": "tensor"}}}, "allowed: no such option for MindSpore"),
+        (
+            (nn.Dense(1, 1), nn.SGD(nn.Dense(1, 1).trainable_params())),
+            {},
+            "optimizer is 'SGD'; allowed: one that steps parameters of the model",
+        ),
         (("model",), {}, r"model is 'str'; allowed: a mindspore\.nn\.Cell"),
         ((nn.Dense(1, 1), "adam"), {}, "optimizer is 'adam'; allowed: an optimizer of mindspore"),
     ],

@@ -91,7 +91,8 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
         if key not in _OPTIONS:
             raise ConfigError(key, options[key], "one of the options " + ", ".join(sorted(_OPTIONS)))
     checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
-    return Plan(what=frozenset(_names(WHAT)("what", what)), **checked)
+    has_all = not checked.get("targets")
+    return Plan(what=frozenset(_names(WHAT)("what", what)), has_all_modules=has_all, **checked)
 
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:

@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.instruments.series.heat_maps import BINS, RANGE
+
 # Elements of which there are copies in float64 at a time.
 _PART = 1 << 20
+
+
+class HostMeter:
+    """Computes the named statistics of tensors, each brought to the host; ``eps`` is the size below which one is 0."""
+
+    def __init__(self, statistics: Sequence[str], eps: float, host: Callable[[Any], NDArray[Any]]) -> None:
+        self.statistics = tuple(statistics)
+        self._eps = eps
+        self._host = host
+
+    def measure(self, tensors: Sequence[Any]) -> list[tuple[float, ...]]:
+        """Return the statistics of each tensor."""
+        return [measure(self._host(tensor), self.statistics, self._eps) for tensor in tensors]
+
+    def fetch(self, rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
+        """Return what is there already."""
+        return rows
+
+    def distribution(self, tensor: Any) -> NDArray[np.int64]:
+        """Return how many elements are in each bin of a heat map."""
+        return np.histogram(self._host(tensor).astype(np.float32), BINS, RANGE)[0]
 
 
 def measure(array: NDArray[Any], statistics: Sequence[str], eps: float) -> tuple[float, ...]:

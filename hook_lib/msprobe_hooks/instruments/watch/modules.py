@@ -1,4 +1,4 @@
-"""Activations and their gradients: what goes into the modules of a model and comes out, forward and backward.
+"""Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
 graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would tell it.
@@ -7,32 +7,30 @@ graph, where what a module contributes to its input's gradient leaves it, as a f
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
-
-import torch
-from torch import Tensor, nn
+from types import FrameType
+from typing import Any, ClassVar, TypeAlias
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import selected
-from msprobe_hooks.recording.backward import Backward, tensors_in
-from msprobe_hooks.torch import gradients
-from msprobe_hooks.torch.gradients import Inputs
-from msprobe_hooks.torch.recompute import is_recomputed
+from msprobe_hooks.recording.backward import Backward, Begun, Emit, Inputs, tensors_in
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
 #: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
 Fields: TypeAlias = "Mapping[str, str | None]"
-Named: TypeAlias = "list[tuple[str, Tensor]]"
+Named: TypeAlias = "list[tuple[str, Any]]"
 
 
-class Modules:
+class Modules(ABC):
     """The hooks on the modules of a chunk of the model, given as name, module, and the fields wanted of it."""
 
+    tensor_class: ClassVar[type]
+
     def __init__(
-        self, collection: Collection, chunk: int, model: nn.Module, wanted: Sequence[tuple[str, nn.Module, Fields]]
+        self, collection: Collection, chunk: int, model: Any, wanted: Sequence[tuple[str, Any, Fields]]
     ) -> None:
         self._collection = collection
         self._chunk = chunk
@@ -40,11 +38,38 @@ class Modules:
         self._running: list[Call] = []
         self._calls: dict[str, list[tuple[int, int]]] = {}
         self._recomputed: Counter[str] = Counter()
-        self._unfinished = _Unfinished()
+        self._unfinished: dict[int, dict[int, Backward]] = {}
         count = collection.harmless("the model", self._begin_micro_batch)
         self._handles: list[Any] = [model.register_forward_pre_hook(count)]
         for name, module, fields in wanted:
             self._install(name, module, fields)
+
+    @abstractmethod
+    def takes_gradient(self, tensor: Any) -> bool:
+        """Tell whether a backward pass can give a tensor a gradient."""
+
+    @abstractmethod
+    def inputs(self, tensors: Sequence[Any]) -> Inputs:
+        """Return where gradients leave a call that is given these tensors, each of which takes a gradient."""
+
+    @abstractmethod
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, begun: Begun) -> None:
+        """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when a backward pass goes through a call.
+
+        ``begun`` is told of a call that the pass has reached, which may use only part of it.
+        """
+
+    @abstractmethod
+    def backward_pass(self) -> int:
+        """Return what tells the backward pass that runs from others."""
+
+    @abstractmethod
+    def after_backward_pass(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the backward pass that runs has ended."""
+
+    def is_recomputed(self, frame: FrameType) -> bool:
+        """Tell whether a call is one that is made again during the backward pass; here there are none."""
+        return False
 
     def remove(self) -> None:
         """Take the hooks off."""
@@ -60,7 +85,7 @@ class Modules:
         self._recomputed.clear()
         self._unfinished.clear()
 
-    def _install(self, name: str, module: nn.Module, fields: Fields) -> None:
+    def _install(self, name: str, module: Any, fields: Fields) -> None:
         where = f"module {name!r}"
         begin = self._collection.harmless(where, partial(self._begin, name, fields))
         end = self._collection.harmless(where, partial(self._end, fields))
@@ -69,35 +94,36 @@ class Modules:
             module.register_forward_hook(end, with_kwargs=True),
         ]
 
-    def _begin_micro_batch(self, model: nn.Module, _: object) -> None:
-        if model.training and not is_recomputed(sys._getframe()):
+    def _begin_micro_batch(self, model: Any, _: object) -> None:
+        if model.training and not self.is_recomputed(sys._getframe()):
             self._micro_batches += 1
 
-    def _begin(self, name: str, fields: Fields, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _begin(self, name: str, fields: Fields, module: Any, args: Any, kwargs: Any) -> None:
         if not module.training:
             return
-        is_again = is_recomputed(sys._getframe())
+        is_again = self.is_recomputed(sys._getframe())
         call = Call(module, *self._numbered(name, is_again), is_again)
         if "input" in fields and not is_again:
-            self._measure("actv", call, chosen("input", args, kwargs, fields["input"]))
+            self._measure("actv", call, self._chosen("input", args, kwargs, fields["input"]))
         if "input_grad" in fields:
-            wanted = {id(tensor): name for name, tensor in chosen("input", args, kwargs, fields["input_grad"])}
+            wanted = {id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])}
             # All of them, wanted or not: the graph of the call ends where any of its inputs comes from.
-            tensors = [tensor for tensor in tensors_in((args, kwargs), Tensor) if tensor.requires_grad]
-            call.inputs = Inputs(tensors)
+            given: Iterator[Any] = tensors_in((args, kwargs), self.tensor_class)
+            tensors = [tensor for tensor in given if self.takes_gradient(tensor)]
+            call.inputs = self.inputs(tensors)
             call.input_names = [wanted.get(id(tensor)) for tensor in tensors]
         self._running.append(call)
 
-    def _end(self, fields: Fields, module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+    def _end(self, fields: Fields, module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
         call = self._ended(module)
         if call is None:
             return
         values, keywords = _arguments(output)
         if "output" in fields and not call.is_again:
-            self._measure("actv", call, chosen("output", values, keywords, fields["output"]))
+            self._measure("actv", call, self._chosen("output", values, keywords, fields["output"]))
         if "output_grad" in fields or call.inputs.count:
             spec = fields.get("output_grad")
-            outputs = [one for one in chosen("output", values, keywords, spec) if one[1].requires_grad]
+            outputs = [one for one in self._chosen("output", values, keywords, spec) if self.takes_gradient(one[1])]
             self._watch_backward(call, outputs, is_wanted="output_grad" in fields)
 
     def _watch_backward(self, call: Call, outputs: Named, *, is_wanted: bool) -> None:
@@ -105,13 +131,13 @@ class Modules:
             return
         names = [name if is_wanted else None for name, _ in outputs]
 
-        def emit(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
+        def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             found = zip([*names, *call.input_names], [*grad_outputs, *grad_inputs], strict=True)
             self._measure("actv_grad", call, [(name, one) for name, one in found if name and one is not None])
 
         where = f"the gradients of module {call.name!r}"
         harmless: Any = self._collection.harmless(where, emit)
-        gradients.watch([tensor for _, tensor in outputs], call.inputs, harmless, self._unfinished, _ignored)
+        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, self._begun)
 
     def _measure(self, task: str, call: Call, named: Named) -> None:
         names = [f"{call.name}.{name}" for name, _ in named]
@@ -130,7 +156,23 @@ class Modules:
             calls.append((micro_step, number))
         return (f"{name}[{number}]" if number else name), micro_step
 
-    def _ended(self, module: nn.Module) -> Call | None:
+    def _chosen(self, side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None) -> Named:
+        return chosen(side, values, keywords, spec, self.tensor_class)
+
+    def _begun(self, backward: Backward) -> None:
+        """Finish a call when the backward pass that is running ends, whatever of it has come by then."""
+        number = self.backward_pass()
+        waiting = self._unfinished.get(number)
+        if waiting is None:
+            waiting = self._unfinished[number] = {}
+            self.after_backward_pass(partial(self._finish, number))
+        waiting[id(backward)] = backward
+
+    def _finish(self, number: int) -> None:
+        for backward in self._unfinished.pop(number, {}).values():
+            backward.finish()
+
+    def _ended(self, module: Any) -> Call | None:
         # Calls above it never returned: they raised.
         while self._running:
             call = self._running.pop()
@@ -144,48 +186,50 @@ class Call:
 
     __slots__ = ("input_names", "inputs", "is_again", "micro_step", "module", "name")
 
-    def __init__(self, module: nn.Module, name: str, micro_step: int, is_again: bool) -> None:
+    def __init__(self, module: Any, name: str, micro_step: int, is_again: bool) -> None:
         self.module = module
         self.name = name
         self.micro_step = micro_step
         self.is_again = is_again
-        self.inputs = Inputs(())
+        self.inputs = Inputs()
         self.input_names: list[str | None] = []
 
 
-def chosen(side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None) -> Named:
+def chosen(
+    side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None, tensor_class: type
+) -> Named:
     """Return the tensors of a module's input or output that are wanted, with their names.
 
     The side alone names a tensor that is chosen, or that can only be alone; else its place comes after it:
     ``output_0``, ``input_mask``. Raises ValueError where the element that is chosen is not there.
     """
     if spec is not None:
-        return [(side, _element(side, values, spec))]
-    if len(values) == 1 and not keywords and isinstance(values[0], Tensor):
+        return [(side, _element(side, values, spec, tensor_class))]
+    if len(values) == 1 and not keywords and isinstance(values[0], tensor_class):
         return [(side, values[0])]
-    return [*_numbered(side, [*enumerate(values), *keywords.items()])]
+    return [*_numbered(side, [*enumerate(values), *keywords.items()], tensor_class)]
 
 
-def _element(side: str, values: Sequence[Any], spec: str) -> Tensor:
+def _element(side: str, values: Sequence[Any], spec: str, tensor_class: type) -> Any:
     place = selected(spec)
     if place is None:
-        element = next(tensors_in(values, Tensor), None)
+        element = next(tensors_in(values, tensor_class), None)
     else:
         length, index = place
         element = values[index] if len(values) == length else None
-    if not isinstance(element, Tensor):
+    if not isinstance(element, tensor_class):
         raise ValueError(f"its {side} has {len(values)} elements; targets asks for {spec}")
     return element
 
 
-def _numbered(name: str, items: Sequence[tuple[Any, Any]]) -> Iterator[tuple[str, Tensor]]:
+def _numbered(name: str, items: Sequence[tuple[Any, Any]], tensor_class: type) -> Iterator[tuple[str, Any]]:
     for place, value in items:
-        if isinstance(value, Tensor):
+        if isinstance(value, tensor_class):
             yield f"{name}_{place}", value
         elif isinstance(value, (tuple, list)):
-            yield from _numbered(f"{name}_{place}", list(enumerate(value)))
+            yield from _numbered(f"{name}_{place}", list(enumerate(value)), tensor_class)
         elif isinstance(value, Mapping):
-            yield from _numbered(f"{name}_{place}", list(value.items()))
+            yield from _numbered(f"{name}_{place}", list(value.items()), tensor_class)
 
 
 def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -194,27 +238,5 @@ def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     return (output if isinstance(output, (tuple, list)) else (output,)), {}
 
 
-def _ignored() -> None:
+def ignored() -> None:
     """Do nothing where a further backward pass goes through a call: the first is told."""
-
-
-class _Unfinished:
-    """Calls some of whose gradients have come, finished when the backward pass that is running ends."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[int, dict[int, Backward]] = {}
-
-    def __call__(self, backward: Backward) -> None:
-        task = torch._C._current_graph_task_id()
-        waiting = self._waiting.get(task)
-        if waiting is None:
-            waiting = self._waiting[task] = {}
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._finish, task))
-        waiting[id(backward)] = backward
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def _finish(self, task: int) -> None:
-        for backward in self._waiting.pop(task, {}).values():
-            backward.finish()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from msprobe_hooks.instruments.watch.collection import Collection
-from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.statistics import parts_of, scratch
-from msprobe_hooks.instruments.watch.weights import Weight, measure
+from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.torch.statistics import local_part
 
 
@@ -50,61 +48,6 @@ class StepHooks:
             self._patched = None
 
 
-class AroundStep:
-    """Measures what there is just before a step of the optimizer, and just after it."""
-
-    def __init__(
-        self,
-        collection: Collection,
-        plan: Plan,
-        optimizer: Any,
-        weights: Sequence[Weight],
-        with_gradients: Sequence[Weight],
-    ) -> None:
-        self._collection = collection
-        self._plan = plan
-        self._state = OptimizerState(optimizer)
-        self._weights = weights
-        self._with_gradients = with_gradients
-
-    def before(self) -> None:
-        """Measure reduced gradients, parameters, moments, and how far gradients and moments agree."""
-        plan, collection = self._plan, self._collection
-        if plan.wants("gradients"):
-            measure(collection, "grad_reduced", [(one, one.gradient()) for one in self._with_gradients])
-        if plan.wants("parameters"):
-            measure(collection, "param_origin", [(one, one.parameter) for one in self._weights])
-        if plan.wants("moments") or plan.wants("direction"):
-            moments = [(one, state) for one, state, _ in self._state.of(self._weights)]
-            for name in ("exp_avg", "exp_avg_sq") if plan.wants("moments") else ():
-                measure(collection, name, [(one, state.get(name)) for one, state in moments])
-            if plan.wants("direction"):
-                self._measure_direction({one: state.get("exp_avg") for one, state in moments})
-
-    def after(self) -> None:
-        """Measure parameters, and the update that Adam's moments made."""
-        plan, collection = self._plan, self._collection
-        if plan.wants("parameters"):
-            measure(collection, "param_updated", [(one, one.parameter) for one in self._weights])
-        if plan.wants("updates"):
-            for weight, state, group in self._state.of(self._weights):
-                # One by one: each is as large as the parameter.
-                for task, tensor in zip(
-                    ("adam_update", "adam_ratio"), update_and_ratio(state, group) or (), strict=False
-                ):
-                    measure(collection, task, [(weight, tensor)])
-                    if plan.format == "tensorboard":
-                        collection.distribute(task, weight.chunk, weight.name, tensor)
-
-    def _measure_direction(self, moments: Mapping[Weight, Tensor | None]) -> None:
-        for weight in self._with_gradients:
-            gradient, moment = weight.gradient(), moments.get(weight)
-            if gradient is not None:
-                agreement = gradient.new_ones(()) if moment is None else direction(gradient, moment)
-                name = f"{weight.name}.mg_direction"
-                self._collection.measure("other", weight.chunk, [name], [agreement])
-
-
 class OptimizerState:
     """The state of an optimizer by parameter of the model.
 
@@ -121,8 +64,21 @@ class OptimizerState:
         places, copies = self._places(), self._copies()
         return [one for one in weights if any(id(of) in places for of in _stood_in_for(one, copies))]
 
-    def of(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any], Mapping[str, Any]]]:
-        """Yield the parameters that have a state, with it and with their parameter group."""
+    def moments(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any]]]:
+        """Yield the parameters that have a state, with it."""
+        return ((weight, state) for weight, state, _ in self._of(weights))
+
+    def updates(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Tensor, Tensor]]:
+        """Yield the parameters that have Adam's moments, with their update and its ratio."""
+        for weight, state, group in self._of(weights):
+            if (found := update_and_ratio(state, group)) is not None:
+                yield weight, *found
+
+    def agreement(self, gradient: Tensor, moment: Tensor | None) -> Tensor:
+        """Return how far the signs of a gradient and of its first moment agree; 1 where there is no moment yet."""
+        return gradient.new_ones(()) if moment is None else direction(gradient, moment)
+
+    def _of(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any], Mapping[str, Any]]]:
         places, copies = self._places(), self._copies()
         for weight in weights:
             for one in _stood_in_for(weight, copies):

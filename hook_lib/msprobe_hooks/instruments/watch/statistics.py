@@ -1,6 +1,6 @@
 """Statistics of many tensors at once, computed where the tensors are and fetched together.
 
-On a device the norms of a list are one multi-tensor reduction, and nothing is waited for before `fetch`.
+On a device the norms of a list are one multi-tensor reduction, and nothing is waited for before `Meter.fetch`.
 
     norm        sqrt(sum x²)                         mean  sum x / n
     min, max    in the tensor's dtype; NaN if any    rms   norm / sqrt(n)
@@ -24,6 +24,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from msprobe_hooks.instruments.series.heat_maps import BINS, RANGE
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 #: A number, or where it is still on a device, a tensor without dimensions.
@@ -60,6 +61,26 @@ class Meter:
         norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(local)
         return [self._statistics(tensor, norms.get(place)) for place, tensor in enumerate(local)]
 
+    def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
+        """Bring statistics to the host, with one transfer per device and dtype."""
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[float], int, Tensor]]] = {}
+        numbers: list[list[float]] = []
+        for row in rows:
+            fetched = [math.nan if isinstance(value, Tensor) else value for value in row]
+            numbers.append(fetched)
+            for place, value in enumerate(row):
+                if isinstance(value, Tensor):
+                    groups.setdefault((value.device, value.dtype), []).append((fetched, place, value))
+        for group in groups.values():
+            values = torch.stack([value for *_, value in group]).tolist()
+            for (fetched, place, _), number in zip(group, values, strict=True):
+                fetched[place] = float(number)
+        return [tuple(row) for row in numbers]
+
+    def distribution(self, tensor: Tensor) -> Tensor:
+        """Return how many elements are in each bin of a heat map."""
+        return tensor.float().histc(BINS, *RANGE)
+
     def _statistics(self, tensor: Tensor, norm: Value | None) -> Values:
         if norm is not None and self._wanted == {"norm"}:
             return (norm,) * len(self.statistics)
@@ -67,23 +88,6 @@ class Meter:
             return self._unknown
         found = _reduced(tensor, self._wanted, self._eps, norm)
         return tuple(found[name] for name in self.statistics)
-
-
-def fetch(rows: Sequence[Values]) -> list[tuple[float, ...]]:
-    """Bring statistics to the host, with one transfer per device and dtype."""
-    groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[float], int, Tensor]]] = {}
-    numbers: list[list[float]] = []
-    for row in rows:
-        fetched = [math.nan if isinstance(value, Tensor) else value for value in row]
-        numbers.append(fetched)
-        for place, value in enumerate(row):
-            if isinstance(value, Tensor):
-                groups.setdefault((value.device, value.dtype), []).append((fetched, place, value))
-    for group in groups.values():
-        values = torch.stack([value for *_, value in group]).tolist()
-        for (fetched, place, _), number in zip(group, values, strict=True):
-            fetched[place] = float(number)
-    return [tuple(row) for row in numbers]
 
 
 def _fused_norms(tensors: Sequence[Tensor]) -> dict[int, Value]:

@@ -83,12 +83,12 @@ class TrainerMon:
         """
         given = _arguments(args, kwargs)
         from msprobe_hooks.instruments.watch.groups import is_left_out_in
-        from msprobe_hooks.instruments.watch.watcher import Watcher, as_models
+        from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
 
         if self._watcher is not None:
             self._watcher.close()
-        self._watcher = watcher = Watcher(
-            as_models(model),
+        self._watcher = watcher = TorchWatcher(
+            model,
             given["optimizer"],
             self._base,
             micro_batches=given["grad_acc_steps"],

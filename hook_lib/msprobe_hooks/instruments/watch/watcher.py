@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch.distributed as dist
-from torch import Tensor, nn
+from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.series.anomalies import Alert
 from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.alerts import Alarm
+from msprobe_hooks.instruments.watch.around_step import AroundStep, OptimizerState
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
-from msprobe_hooks.instruments.watch.optimizers import AroundStep, OptimizerState, StepHooks
 from msprobe_hooks.instruments.watch.run_files import RunFiles
-from msprobe_hooks.instruments.watch.squashing import squashed
-from msprobe_hooks.instruments.watch.statistics import Meter
 from msprobe_hooks.instruments.watch.structure import Structure
-from msprobe_hooks.instruments.watch.weights import UnreducedGradients, Weight, is_inside, measure, weights_of
-from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.instruments.watch.targets import unknown_targets, with_fields
+from msprobe_hooks.instruments.watch.weights import Weight, measure, weights_of
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -38,38 +34,51 @@ class Observer(Protocol):
         """Take the hooks off."""
 
 
-class Watcher:
+class Removable(Protocol):
+    """Hooks on an optimizer."""
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+
+
+class Watcher(ABC):
     """Watches a model, or its virtual pipeline chunks, and the optimizer whose steps end those of the training.
 
     ``rows`` and ``alerts`` are those of the latest step that was collected. Without an optimizer, `end_step` is to be
     called at the end of each step.
+
+    With ``has_main_grad`` gradients are read from ``main_grad``, where a parameter has one. ``is_left_out`` tells
+    parameters whose gradients another rank tells of. Raises ConfigError where ``model`` is not one, or a list of them.
     """
+
+    tensor_class: ClassVar[type]
+    module_class: ClassVar[type]
 
     def __init__(
         self,
-        models: Sequence[nn.Module],
+        model: Any,
         optimizer: Any,
         base: Path,
         *,
         micro_batches: int = 1,
         has_main_grad: bool = False,
-        is_left_out: Callable[[Tensor], bool] = lambda _: False,
+        is_left_out: Callable[[Any], bool] = lambda _: False,
         first_step: int = 0,
         after_step: Callable[[], None] = lambda: None,
         when_alerted: Callable[[Sequence[Alert]], None] = lambda _: None,
     ) -> None:
-        self.rank = process_rank()
+        self.rank = self.process_rank()
         self.step = first_step
         self.plan = Plan()
         self.rows: Sequence[Row] = ()
         self.alerts: Sequence[Alert] = ()
-        self.collection = Collection(Meter((), 0.0))
-        self._models = models
-        self._optimizer = optimizer
+        self.collection = self.new_collection(self.plan)
+        self.models = as_models(model, self.module_class)
+        self.optimizer = optimizer
+        self.micro_batches = micro_batches
+        self.has_main_grad = has_main_grad
         self._base = base
         self._files = RunFiles(base, self.rank)
-        self._micro_batches = micro_batches
-        self._has_main_grad = has_main_grad
         self._is_left_out = is_left_out
         self._called_after_step = after_step
         self._called_when_alerted = when_alerted
@@ -79,7 +88,47 @@ class Watcher:
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
         self._alarm = Alarm((), ())
-        self._hooks = None if optimizer is None else StepHooks(optimizer, self._before_step, self.end_step)
+        self._hooks = None if optimizer is None else self.hooks_on_steps()
+
+    @abstractmethod
+    def process_rank(self) -> int | None:
+        """Return this process's rank, None where there is one process."""
+
+    @abstractmethod
+    def new_collection(self, plan: Plan) -> Collection:
+        """Return what measures the statistics of a plan."""
+
+    @abstractmethod
+    def hooks_on_steps(self) -> Removable:
+        """Have the optimizer call `begin_end_of_step` before each step and `end_step` after it."""
+
+    @abstractmethod
+    def state(self) -> OptimizerState:
+        """Return the state of the optimizer, or of none."""
+
+    @abstractmethod
+    def gradient(self, parameter: Any) -> Any:
+        """Return the gradient that the optimizer will see, None where there is none."""
+
+    @abstractmethod
+    def named_modules(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Yield all modules in a model by name."""
+
+    @abstractmethod
+    def named_parameters(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Yield the parameters of a model by name."""
+
+    @abstractmethod
+    def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> Modules:
+        """Return hooks on modules of a chunk of the model: name, module and what is wanted of it."""
+
+    @abstractmethod
+    def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> Observer:
+        """Return hooks on the gradients of parameters before they are reduced."""
+
+    @abstractmethod
+    def hooks_on_collectives(self, plan: Plan) -> Observer | None:
+        """Return hooks on collectives, None where there are none."""
 
     def follow(self, plan: Plan, *, collected: int = 0) -> None:
         """Watch by a plan from here on, or go on as before where something is wrong with it.
@@ -91,7 +140,7 @@ class Watcher:
         """
         alarm = Alarm(plan.alerts.rules, plan.statistics)
         is_watched = plan.is_for(self.rank)
-        collection = Collection(Meter(plan.statistics, plan.eps))
+        collection = self.new_collection(plan)
         weights = self._weights(plan)
         self._files.follow(plan if is_watched else Plan(format="api"))
         self._remove_observers()
@@ -135,13 +184,13 @@ class Watcher:
 
     def reduced_gradients(self) -> list[Row]:
         """Measure the gradients as they are now, into rows that are not written."""
-        apart = Collection(self.collection.meter)
+        apart = self.new_collection(self.plan)
         apart.is_on = self._around_step is not None
         gradients = [(one, one.gradient()) for one in self._with_gradients]
         apart.harmless("gradients", lambda: measure(apart, "grad_reduced", gradients))()
         return apart.take(self.step)
 
-    def measure_once(self, name: str, tensor: Tensor, ranks: Sequence[int] = ()) -> None:
+    def measure_once(self, name: str, tensor: Any, ranks: Sequence[int] = ()) -> None:
         """Measure a tensor of the program into the task ``other`` of this step, on these ranks, or on all."""
         if not ranks or (self.rank or 0) in ranks:
             self.collection.harmless(name, lambda: self.collection.measure("other", 0, [name], [tensor]))()
@@ -156,40 +205,50 @@ class Watcher:
         self._files.close()
 
     def _weights(self, plan: Plan) -> list[Weight]:
-        weights = weights_of(self._models, plan, self._has_main_grad)
-        stepped = OptimizerState(self._optimizer).stepped(weights)
-        if weights and not stepped and self._optimizer is not None:
+        """Return the parameters that the optimizer steps; without an optimizer all of them."""
+        weights = weights_of(self.models, plan, self.named_parameters, self._gradient)
+        if self.optimizer is None:
+            return weights
+        stepped = self.state().stepped(weights)
+        if weights and not stepped:
             raise ConfigError(
-                "optimizer", type(self._optimizer).__name__, "one that steps parameters of the model, and it steps none"
+                "optimizer", type(self.optimizer).__name__, "one that steps parameters of the model, and it steps none"
             )
-        return stepped if self._optimizer is not None else weights
+        return stepped
+
+    def _gradient(self, parameter: Any) -> Any:
+        # Megatron accumulates in main_grad.
+        main = getattr(parameter, "main_grad", None) if self.has_main_grad else None
+        return self.gradient(parameter) if main is None else main
 
     def _observe(self, weights: Sequence[Weight]) -> None:
         plan, collection = self.plan, self.collection
-        for name in _unknown_targets(plan, self._models):
+        for name in unknown_targets(plan, [self._names(model) for model in self.models]):
             _log.warning("targets names %r, which is no module or parameter of the model", name)
         self._with_gradients = [weight for weight in weights if not self._is_left_out(weight.parameter)]
-        modules = [(number, *one) for number, model in enumerate(self._models) for one in _modules(number, model, plan)]
-        for number, model in enumerate(self._models):
-            wanted = [(name, module, fields) for chunk, name, module, fields in modules if chunk == number and fields]
-            if wanted:
-                self._observers.append(Modules(collection, number, model, wanted))
+        chunks = [list(with_fields(plan, chunk, self.named_modules(one))) for chunk, one in enumerate(self.models)]
+        for chunk, modules in enumerate(chunks):
+            if wanted := [one for one in modules if one[2]]:
+                self._observers.append(self.hooks_on_modules(chunk, wanted))
         if plan.wants("gradients") or plan.wants("micro_batch_gradients"):
             each = plan.wants("micro_batch_gradients")
-            self._observers.append(
-                UnreducedGradients(collection, self._with_gradients, self._micro_batches, each_micro_batch=each)
-            )
-        if plan.wants("collectives") and dist.is_available():
-            # What this imports is absent from some builds of torch.
-            from msprobe_hooks.instruments.watch.collectives import Collectives
-
-            self._observers.append(Collectives(collection, plan.collectives))
+            self._observers.append(self.hooks_on_gradients(self._with_gradients, each_micro_batch=each))
+        if plan.wants("collectives") and (hooks := self.hooks_on_collectives(plan)) is not None:
+            self._observers.append(hooks)
         if plan.wants("structure") or plan.wants("stacks"):
-            named = [(f"{chunk}:{name}", module) for chunk, name, module, _ in modules]
+            named = [(f"{chunk}:{name}", one) for chunk, modules in enumerate(chunks) for name, one, _ in modules]
             self._structure = Structure(
-                collection, named, has_structure=plan.wants("structure"), has_stacks=plan.wants("stacks")
+                collection,
+                named,
+                self.tensor_class,
+                self.module_class,
+                has_structure=plan.wants("structure"),
+                has_stacks=plan.wants("stacks"),
             )
-        self._around_step = AroundStep(collection, plan, self._optimizer, weights, self._with_gradients)
+        self._around_step = AroundStep(collection, plan, self.state(), weights, self._with_gradients)
+
+    def _names(self, model: Any) -> list[list[str]]:
+        return [[name for name, _ in named(model)] for named in (self.named_modules, self.named_parameters)]
 
     def _remove_observers(self) -> None:
         for observer in self._observers:
@@ -200,7 +259,8 @@ class Watcher:
             self._structure.remove()
             self._structure = None
 
-    def _before_step(self) -> None:
+    def begin_end_of_step(self) -> None:
+        """Measure what there is just before the optimizer steps; it never raises."""
         if self._around_step is not None:
             self.collection.harmless("the optimizer", self._around_step.before)()
 
@@ -222,43 +282,10 @@ class Watcher:
             self._called_when_alerted(self.alerts)
 
 
-def as_models(given: Any) -> list[nn.Module]:
+def as_models(given: Any, module_class: type) -> list[Any]:
     """Return a model, or a list of them, as a list. Raises ConfigError for anything else."""
-    models = [given] if isinstance(given, nn.Module) else given
-    if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, nn.Module) for one in models):
-        raise ConfigError("model", type(given).__name__, "a torch.nn.Module, or a list of them")
+    models = [given] if isinstance(given, module_class) else given
+    if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, module_class) for one in models):
+        module = module_class.__module__.rpartition(".nn.")[0]
+        raise ConfigError("model", type(given).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
     return list(models)
-
-
-def _modules(number: int, model: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, Fields]]:
-    """Yield name, module and wanted fields of all inside a chunk; nothing is wanted of those that are not targets."""
-    named = list(model.named_modules())
-    full = [name for name, _ in named]
-    names = squashed(full) if plan.squashes_names else full
-    allowed = [field for field, what in _ASKED_BY.items() if plan.wants(what)]
-    for name, (full_name, module) in zip(names, named, strict=True):
-        keys = (f"{number}:{name}", f"{number}:{full_name}", name, full_name)
-        target = next((plan.targets[key] for key in keys if key in plan.targets), None)
-        fields: Mapping[str, str | None] = {}
-        if target is not None:
-            fields = {field: target[field] for field in allowed if field in target}
-        elif plan.has_all_modules:
-            fields = dict.fromkeys(allowed)
-        yield name, module, fields
-
-
-def _unknown_targets(plan: Plan, models: Sequence[nn.Module]) -> list[str]:
-    known: list[tuple[int, str]] = []
-    for chunk, model in enumerate(models):
-        for named in (model.named_modules(), model.named_parameters()):
-            full = [name for name, _ in named]
-            known += [(chunk, name) for name in [*full, *squashed(full)]]
-    return [target for target in plan.targets if not any(is_inside(*one, target) for one in known)]
-
-
-_ASKED_BY = {
-    "input": "activations",
-    "output": "activations",
-    "input_grad": "activation_gradients",
-    "output_grad": "activation_gradients",
-}

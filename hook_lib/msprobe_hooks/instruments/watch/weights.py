@@ -1,168 +1,58 @@
-"""The parameters of a model, and their gradients before they are reduced over ranks and after."""
+"""The parameters of a model that are watched."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.sharding import is_distributed_tensor, listen
 from msprobe_hooks.instruments.watch.squashing import squashed
+from msprobe_hooks.instruments.watch.targets import is_targeted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """A parameter of a chunk of the model, by the name of its series."""
+    """A parameter of a chunk of the model, by the name of its series; ``gradient`` is what the optimizer will see."""
 
     chunk: int
     name: str
-    parameter: Tensor
-    has_main_grad: bool
-
-    def gradient(self) -> Tensor | None:
-        """Return the gradient that the optimizer will see; Megatron accumulates in ``main_grad``."""
-        if self.has_main_grad:
-            main: Tensor | None = getattr(self.parameter, "main_grad", None)
-            if main is not None:
-                return main
-        return self.parameter.grad
+    parameter: Any
+    gradient: Callable[[], Any]
 
 
-def weights_of(models: Sequence[nn.Module], plan: Plan, has_main_grad: bool) -> list[Weight]:
-    """Return the parameters that are watched, in the models' order; those that are tied once."""
+def weights_of(
+    models: Sequence[Any],
+    plan: Plan,
+    named_parameters: Callable[[Any], Iterable[tuple[str, Any]]],
+    gradient: Callable[[Any], Any],
+) -> list[Weight]:
+    """Return the parameters that are watched, in the models' order; those that are tied once.
+
+    ``named_parameters`` tells a model's, ``gradient`` that of a parameter, None where it has none.
+    """
     weights = []
     for chunk, model in enumerate(models):
-        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+        named = [(name, one) for name, one in named_parameters(model) if one.requires_grad]
         names = squashed([name for name, _ in named]) if plan.squashes_names else [name for name, _ in named]
         for (full, parameter), name in zip(named, names, strict=True):
-            if _is_targeted(plan, chunk, (full, name)):
-                weights.append(Weight(chunk, name, parameter, has_main_grad))
+            if is_targeted(plan, chunk, (full, name)):
+                weights.append(Weight(chunk, name, parameter, partial(gradient, parameter)))
     return weights
-
-
-def _is_targeted(plan: Plan, chunk: int, names: Iterable[str]) -> bool:
-    return plan.has_all_modules or any(is_inside(chunk, name, target) for target in plan.targets for name in names)
-
-
-def is_inside(chunk: int, name: str, target: str) -> bool:
-    """Tell whether a target, which may name its chunk as ``1:layers.0``, is a name or the beginning of its path."""
-    return any(f"{one}.".startswith(f"{target}.") for one in (name, f"{chunk}:{name}"))
 
 
 def measure(
     collection: Collection,
     task: str,
-    weights: Iterable[tuple[Weight, Tensor | None]],
+    weights: Iterable[tuple[Weight, Any]],
     micro_step: int | None = None,
 ) -> None:
     """Measure what belongs to parameters, where there is any, all of a chunk at once."""
-    chunks: dict[int, list[tuple[str, Tensor]]] = {}
+    chunks: dict[int, list[tuple[str, Any]]] = {}
     for weight, tensor in weights:
         if tensor is not None:
             chunks.setdefault(weight.chunk, []).append((weight.name, tensor))
     for chunk, named in chunks.items():
         collection.measure(task, chunk, [name for name, _ in named], [tensor for _, tensor in named], micro_step)
-
-
-class UnreducedGradients:
-    """Measures gradients as backward passes leave them in this process, before ranks are averaged over.
-
-    That of the last micro batch of a step is the one that is told; all of them, with ``each_micro_batch``. A gradient
-    is what was accumulated until then. A process of its own measures all of a backward pass together at its end; among
-    several each gradient is measured at once, for the next thing that happens to it may be the reduction.
-    """
-
-    def __init__(
-        self, collection: Collection, weights: Sequence[Weight], micro_batches: int, *, each_micro_batch: bool
-    ) -> None:
-        self._collection = collection
-        self._micro_batches = micro_batches
-        self._each = each_micro_batch
-        self._arrived: Counter[Weight] = Counter()
-        self._waiting: list[Weight] = []
-        self._task: int | None = None
-        self._nodes: list[Any] = []
-        self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
-        self._handles = [self._watch(weight) for weight in weights]
-        self._unlisten = self._listen(weights)
-
-    def remove(self) -> None:
-        """Take the hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._nodes.clear()
-        self._unlisten()
-
-    def end_step(self) -> None:
-        """Begin to count micro batches anew."""
-        self._arrived.clear()
-        self._waiting.clear()
-
-    def _watch(self, weight: Weight) -> Any:
-        arrive = self._collection.harmless(f"the gradient of {weight.name!r}", lambda *_: self._arrive(weight))
-        parameter = weight.parameter
-        if weight.has_main_grad and hasattr(parameter, "main_grad"):
-            # Megatron adds to main_grad in a hook behind the accumulation of ``grad``, put on before this one.
-            with torch.enable_grad():
-                node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
-            self._nodes.append(node)
-            return node.register_hook(arrive)  # type: ignore[union-attr]
-        return parameter.register_post_accumulate_grad_hook(arrive)  # type: ignore[no-untyped-call]
-
-    def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
-        self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}
-        self._reduced_in_shards: set[Weight] = set()
-        if not self._shards:
-            return lambda: None
-        try:
-            return listen(self._collection.harmless("gradients of sharded parameters", self._reduce))
-        except (ImportError, TypeError) as error:
-            # What accumulates in a shard may be reduced already.
-            self._reduced_in_shards.update(self._shards.values())
-            self._collection.errors.note("gradients of sharded parameters before reduction", error)
-            return lambda: None
-
-    def _reduce(self, parameters: Sequence[Any], gradients: Sequence[Tensor]) -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            weight = self._shards.get(id(parameter.sharded_param))
-            if weight is not None:
-                self._reduced_in_shards.add(weight)
-                self._arrived[weight] += 1
-                number = self._arrived[weight] - 1 if self._each else None
-                measure(self._collection, "grad_unreduced", [(weight, gradient)], number)
-
-    def _arrive(self, weight: Weight) -> None:
-        if weight in self._reduced_in_shards:
-            return
-        self._arrived[weight] += 1
-        if not self._each and self._arrived[weight] < self._micro_batches:
-            return
-        if self._is_alone:
-            task = torch._C._current_graph_task_id()
-            if task != self._task:
-                self._task = task
-                self._waiting.clear()
-                finish = self._collection.harmless("gradients", self._finish)
-                torch.autograd.Variable._execution_engine.queue_callback(finish)
-            self._waiting.append(weight)
-        else:
-            self._measure([weight])
-
-    def _finish(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._task = None
-        self._measure(waiting)
-
-    def _measure(self, weights: Sequence[Weight]) -> None:
-        numbers = {self._arrived[weight] - 1 for weight in weights} if self._each else {None}
-        for number in numbers:
-            those = [one for one in weights if number is None or self._arrived[one] - 1 == number]
-            measure(self._collection, "grad_unreduced", [(one, one.gradient()) for one in those], number)

@@ -11,7 +11,7 @@ import torch
 
 from msprobe_hooks.instruments.watch.host_statistics import measure
 from msprobe_hooks.instruments.watch.names import STATISTICS
-from msprobe_hooks.instruments.watch.statistics import Meter, fetch
+from msprobe_hooks.instruments.watch.statistics import Meter
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,6 @@ from msprobe_hooks.instruments.watch.statistics import Meter, fetch
     ids=["float32", "float16", "nan", "inf", "integers", "bool", "one number", "complex", "empty", "subnormal"],
 )
 def test_statistics_of_arrays_are_those_of_tensors(array: Any) -> None:
-    (expected,) = fetch(Meter(STATISTICS, 1e-8).measure([torch.from_numpy(array)]))
+    meter = Meter(STATISTICS, 1e-8)
+    (expected,) = meter.fetch(meter.measure([torch.from_numpy(array)]))
     assert measure(array, STATISTICS, 1e-8) == pytest.approx(expected, rel=1e-6, nan_ok=True)

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.instruments.watch.names import STATISTICS
-from msprobe_hooks.instruments.watch.statistics import Meter, fetch
+from msprobe_hooks.instruments.watch.statistics import Meter
 
 
 def measured(*tensors, statistics=STATISTICS, eps=1e-8):
     """Return the statistics of each tensor by name."""
-    rows = fetch(Meter(statistics, eps).measure(tensors))
+    meter = Meter(statistics, eps)
+    rows = meter.fetch(meter.measure(tensors))
     found = [dict(zip(statistics, row, strict=True)) for row in rows]
     return found[0] if len(found) == 1 else found
 
@@ -113,4 +114,4 @@ def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rou
 
 def test_numbers_that_wait_on_a_device_are_fetched_into_their_places():
     waiting = [(torch.tensor(1.5), 2.0, torch.tensor(3)), (4.0, torch.tensor(5.5, dtype=torch.float64), 6.0)]
-    assert fetch(waiting) == [(1.5, 2.0, 3.0), (4.0, 5.5, 6.0)]
+    assert Meter(("norm",), 0.0).fetch(waiting) == [(1.5, 2.0, 3.0), (4.0, 5.5, 6.0)]

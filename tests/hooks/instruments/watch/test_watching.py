@@ -399,6 +399,15 @@ def test_an_optimizer_of_another_model_is_refused(tmp_path):
         pass
 
 
+def test_targets_are_all_that_is_watched(tmp_path):
+    one = model()
+    optimizer = adam(one)
+    with watch(one, optimizer, tmp_path, targets={"0": {"output": "tensor"}}, format="api") as watcher:
+        train(one, optimizer, steps=1)
+    assert {(row.task, row.name) for row in watcher.rows if row.task.startswith("actv")} == {("actv", "0.output")}
+    assert {row.name for row in watcher.rows if row.task == "grad_reduced"} == {"0.weight", "0.bias"}
+
+
 def test_a_target_that_is_not_there_is_told(tmp_path, caplog):
     one = model()
     with watch(one, adam(one), tmp_path, targets={"5": {"input": "tensor"}}, format="api"):

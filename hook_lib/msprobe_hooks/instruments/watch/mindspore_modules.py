@@ -1,0 +1,39 @@
+"""The cells of a model of MindSpore, with what its autograd knows of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mindspore import Tensor
+from mindspore.common.api import _pynative_executor
+
+from msprobe_hooks.instruments.watch.modules import Modules, ignored
+from msprobe_hooks.mindspore import gradients
+from msprobe_hooks.mindspore.elements import takes_gradient
+from msprobe_hooks.recording.backward import Begun, Emit
+
+
+class Cells(Modules):
+    """The hooks on the cells of a chunk of the model."""
+
+    tensor_class = Tensor
+
+    def takes_gradient(self, tensor: Tensor) -> bool:
+        """Tell whether a gradient function that is running differentiates by a tensor, and knows where it is from."""
+        return takes_gradient(tensor) and tensor._grad_node is not None
+
+    def inputs(self, tensors: Sequence[Tensor]) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors)
+
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, begun: Begun) -> None:
+        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        gradients.watch(outputs, inputs, emit, begun, ignored)
+
+    def backward_pass(self) -> int:
+        """Return the number of the autograd engine's run."""
+        return int(_pynative_executor.get_current_autodiff_engine_id())
+
+    def after_backward_pass(self, callback: Callable[[], None]) -> None:
+        """Have the autograd engine call back."""
+        _pynative_executor.queue_backward_final_callback(callback)

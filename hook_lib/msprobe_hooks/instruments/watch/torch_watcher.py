@@ -1,0 +1,80 @@
+"""A training of PyTorch that is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.modules import Fields
+from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
+from msprobe_hooks.instruments.watch.statistics import Meter
+from msprobe_hooks.instruments.watch.torch_modules import TorchModules
+from msprobe_hooks.instruments.watch.unreduced import UnreducedGradients
+from msprobe_hooks.instruments.watch.watcher import Observer, Watcher
+from msprobe_hooks.instruments.watch.weights import Weight
+from msprobe_hooks.torch.calls import is_traced
+from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.torch.quiet import Quiet
+
+
+class TorchWatcher(Watcher):
+    """Watches modules, and an optimizer that may be one around others."""
+
+    tensor_class = Tensor
+    module_class = nn.Module
+
+    def process_rank(self) -> int | None:
+        """Return this process's rank, None where there is one process."""
+        return process_rank()
+
+    def new_collection(self, plan: Plan) -> Collection:
+        """Return what measures where the tensors are."""
+        return Collection(Meter(plan.statistics, plan.eps), Quiet, is_traced)
+
+    def hooks_on_steps(self) -> StepHooks:
+        """Put hooks on the steps of this optimizer."""
+        return StepHooks(self.optimizer, self.begin_end_of_step, self.end_step)
+
+    def state(self) -> OptimizerState:
+        """Return the state of the optimizer, or of those inside it."""
+        return OptimizerState(self.optimizer)
+
+    def named_modules(self, model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+        """Yield all modules in a model by name."""
+        named: Iterable[tuple[str, nn.Module]] = model.named_modules()
+        return named
+
+    def named_parameters(self, model: nn.Module) -> Iterable[tuple[str, Tensor]]:
+        """Yield the parameters of a model by name."""
+        return model.named_parameters()
+
+    def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> TorchModules:
+        """Put hooks on modules."""
+        return TorchModules(self.collection, chunk, self.models[chunk], wanted)
+
+    def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> UnreducedGradients:
+        """Put hooks on the accumulation of gradients."""
+        return UnreducedGradients(
+            self.collection,
+            weights,
+            self.micro_batches,
+            each_micro_batch=each_micro_batch,
+            has_main_grad=self.has_main_grad,
+        )
+
+    def hooks_on_collectives(self, plan: Plan) -> Observer | None:
+        """Put hooks on the functions of ``torch.distributed``, which some builds of torch lack."""
+        if not dist.is_available():
+            return None
+        from msprobe_hooks.instruments.watch.collectives import Collectives
+
+        return Collectives(self.collection, plan.collectives)
+
+    def gradient(self, parameter: Tensor) -> Tensor | None:
+        """Return the gradient that was accumulated."""
+        return parameter.grad
