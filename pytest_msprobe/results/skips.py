@@ -38,7 +38,7 @@ class SkipReason(Enum):
     NO_PARTNER = "the other run has no such call"
     NO_VALUES = "neither run recorded values to compare"
     NO_RULE = "the policy has no rule for this statistic"
-    NOT_MEASURED = "no value at any step: what was watched is no tensor, or has no elements"
+    NOT_MEASURED = "no value at any step: what was watched is no tensor, has no elements, or, for id, has dimensions"
     WATCHED_BY_ONE = "only one of the two runs watched such series"
     JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
     NO_COMMON_STEP = "the two runs have no step of it in common"

@@ -32,11 +32,15 @@ _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
 
 class SeriesJudge(Protocol):
-    """What decides on the series of one rank's run; ``keys`` are those to judge, in the order computed."""
+    """What decides on the series of one rank's run."""
 
     @property
     def keys(self) -> Sequence[SeriesKey]:
-        """The series to judge."""
+        """The series to judge, in the order computed."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is odd about the files that are judged by, each in a sentence."""
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
@@ -53,6 +57,11 @@ class RuleJudge:
     def keys(self) -> Sequence[SeriesKey]:
         """All series of the run."""
         return self._run.keys
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Those of the run."""
+        return self._run.notes
 
     @cached_property
     def _places(self) -> dict[SeriesKey, Place]:
@@ -103,7 +112,9 @@ class RuleJudge:
         return False
 
     def _is_unmeasured(self, key: SeriesKey) -> bool:
-        """Tell whether not even NaN could be counted, for what is watched is no tensor."""
+        """Tell whether NaN throughout is no value: of a tensor with dimensions, or where NaN could not be counted."""
+        if key.statistic == "id":
+            return True
         counted = replace(key, statistic="nans")
         return counted in self._places and bool(np.isnan(self._run.read(counted).values).all())
 

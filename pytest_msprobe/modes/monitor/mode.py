@@ -97,10 +97,10 @@ class MonitorMode:
         options = config.stash[monitor_key]
         ranged = f", trained in {options.dtype}" if options.dtype else ""
         lines = [f"msprobe: watched training, {_standard(config)}{ranged}"]
-        for run in config.stash[_runs_key].values():
-            rank = "" if run.rank is None else f"rank {run.rank}: "
+        for path, run in config.stash[_runs_key].items():
+            rank = _rank_of(run)
             lines.append(f"msprobe: {rank}{as_seen(config, run.folder)}: {len(run.keys)} series")
-            lines += [f"msprobe: {rank}{note}" for note in run.notes]
+            lines += [f"msprobe: {rank}{note}" for note in config.stash[_judges_key][path].notes]
         return lines
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -111,17 +111,17 @@ class MonitorMode:
         json = config.stash[monitor_key].json
         if json is not None:
             monitor_options.make_folder(json)
-        runs = list(config.stash[_runs_key].values())
+        runs, judges = config.stash[_runs_key], config.stash[_judges_key]
+        notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
         reporters: dict[str, object] = {
-            "msprobe-monitor": MonitorReport(config, runs),
+            "msprobe-monitor": MonitorReport(config, [run.rank or 0 for run in runs.values()], notes),
             "msprobe-summary": Summary(module_records=0, kind="items", lists_worst=False),
         }
         page = config.stash[_page_key]
         if page is not None:
             from pytest_msprobe.modes.monitor.page.reporting import MonitorPage
 
-            judges = config.stash[_judges_key]
-            judged = [(run, judges[path]) for path, run in config.stash[_runs_key].items()]
+            judged = [(run, judges[path]) for path, run in runs.items()]
             title = ", ".join(text.partition("::")[0] for text in config.stash[options_key].dumps)
             reporters["msprobe-monitor-page"] = MonitorPage(page, judged, title=title, standard=_standard(config))
         return reporters
@@ -144,6 +144,11 @@ class MonitorMode:
         policy = config.stash[options_key].policy
         words = ["--msprobe-policy", policy] if policy != "default" else []
         return [*words, *config.stash[monitor_key].words()]
+
+
+def _rank_of(run: Run) -> str:
+    """Return what a line on a rank's run begins with."""
+    return "" if run.rank is None else f"rank {run.rank}: "
 
 
 def _standard(config: pytest.Config) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.series.reading import Run
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.modes.monitor.options import monitor_key
@@ -15,6 +14,7 @@ from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _OTHERS_SHOWN = 5
+_NOTES_SHOWN = 5
 
 
 class MonitorReport:
@@ -23,9 +23,10 @@ class MonitorReport:
     #: What a resumed journal had finished may have gone wrong earlier.
     hears_finished = True
 
-    def __init__(self, config: pytest.Config, runs: Sequence[Run]) -> None:
+    def __init__(self, config: pytest.Config, ranks: Sequence[int], notes: Sequence[str]) -> None:
         self._options = config.stash[monitor_key]
-        self._ranks = [run.rank or 0 for run in runs]
+        self._ranks = ranks
+        self._notes = notes
         self._failed: list[Alarmed] = []
         self._written: list[Path] = []
         self._problem = ""
@@ -63,9 +64,17 @@ class MonitorReport:
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
         series = sorted(self._failed, key=lambda alarmed: alarmed.first)
-        if not series:
+        if series:
+            yield from self._findings(series)
+        else:
             yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
-            return
+        yield from self._notes[:_NOTES_SHOWN]
+        if len(self._notes) > _NOTES_SHOWN:
+            yield f"... and {len(self._notes) - _NOTES_SHOWN} more notes on the files; the header has all"
+        for path in self._written if series else ():
+            yield f"all alarms are in {path}"
+
+    def _findings(self, series: Sequence[Alarmed]) -> Iterator[str]:
         first, *others = series
         yield f"first at step {first.alarms[0].step}: {self._named(first)}"
         yield f"  {first.alarms[0].rule}: {first.statistic} {first.alarms[0].reason}"
@@ -73,8 +82,6 @@ class MonitorReport:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
             yield f"... and {len(others) - _OTHERS_SHOWN} more series"
-        for path in self._written:
-            yield f"all alarms are in {path}"
 
     def _named(self, alarmed: Alarmed) -> str:
         rank = f"rank {alarmed.rank}, " if len(self._ranks) > 1 else ""

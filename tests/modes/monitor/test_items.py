@@ -53,6 +53,24 @@ def test_the_summary_leads_with_the_first_step_and_its_rank(pytester, run):
     assert checked.exit_code == 1
 
 
+def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
+    for rank in RANKS:
+        path = pytester.path / "runs" / rank / "actv_0-999.csv"
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([*lines, *lines[-3:], lines[1][:-4]]))
+    told = [
+        f"rank {rank}: {note}"
+        for rank in (0, 1)
+        for note in (
+            "actv_0-999.csv: line 45 is cut off and left out",
+            "actv: steps 37 to 39 were written more than once; the last written holds",
+        )
+    ]
+    check(pytester, "--msprobe-monitor", run, "-q").result.stdout.fnmatch_lines(told)
+    compared = check(pytester, "--msprobe-monitor", f"runs/{RANKS[0]}", "--msprobe-golden", f"runs/{RANKS[1]}", "-q")
+    compared.result.stdout.fnmatch_lines([told[1], told[0].replace("rank 0", "rank 0: golden run")])
+
+
 def test_within_a_step_the_first_that_is_computed_leads(pytester):
     steps = np.arange(30)
     late = np.where(steps == 20, math.inf, 1.0)

@@ -48,6 +48,34 @@ def test_a_weight_without_any_gradient_warns(tmp_path):
     assert judged(run, norm("a.bias")).verdict.outcome == "pass"
 
 
+#: As msprobe 26.2's TrainerMon wrote it: `id` is the value of a tensor without dimensions.
+OF_MSPROBE = """\
+vpp_stage,name,step,micro_step,norm,nans,id,shape,dtype
+0,a.input_0,0,0,3.44910312,0,nan,"[2, 3]",torch.float32
+0,a.input_1,0,0,1.0,0,1.0,[],torch.float32
+0,a.input_0,1,0,1.77063407,0,nan,"[2, 3]",torch.float32
+0,a.input_1,1,0,2.0,0,2.0,[],torch.float32
+"""
+
+
+def test_what_msprobe_did_not_measure_is_no_nan(tmp_path):
+    (tmp_path / "actv_0-99.csv").write_text(OF_MSPROBE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{rule: nan}]")
+    run = open_run(tmp_path)
+    outcomes = {
+        (key.name, key.statistic): RuleJudge(run, load_policy(str(policy))).judge(key).verdict.outcome
+        for key in run.keys
+        if key.statistic != "nans"
+    }
+    assert outcomes == {
+        ("a.input_0", "norm"): "pass",
+        ("a.input_0", "id"): "skip",
+        ("a.input_1", "norm"): "pass",
+        ("a.input_1", "id"): "pass",
+    }
+
+
 @pytest.mark.parametrize(("counted", "outcome"), [(math.nan, "skip"), (4.0, "fail")])
 def test_nan_throughout_is_nothing_measured_where_not_even_nan_could_be_counted(tmp_path, counted, outcome):
     writer = open_writer("csv", tmp_path, ["norm", "nans"], ndigits=6, steps_per_file=10)

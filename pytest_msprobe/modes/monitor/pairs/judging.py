@@ -26,7 +26,10 @@ _NEIGHBOURS = 3
 
 
 class GoldenJudge:
-    """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed."""
+    """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed.
+
+    ``notes`` tell what is odd about the files of both.
+    """
 
     def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
         self._rank = target.rank
@@ -34,6 +37,7 @@ class GoldenJudge:
         self._pair = pair
         self._target, self._golden = {*target.keys}, {*golden.keys}
         self.keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
+        self.notes: Sequence[str] = [*target.notes, *(f"golden run: {note}" for note in golden.notes)]
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
