@@ -88,7 +88,7 @@ class CsvWriter:
 
     def _line(self, row: Row, has_micro_step: bool) -> str:
         micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_step else ""
-        values = ",".join([repr(round(value, self._ndigits)) for value in row.values])
+        values = ",".join([str(round(value, self._ndigits)) for value in row.values])
         return f"{row.vpp_stage},{_cell(row.name)},{row.step},{micro_step}{values}\n"
 
 
