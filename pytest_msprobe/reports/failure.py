@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from pytest_msprobe.results.result import DirectionResult, OutputResult
+
+_OTHERS_TOLD = 5
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> str:
@@ -25,6 +30,15 @@ def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0, place:
     for note in result.notes:
         lines += ["", note]
     return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
+
+
+def first_of_several(failed: Sequence[DirectionResult], what: str = "records") -> DirectionResult:
+    """Return the first failure with the others, so many of ``what``, in a note: one failure that tells of all."""
+    first, *others = failed
+    told = [f"{other.record}: {other.reason}" for other in others[:_OTHERS_TOLD]]
+    if len(others) > _OTHERS_TOLD:
+        told.append(f"... and {len(others) - _OTHERS_TOLD} more {what}")
+    return replace(first, notes=(*first.notes, "\n".join(["Then:", *told]))) if told else first
 
 
 def place_in_words(card: str, dump: str) -> str:

@@ -42,6 +42,7 @@ class SkipReason(Enum):
     WATCHED_BY_ONE = "only one of the two runs watched such series"
     JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
     NO_COMMON_STEP = "the two runs have no step of it in common"
+    NOT_SEEN = "its gradients could not be told apart"
     MEMORY = "too large for the free memory"
 
 

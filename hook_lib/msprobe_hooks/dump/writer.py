@@ -28,7 +28,8 @@ def json_number(value: Any) -> Any:
     return value
 
 
-def _as_json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """Return a record, or a part of one, as it stands in the file."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -79,7 +80,7 @@ class JsonStream:
         texts, refused = [], []
         for name, value in members:
             try:
-                texts.append(b"%s: %s" % (_as_json(name), _as_json(value)))
+                texts.append(b"%s: %s" % (as_json(name), as_json(value)))
             except Exception as error:
                 refused.append((name, error))
         if texts:

@@ -33,7 +33,7 @@ class StackTable:
         if names is None:
             names = self._names[stack] = []
             if stack not in self._frames:
-                self._frames[stack] = _code_and_instruction(top)
+                self._frames[stack] = code_and_lines(top)
         names.append(name)
         self._count += 1
 
@@ -53,7 +53,8 @@ class StackTable:
         return groups
 
 
-def _code_and_instruction(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+def code_and_lines(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """Return the code and the line of a frame and of those that called it, from the innermost out."""
     # Holding the code objects keeps their ids, which are the keys, from being given to others.
     frames = []
     while frame is not None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
@@ -28,6 +27,6 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not recorder.is_recording or func.namespace not in ("aten", "npu"):
             return func(*args, **kwargs)
         qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
-        call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
+        call = recorder.api_call(f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
         call.begin(args, kwargs, has_backward=False)
         return call.run(func, args, kwargs)

@@ -38,7 +38,7 @@ class PostponedStop:
 
     def __enter__(self) -> None:
         self._stop: BaseException | None = None
-        hooks = _top_hooks()
+        hooks = saved_tensors_hooks()
         self._is_on = hooks is not None
         if hooks is None:
             return
@@ -61,6 +61,7 @@ class PostponedStop:
             raise self._stop
 
 
-def _top_hooks() -> Any:
+def saved_tensors_hooks() -> Any:
+    """Return what packs and unpacks the tensors that this thread's calls save, None where nothing does."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return None if top is None else top(False)

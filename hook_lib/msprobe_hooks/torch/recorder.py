@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.backward import Emit, tensors_in
+from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
@@ -37,6 +39,10 @@ class TorchRecorder(Recorder):
         self.measured = Measured(_measure_for(settings.summary_mode))
         self._waiting: list[tuple[TensorEntry, Deferred]] = []
         super().__init__(settings)
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return the record, in the making, of a call of this name that is made in ``frame``."""
+        return ApiCall(self, name, frame)
 
     def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
         """Return where gradients leave a call."""

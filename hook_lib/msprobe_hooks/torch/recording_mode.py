@@ -90,7 +90,7 @@ class RecordingMode(CallMode):
         recorder = self._recorder
         try:
             qualified, args, kwargs, caller = named(api, func, args, kwargs, frame)
-            call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", caller)
+            call = recorder.api_call(f"{qualified}.{recorder.number(qualified)}.forward", caller)
             changed = args[0] if qualified == "Tensor.__setitem__" else None
             written = [args[place] for place in api.written if place < len(args)] if api.written else None
             call.begin(args, kwargs, changed, written)

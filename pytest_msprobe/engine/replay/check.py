@@ -36,6 +36,7 @@ from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionRe
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
+TrialOf = Callable[[Subject, Device], Trial]
 
 
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
@@ -53,7 +54,8 @@ class Replay:
 
     ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
     what the call's name stands for, None finds it by the name. ``recorded`` gives what a recorded baseline
-    has of a record, by its name; None where there is no recorded baseline.
+    has of a record, by its name; None where there is no recorded baseline. ``trial_of`` makes the trial of the call,
+    where its target is not to be run.
     """
 
     def __init__(
@@ -63,12 +65,14 @@ class Replay:
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
         recorded: Callable[[str], Recorded] | None = None,
+        trial_of: TrialOf = Trial,
     ) -> None:
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
         self._source = source
         self._function = function
         self._recorded = recorded
+        self._trial_of = trial_of
         self._lost: dict[Direction, str] = {}
 
     def judge(self, direction: Direction) -> DirectionResult:
@@ -207,7 +211,7 @@ class Replay:
             seed=stream_seed(seed, call.name.key, "generator"),
             stand_in=functions.stand_in,
         )
-        return Trial(subject, setup.device)
+        return self._trial_of(subject, setup.device)
 
 
 def _told_unused(result: DirectionResult, problem: str) -> DirectionResult:

@@ -98,14 +98,26 @@ def run_forward(
         output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
     if output is NotImplemented:
         raise TypeError(f"{operation} does not take these operands")
+    return finished(output, operation, arguments, inputs.tensors, versions, inputs.leaves)
+
+
+def finished(
+    output: Any,
+    operation: str,
+    arguments: Arguments,
+    tensors: dict[str, torch.Tensor],
+    versions: Mapping[str, int],
+    leaves: dict[str, torch.Tensor],
+) -> Run:
+    """Return the run that a call has made on its own ``tensors``, by path; ``versions`` are those before the call."""
     uncounted = (*_running_statistics(operation, arguments), *_written_lists(operation))
     written = tuple(
         path
-        for path, tensor in inputs.tensors.items()
+        for path, tensor in tensors.items()
         if tensor._version != versions[path] or f"{path}.".startswith(uncounted)
     )
-    kept = inputs.tensors if in_place else {path: inputs.tensors[path] for path in written}
-    return Run(output, kept, written, inputs.leaves)
+    kept = tensors if may_work_in_place(operation, arguments) else {path: tensors[path] for path in written}
+    return Run(output, kept, written, leaves)
 
 
 def _place(tensor: torch.Tensor) -> object:

@@ -38,6 +38,12 @@ def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
     return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, told)
 
 
+def saved_folder(extras: Mapping[str, Any]) -> str:
+    """Return the folder of the first case that was saved of a record, empty where none was."""
+    folders = (msgspec.convert(plain, SavedCase).folder for plain in extras.get(_SAVED, ()))
+    return next(filter(None, folders), "")
+
+
 class SavedTally:
     """Counts saved cases for the summary."""
 

@@ -39,7 +39,10 @@ _DISPENSABLE = ("baseline", "golden", "target")
 
 @dataclass(frozen=True, slots=True)
 class CaseOrigin:
-    """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named."""
+    """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named.
+
+    ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made.
+    """
 
     dump: Path
     forward: msgspec.Raw
@@ -47,6 +50,7 @@ class CaseOrigin:
     policy: str
     level: str | None = None
     explored: bool = False
+    has_file: bool = True
 
 
 def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> CaseOrigin:
@@ -107,7 +111,7 @@ def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: 
         inputs="explored" if origin.explored else "recorded",
         framework=replay.setup.framework.name,
         dump=str(origin.dump),
-        fingerprint=_fingerprint(origin.dump),
+        fingerprint=_fingerprint(origin.dump) if origin.has_file else "",
         seed=replay.setup.seed,
         policy=origin.policy,
         level=origin.level,

@@ -1,0 +1,1 @@
+"""A training's own calls judged while it runs, with nothing dumped in between."""

@@ -1,0 +1,198 @@
+"""Live checks as a context: what runs inside is judged call by call."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.session import Observer
+from msprobe_hooks.torch.apis import api_table
+from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.torch.recording_mode import RecordingMode
+from msprobe_hooks.torch.session import Operators
+from msprobe_hooks.torch.threads import NewThreads, ThisThread
+from msprobe_standards import Policy
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import Header, JournalWriter
+from pytest_msprobe.live_checks.findings import Findings, NamedPolicy
+from pytest_msprobe.live_checks.judge import Judge
+from pytest_msprobe.live_checks.options import LiveOptions
+from pytest_msprobe.live_checks.recorder import LiveRecorder
+from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.reports.failure import first_of_several
+from pytest_msprobe.reports.text import printable
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
+
+_log = logging.getLogger("pytest_msprobe")
+
+_TOLD = 10
+
+_only_one = threading.Lock()
+
+# The options that a recording calls otherwise.
+_OPTIONS = {"list": "apis", "exclude": "exclude"}
+
+
+@contextmanager
+def live(*, policy: str = "default", policy_level: str | None = None, **options: Any) -> Iterator[LiveChecks]:
+    """Judge each call inside the ``with`` at once, with its real inputs, against the raised run on the CPU.
+
+    ``policy`` and ``policy_level`` are as ``--msprobe-policy`` and ``--msprobe-level``; the options are those of
+    `LiveOptions`. Raises ConfigError where one of them cannot be used or another live check is on, JournalError where
+    the journal cannot be written, PrecisionError for wrong calls as ``on_failure`` says. What the code inside raises
+    passes through.
+    """
+    try:
+        loaded = Policy.load(policy, policy_level)
+    except (ValueError, OSError) as error:
+        raise ConfigError("policy", policy, f"a policy ({error})") from None
+    named = NamedPolicy(policy, policy_level)
+    with checking(_options(options), Setup(CpuDevice(), loaded), named, shlex.join(["python", *sys.argv])) as checks:
+        yield checks
+        checks.finish()
+
+
+@contextmanager
+def checking(options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str) -> Iterator[LiveChecks]:
+    """Judge the calls inside; ``command`` runs them again. Raises as `live`, but nothing for what was found wrong."""
+    if not _only_one.acquire(blocking=False):
+        raise ConfigError("live", "a check inside of another one", "one in a process at a time")
+    try:
+        checks = LiveChecks(options, setup, policy, command)
+        checks.begin()
+        try:
+            yield checks
+        finally:
+            checks.end()
+    finally:
+        _only_one.release()
+
+
+def _options(given: dict[str, Any]) -> LiveOptions:
+    known = LiveOptions.__dataclass_fields__
+    for key, value in given.items():
+        if key not in known:
+            raise ConfigError(key, value, f"one of the options policy, policy_level, {', '.join(known)}")
+    return LiveOptions(**given)
+
+
+class LiveChecks:
+    """What is checked inside a ``with``, and what came of it."""
+
+    def __init__(self, options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str) -> None:
+        self._on_failure = options.on_failure
+        self._budget = Budget(options.share)
+        self._selection = Selection(options.sample, options.per_api, self._budget, options.seed)
+        journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
+        self._findings = Findings(journal, options.saving(), policy, command)
+        self._recorder = LiveRecorder(
+            options.recording(), Judge(setup), self._findings, self._selection, self._budget, self._react
+        )
+        self._observers = _observing(self._recorder)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many records ended how: ``pass``, ``warn``, ``fail``, ``skip``."""
+        return self._findings.counts
+
+    @property
+    def failed(self) -> list[DirectionResult]:
+        """What is wrong, in the order in which it was found."""
+        return self._findings.failed
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """How many calls, and gradients of calls, were not checked, by reason."""
+        waiting = self._recorder.awaited - self._recorder.arrived
+        filtered = self._recorder.summary.removed + self._recorder.filter.removed
+        removed = {f"not asked for ({_OPTIONS[name]})": count for name, count in filtered.items()}
+        never = {"no gradient came": waiting} if waiting else {}
+        return Counter({**self._selection.left_out, **removed, **never, **self._recorder.summary.errors})
+
+    @property
+    def seconds(self) -> float:
+        """The time that was spent on checks."""
+        return self._budget.spent
+
+    def rerun(self, result: DirectionResult) -> str:
+        """Return the command that judges a failed record again."""
+        return self._findings.rerun(result)
+
+    def step(self) -> None:
+        """Begin the next step: records are numbered anew, below ``step1`` ... in the journal."""
+        recorder = self._recorder
+        recorder.close_step()
+        recorder.step += 1
+        self._findings.place = recording_folder(recorder.step, process_rank())
+
+    def begin(self) -> None:
+        """Look at calls from here on."""
+        self._findings.place = recording_folder(0, process_rank())
+        self._recorder.start(process_rank())
+        for observer in self._observers:
+            observer.begin()
+
+    def end(self) -> None:
+        """Look at no more calls; the journal is complete."""
+        for observer in reversed(self._observers):
+            observer.end()
+        self._recorder.close()
+        self._findings.close()
+        _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
+
+    def finish(self) -> None:
+        """Raise JournalError where the journal was cut short, PrecisionError for what is wrong if that is to fail."""
+        if self._findings.failure is not None:
+            raise self._findings.failure
+        if self._on_failure == "fail" and self.failed:
+            raise PrecisionError(first_of_several(self.failed), self.rerun(self.failed[0]))
+
+    def __str__(self) -> str:
+        judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
+        lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
+        lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
+        lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
+        lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
+        return "\n".join(lines)
+
+    def _react(self) -> None:
+        """Tell the training of what is wrong, where it wants to hear of it while it runs."""
+        for result in self._findings.next_failures():
+            if self._on_failure == "stop":
+                raise PrecisionError(result, self.rerun(result))
+            if self._on_failure == "warn":
+                warnings.warn(PrecisionWarning(printable(f"{result.record}: {result.reason}")), stacklevel=2)
+
+
+def _observing(recorder: LiveRecorder) -> list[Observer]:
+    if recorder.settings.level == "aten":
+        return [Operators(recorder)]
+    mode = RecordingMode(recorder, api_table())
+    return [ThisThread(mode), NewThreads(mode)]
+
+
+def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:
+    if path.exists() and path.stat().st_size:
+        raise JournalError("exists", file=path, remedy="another name starts a new journal")
+    header = Header(
+        dumps={},
+        settings={"mode": "live", "policy": policy.name} | ({"level": policy.level} if policy.level else {}),
+        root=str(Path.cwd()),
+        rerun=tuple(shlex.split(command)),
+        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    return JournalWriter(path, header)

@@ -1,0 +1,105 @@
+"""What came of the checks: counts, failures with where they were called, the journal's rows and saved cases."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from msprobe_hooks.dump.layout import recording_folder
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import Entry, JournalWriter
+from pytest_msprobe.live_checks.aside import aside
+from pytest_msprobe.live_checks.observed import Stack, called_from
+from pytest_msprobe.modes.check.cases.case import NO_RECORD
+from pytest_msprobe.modes.check.cases.saved import SavedCase, saved_folder, with_saved
+from pytest_msprobe.modes.check.cases.saving import CaseOrigin, save_case
+from pytest_msprobe.results.result import DirectionResult, Start
+from pytest_msprobe.storage.sizes import SaveOptions
+
+_log = logging.getLogger("pytest_msprobe")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """A policy and its level as the user named them."""
+
+    name: str
+    level: str | None = None
+
+
+class Findings:
+    """Takes one result after the other; ``command`` is what ran the training."""
+
+    def __init__(
+        self, journal: JournalWriter | None, save: SaveOptions | None, policy: NamedPolicy, command: str
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failed: list[DirectionResult] = []
+        self.failure: JournalError | None = None
+        #: Where the calls are made, as a folder of a recording: ``step0/rank``.
+        self.place = recording_folder(0, None)
+        self._journal = journal
+        self._save = save
+        self._policy = policy
+        self._command = command
+        self._cards: set[str] = set()
+        self._untold: list[DirectionResult] = []
+
+    def add(
+        self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
+    ) -> None:
+        """Take what came of one record; ``forward`` and ``backward`` are the call's records as JSON."""
+        if result.verdict.outcome == "fail":
+            result = replace(result, notes=(called_from(stack), *result.notes))
+            if self._save is not None:
+                result = with_saved(result, self._saved(self._save, result, replay, forward, backward))
+            self.failed.append(result)
+            self._untold.append(result)
+        self.counts[result.outcome] += 1
+        self._write(result, replay)
+
+    def next_failures(self) -> list[DirectionResult]:
+        """Return the failures since this was last asked."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def rerun(self, result: DirectionResult) -> str:
+        """Return the command that judges a failed record again: its saved case, else the whole training."""
+        folder = saved_folder(result.extras)
+        return shlex.join(["pytest-msprobe", "replay", folder]) if folder else self._command
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _write(self, result: DirectionResult, replay: Replay) -> None:
+        if self._journal is None:
+            return
+        device, framework = replay.setup.device, replay.setup.framework
+        card = str(device.location())
+        try:
+            if card not in self._cards:
+                self._cards.add(card)
+                self._journal.write(Start(card, framework.describe(device), framework.math_modes(device)))
+            self._journal.write(Entry(f"{self.place}::{result.record}", result.outcome, result, card))
+        except JournalError as error:
+            _log.error("live check stopped: %s", error)
+            self.failure = error
+            self.close()
+
+    def _saved(
+        self, options: SaveOptions, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None
+    ) -> SavedCase:
+        backward_body = NO_RECORD if backward is None else msgspec.Raw(backward)
+        origin = CaseOrigin(
+            self.place, msgspec.Raw(forward), backward_body, self._policy.name, self._policy.level, has_file=False
+        )
+        with aside():
+            return save_case(replay, result, origin, options)

@@ -1,0 +1,128 @@
+"""The verdict on a call that the training has made, by the replay that judges records of a dump."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from msprobe_hooks.decoding import decode_json
+from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
+from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
+from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.devices.accelerator import Accelerator
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
+from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.side import Run, finished
+from pytest_msprobe.engine.replay.trial import Gradients, Setup, Subject
+from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.live_checks.aside import aside
+from pytest_msprobe.live_checks.observed import Awaiting, Observed
+from pytest_msprobe.live_checks.trial import ObservedTrial
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+#: The types of the devices whose results can be judged.
+JUDGED_DEVICES = ("cpu", "cuda", "npu")
+
+
+class Judge:
+    """Judges calls, each on the device that the training made it on. ``setup`` is what all checks have in common."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._registry = DeviceRegistry()
+        self._setups: dict[torch.device, Setup] = {}
+
+    def forward(self, seen: Observed) -> tuple[DirectionResult, Replay, Run]:
+        """Judge what a call returned and changed; return with it the run that the training made."""
+        record = forward_record(seen.name, decode_json(seen.forward))
+        call = Call(parse_api_name(seen.name), record, None, Path())
+        tensors = arguments_of(seen.args, seen.kwargs)
+        arguments = Arguments(seen.args, seen.kwargs, frozenset())
+        run = finished(seen.output, operation(call.api), arguments, tensors, seen.versions, {})
+        setup = self._setup_for([*tensors.values(), *(each for _, each in tensors_with_paths(seen.output))])
+        replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
+        return _judged(replay, "forward"), replay, run
+
+    def backward(
+        self,
+        kept: Awaiting,
+        backward: bytes,
+        arriving: Mapping[str, torch.Tensor],
+        leaving: Sequence[torch.Tensor | None],
+    ) -> tuple[DirectionResult, Replay]:
+        """Judge the gradients that are ``leaving``, of the inputs that require one, for those ``arriving`` by file."""
+        name = backward_of(kept.name)
+        forward = forward_record(kept.name, decode_json(kept.forward))
+        call = Call(parse_api_name(kept.name), forward, backward_record(name, decode_json(backward)), Path())
+        walked = (*walk_tensors(forward.args, "args"), *walk_tensors(forward.kwargs, "kwargs"))
+        paths = [path for path, element in walked if element.requires_grad]
+
+        def trial_of(subject: Subject, device: Device) -> ObservedTrial:
+            gradients, leads = _by_path(paths, leaving, kept.shared)
+            return ObservedTrial(subject, device, run=kept.run, gradients=gradients, leads=leads)
+
+        source = _source({**kept.inputs, **arriving})
+        setup = self._setup_for([gradient for gradient in leaving if gradient is not None])
+        replay = Replay(call, setup, source, trial_of=trial_of)
+        return _judged(replay, "backward"), replay
+
+    def _setup_for(self, tensors: Sequence[torch.Tensor]) -> Setup:
+        """Return the setup of the device that computed these: the first that is not the CPU."""
+        places = [tensor.device for tensor in tensors]
+        place = next((each for each in places if each.type != "cpu"), torch.device("cpu"))
+        if place not in self._setups:
+            device = copy.copy(self._registry.get(place.type))
+            if isinstance(device, Accelerator):
+                device.index = place.index or 0
+            self._setups[place] = replace(self._setup, device=device)
+        return self._setups[place]
+
+
+def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the tensors among a call's arguments that tell when they are written to, by their paths."""
+    found = (*tensors_with_paths(args, "args"), *tensors_with_paths(kwargs, "kwargs"))
+    return {path: tensor for path, tensor in found if not tensor.is_inference()}
+
+
+def _judged(replay: Replay, direction: Direction) -> DirectionResult:
+    try:
+        with aside():
+            return replay.judge(direction)
+    except Exception as error:
+        return unexpected(api_record(replay.call.name.key, direction), error)
+
+
+def _source(tensors: Mapping[str, torch.Tensor]) -> TensorSource:
+    """Return what gives a call's tensors by the names that their files would have."""
+
+    def give(element: TensorElement, path: str) -> torch.Tensor:
+        if element.data_name is None:
+            raise Skip(SkipReason.NOT_SEEN, f"{path} has another shape than its output")
+        return tensors[element.data_name]
+
+    return give
+
+
+def _by_path(
+    paths: Sequence[str], leaving: Sequence[torch.Tensor | None], shared: Sequence[Sequence[int]]
+) -> tuple[Gradients, dict[str, str]]:
+    """Return the gradients by the path of the first input that each is of, and that path for each of its inputs.
+
+    Raises Skip where these are not the inputs that gradients came for.
+    """
+    if len(paths) != len(leaving):
+        raise Skip(SkipReason.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
+    came = [places for places in shared if leaving[places[0]] is not None]
+    if not came:
+        raise Skip(SkipReason.NO_GRADIENT, "none came for any input")
+    gradients: Gradients = {paths[places[0]]: leaving[places[0]] for places in came}
+    return gradients, {paths[place]: paths[places[0]] for places in came for place in places}

@@ -1,0 +1,83 @@
+"""A call that the training has made, as its check needs it."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.values.strides import as_laid_out
+from pytest_msprobe.engine.values.tree import map_tensors
+
+_TORCH = str(Path(torch.__file__).parent)
+_FRAMES = 8
+
+Stack = Sequence[tuple[CodeType, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A call that was seen. ``name`` is that of its forward record, ``kind`` what calls share that are alike.
+
+    ``forward`` is the record as JSON, ``inputs`` holds copies of the tensors that it names, as they were before the
+    call, on the CPU. ``args`` and ``kwargs`` are the training's own, and ``versions`` the versions that its tensors had
+    before. ``stack`` is where it was called, from the innermost frame out.
+    """
+
+    name: str
+    kind: Hashable
+    forward: bytes
+    inputs: Mapping[str, torch.Tensor]
+    args: Any
+    kwargs: Any
+    versions: Mapping[str, int]
+    output: Any
+    stack: Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """What of a call is kept until its gradients come: nothing that belongs to the training or to its graph.
+
+    ``run`` holds copies. ``shared`` are the groups of inputs, by their place among those that require a gradient, that
+    are one tensor.
+    """
+
+    name: str
+    kind: Hashable
+    forward: bytes
+    inputs: Mapping[str, torch.Tensor]
+    run: Run
+    shared: Sequence[Sequence[int]]
+    stack: Stack
+
+
+def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the CPU, laid out alike, that the graph knows nothing of."""
+    return as_laid_out(lambda each: each.detach().to("cpu", copy=True), tensor)
+
+
+def copied(run: Run) -> Run:
+    """Return a run as copies on the CPU, which require a gradient where its own tensors do."""
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        return on_cpu(tensor).requires_grad_(tensor.requires_grad)
+
+    written = {path: copy(run.arguments[path]) for path in run.written}
+    return replace(run, output=map_tensors(copy, run.output), arguments=written)
+
+
+def called_from(stack: Stack) -> str:
+    """Return where a call was made in words, without torch's own frames, from the innermost out."""
+    outside = [(code, line) for code, line in stack if not code.co_filename.startswith(_TORCH)]
+    lines = [
+        f"  {code.co_filename}:{line}, in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
+        for code, line in (outside or stack)[:_FRAMES]
+    ]
+    return "\n".join(["Called at:", *lines])

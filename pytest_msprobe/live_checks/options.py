@@ -1,0 +1,70 @@
+"""What a live check is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import Settings, settings
+from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+
+Level = Literal["L1", "aten"]
+OnFailure = Literal["warn", "fail", "stop"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveOptions:
+    """Which calls are checked, and what becomes of wrong ones. Raises ConfigError where a value cannot be used.
+
+    ``apis`` are parts of the names of records, such as ``Torch.matmul`` or ``linear``; none means all. ``exclude`` are
+    APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked, at most
+    ``per_api`` that are alike (None for all), and in at most a ``share`` of the time (None for all that it takes).
+    ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample.
+    """
+
+    apis: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    level: Level = "L1"
+    sample: float = 1.0
+    per_api: int | None = 3
+    share: float | None = None
+    backward: bool = True
+    on_failure: OnFailure = "warn"
+    journal: str | Path | None = None
+    save_failures: str | Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_share("sample", self.sample)
+        if self.share is not None:
+            _require_share("share", self.share)
+        if self.per_api is not None and (type(self.per_api) is not int or self.per_api < 1):
+            raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
+        for key, allowed in (("level", get_args(Level)), ("on_failure", get_args(OnFailure))):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(key, getattr(self, key), ", ".join(allowed))
+        if self.save_failures is not None and importlib.util.find_spec("safetensors") is None:
+            raise ConfigError(
+                "save_failures", str(self.save_failures), "only with safetensors: pip install 'pytest-msprobe[cases]'"
+            )
+        self.recording()
+
+    def recording(self) -> Settings:
+        """Return what calls are seen, as of a recording. Raises ConfigError."""
+        modes = ["all"] if self.backward else ["forward"]
+        return settings(".", task="tensor", level=self.level, list=self.apis, exclude=self.exclude, data_mode=modes)
+
+    def saving(self) -> SaveOptions | None:
+        """Return where failing cases are saved, None where they are not."""
+        if self.save_failures is None:
+            return None
+        return SaveOptions(Path(self.save_failures).absolute(), *parse_limits(DEFAULT_LIMITS))
+
+
+def _require_share(key: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ConfigError(key, value, "a number above 0, where nothing would be checked, and up to 1")

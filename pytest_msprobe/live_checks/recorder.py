@@ -1,0 +1,236 @@
+"""The recorder of a live check: what a recording writes into files is kept in memory, and judged at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from msprobe_hooks.dump.names import backward_of, parse_api_name
+from msprobe_hooks.dump.writer import as_json
+from msprobe_hooks.recording.backward import tensors_in
+from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.elements import TensorEntry
+from msprobe_hooks.recording.stacks import code_and_lines
+from msprobe_hooks.torch.elements import TorchElements
+from msprobe_hooks.torch.gradients import Inputs
+from msprobe_hooks.torch.recorder import TorchRecorder
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.call import operation
+from pytest_msprobe.engine.replay.side import may_work_in_place
+from pytest_msprobe.live_checks.findings import Findings
+from pytest_msprobe.live_checks.judge import JUDGED_DEVICES, Judge, arguments_of
+from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied, on_cpu
+from pytest_msprobe.live_checks.selection import Budget, Selection, signature
+
+
+class KeptElements(TorchElements):
+    """The elements of a record whose tensors are kept, by the names that their files would have."""
+
+    __slots__ = ("tensors",)
+
+    def __init__(self, name: str, keep: Callable[[Tensor], Tensor]) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+        def save(tensor: Tensor, file: str) -> str:
+            self.tensors[file] = keep(tensor)
+            return file
+
+        super().__init__(name, _unmeasured, save)
+
+    def keep_no_more(self) -> None:
+        """Describe what follows and keep nothing of it."""
+        self._save = None
+
+
+def _unmeasured(_: Tensor, __: TensorEntry) -> None:
+    """Leave the statistics out: what a check needs of a tensor is its elements."""
+
+
+class LiveRecorder(TorchRecorder):
+    """Has calls judged when they end, and their gradients when those have come."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        judge: Judge,
+        findings: Findings,
+        selection: Selection,
+        budget: Budget,
+        react: Callable[[], None],
+    ) -> None:
+        super().__init__(settings)
+        #: Told after each check, where the training can be told something.
+        self.react = react
+        self.judge = judge
+        self.findings = findings
+        self.selection = selection
+        self.budget = budget
+        #: Calls whose gradients were to be judged when they come, and those of them whose gradients came.
+        self.awaited = self.arrived = 0
+
+    def start(self, rank: int | None) -> bool:
+        """Look at calls from here on. There are no files that could be in the way."""
+        self.is_recording = True
+        return True
+
+    def stop(self) -> None:
+        """Look at no more calls."""
+        self.is_recording = False
+
+    def abandon(self) -> None:
+        """Let go in a forked child: the journal, and its lock, belong to the parent."""
+        super().abandon()
+        self.findings.close()
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return a call that is judged when it has ended."""
+        return LiveCall(self, name, frame)
+
+    def elements(self, name: str) -> KeptElements:
+        """Return a builder for the elements of a forward record; copies of its tensors are kept."""
+        return KeptElements(name, on_cpu)
+
+    def selects(self, name: str, args: Any, kwargs: Any) -> Hashable | None:
+        """Return what the call shares with those that are like it if it is to be checked, else None."""
+        obstacle = _obstacle(name, args, kwargs)
+        if obstacle is not None:
+            self.selection.leave_out(obstacle)
+            return None
+        kind = signature(name, args, kwargs)
+        return kind if self.selection.takes(kind) else None
+
+    def judge_forward(self, seen: Observed) -> Any:
+        """Judge a call that has ended; return the run that the training made."""
+        with self.lock, self.budget.spending(seen.kind):
+            result, replay, run = self.judge.forward(seen)
+            self.findings.add(result, replay, seen.forward, None, seen.stack)
+            self._end_if_full()
+        return run
+
+    def await_gradients(self, kept: Awaiting, outputs: list[Tensor], inputs: Inputs) -> None:
+        """Have the gradients of a call judged when they come."""
+        self.awaited += 1
+        step = self.step
+
+        def come(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
+            self.arrived += 1
+            if self.is_recording and step == self.step:
+                self._judge_backward(kept, grad_outputs, grad_inputs)
+                self.react()
+
+        self.watch(outputs, inputs, come)
+
+    def _judge_backward(
+        self, kept: Awaiting, grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]
+    ) -> None:
+        kind = ("backward", kept.kind)
+        if not self.budget.allows(kind):
+            self.selection.leave_out("no time left when the gradients came (share)")
+            return
+        with self.lock, self.budget.spending(kind):
+            name = backward_of(kept.name)
+            elements = KeptElements(name, on_cpu)
+            with self.quiet():
+                record: dict[str, Any] = {"input": elements.sequence(grad_outputs, "input")}
+                elements.keep_no_more()
+                record["output"] = elements.sequence(grad_inputs, "output")
+            backward = as_json(record)
+            result, replay = self.judge.backward(kept, backward, elements.tensors, grad_inputs)
+            self.findings.add(result, replay, kept.forward, backward, kept.stack)
+            self._end_if_full()
+
+    def _end_if_full(self) -> None:
+        # To go on would be to lose what is found from now on.
+        if self.findings.failure is not None:
+            self.is_recording = False
+
+
+class LiveCall(ApiCall):
+    """A call whose inputs are kept as they are before it."""
+
+    __slots__ = ("_args", "_kind", "_kwargs", "_versions")
+
+    _recorder: LiveRecorder
+    _elements: KeptElements
+
+    def fail(self, error: BaseException) -> None:
+        """Count a call that raised; there is nothing to judge."""
+        if self._record is not None and self._recorder.is_failure(error):
+            self._recorder.selection.leave_out("the call raised")
+
+    def end(self, result: Any) -> None:
+        """Judge the call, and tell what is wrong."""
+        super().end(result)
+        self._recorder.react()
+
+    def _take_inputs(self, args: Any, kwargs: Any, parameters: Any = None) -> None:
+        recorder = self._recorder
+        kind = recorder.selects(self.name, args, kwargs)
+        if kind is None:
+            self._inputs = None
+            return
+        with recorder.budget.spending(None):
+            super()._take_inputs(args, kwargs, parameters)
+            tensors = arguments_of(args, kwargs)
+            self._versions = {path: tensor._version for path, tensor in tensors.items()}
+            self._args, self._kwargs, self._kind = args, kwargs, kind
+
+    def _take_output(self, output: Any, produced: Any) -> None:
+        if self._record is None:
+            return
+        recorder, elements, inputs = self._recorder, self._elements, self._inputs
+        elements.keep_no_more()
+        self._record["output"] = elements.output(output)
+        if elements.details:
+            self._record["details"] = elements.details
+        seen = Observed(
+            name=self.name,
+            kind=self._kind,
+            forward=as_json(self._record),
+            inputs=elements.tensors,
+            args=self._args,
+            kwargs=self._kwargs,
+            versions=self._versions,
+            output=output,
+            stack=code_and_lines(self._frame),
+        )
+        run = recorder.judge_forward(seen)
+        outputs = recorder.differentiated(produced)
+        if outputs and isinstance(inputs, Inputs) and inputs.count:
+            kept = Awaiting(
+                name=self.name,
+                kind=self._kind,
+                forward=seen.forward,
+                inputs=seen.inputs,
+                run=copied(run),
+                shared=[*inputs.edges.values(), *inputs.leaves.values()],
+                stack=seen.stack,
+            )
+            recorder.await_gradients(kept, outputs, inputs)
+
+
+def _obstacle(name: str, args: Any, kwargs: Any) -> str | None:
+    """Return why a call with these arguments cannot be judged in the middle of a training, None where it can."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "inside a transform of torch.func"
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        return "inside the capture of a CUDA graph"
+    tensors = list(tensors_in((args, kwargs), Tensor))
+    if any(tensor.is_inference() for tensor in tensors):
+        # These do not tell whether they were written to.
+        operated = operation(parse_api_name(name).api)
+        if may_work_in_place(operated, Arguments(args, kwargs, frozenset())):
+            return "may write to a tensor of inference mode"
+    return next(filter(None, map(_obstacle_of, tensors)), None)
+
+
+def _obstacle_of(tensor: Tensor) -> str | None:
+    if type(tensor) is not Tensor and not isinstance(tensor, Parameter):
+        return f"takes a {type(tensor).__name__}"
+    return None if tensor.device.type in JUDGED_DEVICES else f"on the device {tensor.device.type}"

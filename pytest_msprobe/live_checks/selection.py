@@ -1,0 +1,92 @@
+"""Which of a training's calls are checked: a sample, few that are alike, and no more than there is time for."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+def signature(name: str, args: Any, kwargs: Any) -> Hashable:
+    """Return what calls share that are alike: the API and its inputs but for the values of tensors and floats.
+
+    ``name`` is that of the forward record.
+    """
+    api = name.rsplit(".", 2)[0]
+    return api, torch.is_grad_enabled(), _form(args), _form(kwargs)
+
+
+def _form(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        shape = () if value.is_nested else tuple(value.shape)
+        return value.dtype, shape, value.requires_grad, value.device
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_form, value))
+    if isinstance(value, Mapping):
+        return tuple((str(key), _form(item)) for key, item in value.items())
+    return value if isinstance(value, (int, str)) else type(value)
+
+
+class Budget:
+    """The time that checks may take: at most a ``share`` of all that passes; None for all that they need.
+
+    What a check of a kind will take is what the last one took. ``spent`` is in seconds.
+    """
+
+    def __init__(self, share: float | None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.spent = 0.0
+        self._share = share
+        self._clock = clock
+        self._began = clock()
+        self._costs: dict[Hashable, float] = {}
+
+    def allows(self, kind: Hashable) -> bool:
+        """Tell whether there is time for a check of this kind."""
+        if self._share is None:
+            return True
+        return self.spent + self._costs.get(kind, 0.0) <= self._share * (self._clock() - self._began)
+
+    @contextmanager
+    def spending(self, kind: Hashable) -> Iterator[None]:
+        """Count the time that passes inside."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            cost = self._clock() - began
+            self._costs[kind] = cost
+            self.spent += cost
+
+
+class Selection:
+    """Says of each call whether it is checked, and counts by reason those that are not."""
+
+    def __init__(self, sample: float, per_api: int | None, budget: Budget, seed: int) -> None:
+        self.left_out: Counter[str] = Counter()
+        self._sample = sample
+        self._per_api = per_api
+        self._budget = budget
+        self._taken: Counter[Hashable] = Counter()
+        # Not the generator of the training, nor one that another run would draw otherwise from.
+        self._random = random.Random(seed)
+
+    def takes(self, kind: Hashable) -> bool:
+        """Tell whether a call with this signature is checked."""
+        if self._per_api is not None and self._taken[kind] >= self._per_api:
+            return self.leave_out(f"like {self._per_api} that were checked (per_api)")
+        if self._sample < 1 and self._random.random() >= self._sample:
+            return self.leave_out("not in the sample (sample)")
+        if not self._budget.allows(kind):
+            return self.leave_out("no time left (share)")
+        self._taken[kind] += 1
+        return True
+
+    def leave_out(self, reason: str) -> bool:
+        """Count a call, or its gradients, as not checked, and return False."""
+        self.left_out[reason] += 1
+        return False

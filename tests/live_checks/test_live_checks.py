@@ -1,0 +1,166 @@
+"""What is checked, what is left out, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pytest_msprobe
+from msprobe_hooks import ConfigError
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.live_checks.selection import Budget
+from pytest_msprobe.modes.check.cases.case import find_cases
+from pytest_msprobe.run.item import PrecisionWarning
+from tests.support.disks import files_of_at_most
+from tests.support.faulty_calls import Changed
+
+
+def test_calls_that_are_alike_are_checked_as_often_as_asked() -> None:
+    with pytest_msprobe.live(per_api=2) as checks:
+        for size in (3, 3, 3, 3, 4):
+            torch.ones(size, dtype=torch.float64).exp()
+    assert checks.counts["pass"] == 3
+    assert checks.left_out == {"like 2 that were checked (per_api)": 2}
+
+
+def test_a_sample_is_about_as_large_as_asked_and_the_same_each_time() -> None:
+    counts = []
+    for _ in range(2):
+        with pytest_msprobe.live(sample=0.25, per_api=None, apis=["exp"]) as checks:
+            for _ in range(100):
+                torch.ones(1).exp()
+        counts.append(checks.counts["pass"])
+    assert counts[0] == counts[1]
+    assert 10 <= counts[0] <= 40
+
+
+def test_only_what_is_asked_for_is_checked() -> None:
+    with pytest_msprobe.live(apis=["exp", "sin"], exclude=["sin"]) as checks:
+        torch.ones(3).exp().sin().cos()
+    assert (checks.counts["pass"], checks.left_out.total()) == (1, 2)
+
+
+def test_calls_that_cannot_be_replayed_are_counted_by_reason() -> None:
+    with pytest_msprobe.live() as checks, torch.inference_mode():
+        torch.func.vmap(torch.sin)(torch.ones(2, 2))
+        torch.ones(2).cos().add_(1)
+    assert checks.left_out == {"inside a transform of torch.func": 1, "may write to a tensor of inference mode": 1}
+
+
+def test_a_call_that_raises_is_counted_and_its_error_passes() -> None:
+    with pytest_msprobe.live() as checks, pytest.raises(RuntimeError, match="multiplied"):
+        torch.matmul(torch.ones(2, 3), torch.ones(2, 3))
+    assert checks.left_out == {"the call raised": 1}
+
+
+def test_a_budget_allows_what_fits_into_its_share() -> None:
+    now = [0.0]
+    budget = Budget(0.2, lambda: now[0])
+    with budget.spending("matmul"):
+        now[0] = 2.0
+    now[0] = 19.0
+    assert not budget.allows("matmul")
+    assert budget.allows("relu")
+    now[0] = 20.0
+    assert budget.allows("matmul")
+
+
+def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
+    with pytest_msprobe.live(share=0.001, per_api=None) as checks:
+        for _ in range(20):
+            torch.ones(3).exp()
+    assert checks.left_out["no time left (share)"] >= 15
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"share": 0}, "share is 0; allowed: a number above 0, where nothing would be checked"),
+        ({"sample": 1.5}, "sample is 1.5; allowed"),
+        ({"per_api": 0}, "per_api is 0; allowed"),
+        ({"on_failure": "ignore"}, "allowed: warn, fail, stop"),
+        ({"level": "L0"}, "allowed: L1, aten"),
+        ({"apis": "matmul"}, "list is 'matmul'"),
+        ({"samples": 3}, "samples is 3; allowed: one of the options policy"),
+        ({"policy": "no-such"}, "policy is 'no-such'"),
+    ],
+)
+def test_a_wrong_option_is_refused(option: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigError, match=told), pytest_msprobe.live(**option):
+        pass
+
+
+def test_a_live_check_inside_of_another_is_refused_and_the_outer_goes_on() -> None:
+    with pytest_msprobe.live() as checks:
+        with pytest.raises(ConfigError, match="inside of another"), pytest_msprobe.live():
+            pass
+        torch.ones(3).exp()
+    assert checks.counts["pass"] == 1
+
+
+def test_what_the_step_raises_passes_and_rows_so_far_are_kept(tmp_path: Path) -> None:
+    error = KeyError("the user's own")
+
+    def step() -> None:
+        torch.ones(3).exp()
+        raise error
+
+    with pytest.raises(KeyError) as raised, pytest_msprobe.live(journal=tmp_path / "live.jsonl"):
+        step()
+    assert raised.value is error
+    assert list(read_journal(tmp_path / "live.jsonl").entries) == ["step0/rank::Tensor.exp.0.forward"]
+
+
+def test_a_journal_that_cannot_grow_ends_the_check_and_not_the_training(tmp_path: Path) -> None:
+    path, done = tmp_path / "live.jsonl", []
+
+    def training() -> None:
+        with pytest_msprobe.live(journal=path, per_api=None):
+            done.extend(torch.ones(3).exp() for _ in range(100))
+
+    with files_of_at_most(3000), pytest.raises(JournalError, match=r"live\.jsonl"):
+        training()
+    assert len(done) == 100
+    assert 1 <= len(read_journal(path).entries) < 100
+
+
+def test_a_journal_of_another_run_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    path.write_text("something\n")
+    with pytest.raises(JournalError, match="exists"), pytest_msprobe.live(journal=path):
+        pass
+    assert path.read_text() == "something\n"
+
+
+def test_steps_are_told_apart(tmp_path: Path) -> None:
+    with pytest_msprobe.live(journal=tmp_path / "live.jsonl") as checks:
+        for _ in range(2):
+            torch.ones(3).exp()
+            checks.step()
+    assert list(read_journal(tmp_path / "live.jsonl").entries) == [
+        "step0/rank::Tensor.exp.0.forward",
+        "step1/rank::Tensor.exp.0.forward",
+    ]
+
+
+def test_a_wrong_call_is_saved_reported_and_judged_again(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    pytest.importorskip("safetensors")
+    journal, cases = tmp_path / "live.jsonl", tmp_path / "cases"
+    wrong = Changed(F.softmax, lambda result: result * 1.01)
+    live = pytest_msprobe.live(journal=journal, save_failures=cases)
+    with wrong, pytest.warns(PrecisionWarning), live as checks:
+        F.softmax(torch.arange(4.0), dim=0)
+    (folder,) = find_cases(cases)
+    assert checks.rerun(checks.failed[0]) == f"pytest-msprobe replay {folder}"
+    assert main(["report", str(journal)]) == 0
+    assert b"1 of 2 records failed" in capsysbinary.readouterr().out
+    # The fault is not in this torch.
+    assert main(["replay", str(folder)]) == 0
+    assert b"it was fail by" in capsysbinary.readouterr().out
