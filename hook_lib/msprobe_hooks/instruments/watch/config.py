@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.series.layout import start_order
-from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT
+from msprobe_hooks.instruments.watch.checks import (
+    checked_statistics,
+    names_of,
+    ranks,
+    size,
+    targets,
+    times,
+    whole_number,
+)
+from msprobe_hooks.instruments.watch.names import WHAT
 from msprobe_hooks.recording.option_checks import flag, one_of, read_json
 
-FIELDS: Final = ("input", "output", "input_grad", "output_grad")
 FORMATS: Final = ("csv", "parquet", "tensorboard", "api")
 
 #: The keys of a configuration that change nothing here, and what a warning says of each.
@@ -26,7 +33,6 @@ NOT_FOLLOWED: Final = {
     "sa_order": "spectral and attention features are not recorded",
 }
 
-_SPEC = re.compile(r"tensor|tuple\[(\d+)\](?::(\d+))?")
 _MAX_STEPS_PER_FILE = 1_000_000
 
 
@@ -92,7 +98,7 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
             raise ConfigError(key, options[key], "one of the options " + ", ".join(sorted(_OPTIONS)))
     checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
     has_all = not checked.get("targets")
-    return Plan(what=frozenset(_names(WHAT)("what", what)), has_all_modules=has_all, **checked)
+    return Plan(what=frozenset(names_of(WHAT)("what", what)), has_all_modules=has_all, **checked)
 
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:
@@ -112,7 +118,8 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     options["alerts"] = _alerts(given.get("alert", {}))
     options.setdefault("squashes_names", True)
     found = Plan(what=frozenset(what), **options)
-    has_all = switches["all_xy"] or not found.targets
+    is_open = "is_select" in given and not switches["is_select"]
+    has_all = switches["all_xy"] or is_open or not found.targets
     return replace(found, has_all_modules=has_all), warnings + more
 
 
@@ -128,85 +135,6 @@ def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
         if switches["forward_only"] and switches["backward_only"]:
             what -= {"activations", "activation_gradients"}
     return what, warnings
-
-
-def _number(least: int, most: int | None = None) -> Callable[[str, object], int]:
-    def check(key: str, value: object) -> int:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
-            end = "" if most is None else f" to {most}"
-            raise ConfigError(key, value, f"a whole number from {least}{end}" if most else f"a whole number >= {least}")
-        return value  # type: ignore[return-value]
-
-    return check
-
-
-def _size(key: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigError(key, value, "a number >= 0")
-    return float(value)
-
-
-def _names(allowed: tuple[str, ...]) -> Callable[[str, object], tuple[str, ...]]:
-    def check(key: str, value: object) -> tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(key, value, "a list of " + ", ".join(allowed))
-        for name in value:
-            if name not in allowed:
-                raise ConfigError(key, name, "some of " + ", ".join(allowed))
-        return tuple(dict.fromkeys(value))
-
-    return check
-
-
-def checked_statistics(key: str, value: object) -> tuple[str, ...]:
-    """Return statistics by name; none of them means the norm. Raises ConfigError for a name that is unknown."""
-    return _names(STATISTICS)(key, value) or ("norm",)
-
-
-def _ranks(key: str, value: object) -> frozenset[int]:
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(key, value, "a list of ranks")
-    return frozenset(_number(0)(key, rank) for rank in value)
-
-
-def _targets(key: str, value: object) -> Mapping[str, Mapping[str, str]]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(key, value, 'an object such as {"layers.0": {"input": "tensor"}}')
-    for name, fields in value.items():
-        if not isinstance(fields, Mapping):
-            raise ConfigError(f"{key}.{name}", fields, 'an object such as {"input": "tensor"}')
-        for one, spec in fields.items():
-            if one not in FIELDS:
-                raise ConfigError(f"{key}.{name}", one, "the keys " + ", ".join(FIELDS))
-            if not _is_spec(spec):
-                raise ConfigError(f"{key}.{name}.{one}", spec, "tensor, tuple[n], or tuple[n]:i with i < n")
-    return value
-
-
-def _is_spec(spec: object) -> bool:
-    found = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
-    return found is not None and (found[1] is None or int(found[2] or 0) < int(found[1]))
-
-
-def selected(spec: str) -> tuple[int, int] | None:
-    """Return length and index that ``tuple[n]:i`` names, None for ``tensor``."""
-    found = _SPEC.fullmatch(spec)
-    return None if found is None or found[1] is None else (int(found[1]), int(found[2] or 0))
-
-
-def _times(key: str, value: object) -> tuple[str, str] | None:
-    try:
-        times = [(start_order(time), time) for time in value]  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        times = []
-    if len(times) == 2 and times == sorted(times):
-        return times[0][1], times[1][1]
-    if value == []:
-        return None
-    raise ConfigError(
-        key, value, 'a list of the first and the last time of folders, as ["Dec03_00-00-00", "Dec03_21-34-40"]'
-    )
 
 
 def _collectives(value: object) -> tuple[Collectives, bool]:
@@ -261,6 +189,7 @@ _SWITCHES: Mapping[str, str] = {
     "print_struct": "structure",
     "xy_distribution": "",
     "all_xy": "",
+    "is_select": "",
     "forward_only": "",
     "backward_only": "",
     "wg_distribution": "gradients",
@@ -273,33 +202,33 @@ _SWITCHES: Mapping[str, str] = {
 }
 
 _OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
-    "targets": _targets,
-    "ranks": _ranks,
-    "start_step": _number(0),
-    "every": _number(1),
-    "collect_times": _number(0),
+    "targets": targets,
+    "ranks": ranks,
+    "start_step": whole_number(0),
+    "every": whole_number(1),
+    "collect_times": whole_number(0),
     "statistics": checked_statistics,
-    "eps": _size,
+    "eps": size,
     "format": one_of(FORMATS),
-    "ndigits": _number(1, 20),
-    "steps_per_file": _number(1, _MAX_STEPS_PER_FILE),
+    "ndigits": whole_number(1, 20),
+    "steps_per_file": whole_number(1, _MAX_STEPS_PER_FILE),
     "squashes_names": flag,
 }
 
 #: Keys of the configuration, the option that each one sets, and its check.
 _KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "targets": ("targets", _targets),
-    "module_ranks": ("ranks", _ranks),
-    "start_step": ("start_step", _number(0)),
-    "step_interval": ("every", _number(1)),
-    "collect_times": ("collect_times", _number(0)),
+    "targets": ("targets", targets),
+    "module_ranks": ("ranks", ranks),
+    "start_step": ("start_step", whole_number(0)),
+    "step_interval": ("every", whole_number(1)),
+    "collect_times": ("collect_times", whole_number(0)),
     "ops": ("statistics", checked_statistics),
-    "eps": ("eps", _size),
+    "eps": ("eps", size),
     "format": ("format", one_of(FORMATS)),
-    "ndigits": ("ndigits", _number(1, 20)),
-    "step_count_per_record": ("steps_per_file", _number(1, _MAX_STEPS_PER_FILE)),
+    "ndigits": ("ndigits", whole_number(1, 20)),
+    "step_count_per_record": ("steps_per_file", whole_number(1, _MAX_STEPS_PER_FILE)),
     "squash_name": ("squashes_names", flag),
-    "append_output": ("appends_to", _times),
+    "append_output": ("appends_to", times),
     "dynamic_on": ("is_dynamic", flag),
 }
 

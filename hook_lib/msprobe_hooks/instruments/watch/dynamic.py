@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.watch.config import Plan, read_config
+from msprobe_hooks.instruments.watch.config import Plan
 
 _log = logging.getLogger("msprobe_hooks")
 
 
 class DynamicSwitch:
-    """Looks at a configuration file when a step has ended; it counts while its ``dynamic_on`` is true."""
+    """Looks at a configuration file when a step has ended; it counts while its ``dynamic_on`` is true.
 
-    def __init__(self, path: Path) -> None:
+    ``read`` returns the plan of a file and warnings, or raises ConfigError.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], tuple[Plan, list[str]]]) -> None:
         self._path = path
+        self._read = read
         self._seen: int | None = None
 
     def changed(self) -> Plan | None:
@@ -30,7 +35,7 @@ class DynamicSwitch:
             if written == self._seen:
                 return None
             self._seen = written
-            plan, warnings = read_config(self._path)
+            plan, warnings = self._read(self._path)
         except (OSError, ConfigError) as error:
             _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
             return None

@@ -13,13 +13,14 @@ import mindspore
 from mindspore import Parameter, Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import HostMeter
 from msprobe_hooks.instruments.watch.mindspore_modules import Cells
 from msprobe_hooks.instruments.watch.mindspore_optimizers import CallHooks, OptimizerState
 from msprobe_hooks.instruments.watch.modules import Fields
-from msprobe_hooks.instruments.watch.names import WHAT
+from msprobe_hooks.instruments.watch.names import NO_COLLECTIVES, WHAT
 from msprobe_hooks.instruments.watch.watcher import Observer, Watcher
 from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
@@ -38,13 +39,16 @@ class MindSporeWatcher(Watcher):
         """Watch by a plan from here on. Raises ConfigError also in graph mode and for what MindSpore lacks."""
         require_pynative()
         if plan.wants("collectives"):
-            allowed = f"some of {', '.join(_WATCHED)}: MindSpore's communication functions are not watched"
-            raise ConfigError("what", "collectives", allowed)
+            raise ConfigError("what", "collectives", f"some of {', '.join(_WATCHED)}: {NO_COLLECTIVES}")
         super().follow(plan, collected=collected)
 
     def process_rank(self) -> int | None:
         """Return this process's rank, None where there is one process."""
         return process_rank()
+
+    def reduced_gradients(self) -> list[Row]:
+        """Return the rows of the gradients that the optimizer was last called with: only it is told what they are."""
+        return self.latest("grad_reduced")
 
     def new_collection(self, plan: Plan) -> Collection:
         """Return what measures on the host."""

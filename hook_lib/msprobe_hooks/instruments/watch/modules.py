@@ -14,8 +14,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, TypeAlias
 
+from msprobe_hooks.instruments.watch.checks import selected
 from msprobe_hooks.instruments.watch.collection import Collection
-from msprobe_hooks.instruments.watch.config import selected
 from msprobe_hooks.recording.backward import Backward, Begun, Emit, Inputs, tensors_in
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that

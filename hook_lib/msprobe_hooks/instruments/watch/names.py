@@ -21,3 +21,6 @@ WHAT: Final = (
     "structure",
     "stacks",
 )
+
+#: Why MindSpore's collectives cannot be among them.
+NO_COLLECTIVES: Final = "MindSpore's communication functions are not watched"

@@ -1,20 +1,23 @@
-"""``TrainerMon`` with msprobe's names and arguments, of 1.2.2 and of 26.x."""
+"""What ``TrainerMon`` is for PyTorch and MindSpore, with msprobe's names and arguments, of 1.2.2 and of 26.x."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError, MonitorError
-from msprobe_hooks.instruments.series.anomalies import AnomalyFile
+from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.instruments.series.layout import tag
-from msprobe_hooks.instruments.watch.config import Plan, checked_statistics, read_config
+from msprobe_hooks.instruments.watch.checks import checked_statistics
+from msprobe_hooks.instruments.watch.config import Plan, read_config
 from msprobe_hooks.instruments.watch.dynamic import DynamicSwitch
+from msprobe_hooks.instruments.watch.groups import is_left_out_in
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.anomalies import Alert
@@ -32,8 +35,8 @@ Metrics = dict[str, dict[str, float]]
 _ADHOC_STATISTICS = ("norm", "max", "min", "mean")
 
 
-class TrainerMon:
-    """Watches the training of one model with one optimizer, as a configuration file says.
+class Monitor(ABC):
+    """Watches the training of one model with one optimizer, as a configuration file says, by a framework's watcher.
 
     With ``params_have_main_grad`` gradients are read from ``main_grad``, where a parameter has one. Files are written
     below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. ``process_group`` is that of the pipeline's stages, which
@@ -52,14 +55,30 @@ class TrainerMon:
         self._path = config_file_path
         self._base = Path(os.environ.get(OUTPUT_VARIABLE) or "./monitor_output")
         self._has_main_grad = params_have_main_grad
-        self._plan, warnings = read_config(config_file_path)
+        self._plan, warnings = self.read(config_file_path)
         for warning in warnings:
             _log.warning("%s: %s", config_file_path, warning)
         is_dynamic = os.environ.get(DYNAMIC_VARIABLE, "").lower() == "true"
-        self._switch = DynamicSwitch(Path(config_file_path)) if is_dynamic else None
+        self._switch = DynamicSwitch(Path(config_file_path), self.read) if is_dynamic else None
         self._watcher: Watcher | None = None
         self._pipeline_group = process_group
         self._anomalies: AnomalyFile | None = None
+
+    @abstractmethod
+    def watcher(self, model: Any, optimizer: Any, **options: Any) -> Watcher:
+        """Return what watches a model; ``options`` are those of a Watcher."""
+
+    @abstractmethod
+    def rank_in(self, group: Any) -> int:
+        """Return this process's rank in a group."""
+
+    @abstractmethod
+    def ranks_of(self, group: Any) -> list[int]:
+        """Return the ranks in the whole program of a group's processes, this one's among them."""
+
+    def read(self, path: str | Path) -> tuple[Plan, list[str]]:
+        """Return the plan of a configuration, and warnings. Raises ConfigError."""
+        return read_config(path)
 
     @property
     def ops(self) -> list[str]:
@@ -82,18 +101,15 @@ class TrainerMon:
         MonitorError where the folder cannot be written.
         """
         given = _arguments(args, kwargs)
-        from msprobe_hooks.instruments.watch.groups import is_left_out_in
-        from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
-
         if self._watcher is not None:
             self._watcher.close()
-        self._watcher = watcher = TorchWatcher(
+        self._watcher = watcher = self.watcher(
             model,
             given["optimizer"],
-            self._base,
+            base=self._base,
             micro_batches=given["grad_acc_steps"],
             has_main_grad=self._has_main_grad,
-            is_left_out=is_left_out_in(given["tp_group"], given["dp_group"]),
+            is_left_out=is_left_out_in(self.rank_in, given["tp_group"], given["dp_group"]),
             first_step=given["start_iteration"],
             after_step=self._after_step,
             when_alerted=self._keep_alerts,
@@ -172,10 +188,9 @@ class TrainerMon:
         watcher = self._watcher
         if watcher is None or self._anomalies or not self._plan.alerts.dump or not self._plan.is_for(watcher.rank):
             return
-        from msprobe_hooks.instruments.watch.groups import pipeline_in
-
-        folder = self._base / "anomaly_detected"
-        self._anomalies = AnomalyFile(folder, watcher.rank or 0, pipeline_in(self._pipeline_group))
+        group, rank = self._pipeline_group, watcher.rank or 0
+        pipeline = None if group is None else Pipeline((ranks := self.ranks_of(group)).index(rank), ranks)
+        self._anomalies = AnomalyFile(self._base / "anomaly_detected", rank, pipeline)
 
     def _keep_alerts(self, alerts: Sequence[Alert]) -> None:
         if self._anomalies is not None and self._plan.alerts.dump:
