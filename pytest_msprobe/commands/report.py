@@ -15,6 +15,7 @@ from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
+from pytest_msprobe.reports.trend.series import MOST_MOVED
 from pytest_msprobe.reports.trend.table import FILE_NAME, write_trend_csv
 from pytest_msprobe.reports.trend.text import trend_text
 from pytest_msprobe.storage.whole import whole_file
@@ -29,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trend", action="store_true", help="tell how the margins of each API move over several journals, by date"
+    )
+    parser.add_argument(
+        "--series",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="of watched training show these series of a trend, such as 'grad_reduced/layers.0.*/norm' (default: the "
+        f"{MOST_MOVED} norms that moved most; several times)",
     )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
@@ -47,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse(arguments, ("junit", "markdown"), "is of one journal", "leave out --trend")
         _report_trend(arguments)
         return 0
-    _refuse(arguments, ("html",), "is of a trend", "give --trend and the journals of several runs")
+    _refuse(arguments, ("html", "series"), "is of a trend", "give --trend and the journals of several runs")
     if len(arguments.journals) > 1:
         raise CommandError(f"{len(arguments.journals)} journals are given", remedy="give --trend, or one journal")
     _report(arguments, read_journal(arguments.journals[0]))
@@ -78,7 +87,12 @@ def _report_trend(arguments: argparse.Namespace) -> None:
     paths = list(dict.fromkeys(arguments.journals))
     if len(paths) < 2:
         raise CommandError("--trend compares runs", remedy="give the journals of at least two")
-    trend = make_trend({path: read_journal(path) for path in paths})
+    trend = make_trend({path: read_journal(path) for path in paths}, arguments.series)
+    if arguments.series and not trend.series:
+        raise CommandError(
+            f"--series {', '.join(arguments.series)}: no series of these journals",
+            remedy="patterns are of items, as 'grad_reduced/layers.0.*/norm', of journals of --msprobe-monitor",
+        )
     if arguments.csv:
         with _written(arguments.csv / FILE_NAME) as part:
             part.parent.mkdir(parents=True, exist_ok=True)

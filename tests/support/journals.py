@@ -8,6 +8,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.spread import SPREAD
 
 HEADER = Header(
     dumps={"/data/run/dump.json": "abc"},
@@ -30,6 +31,12 @@ def make_judged(
     verdict = Verdict(outcome, "ulp", reason, {"max_ulp_error": margin * 2}, {"max_ulp_error": 2.0}, margin)  # type: ignore[arg-type]
     output = OutputResult("output.0", verdict, "torch.float32", "torch.float64", (4, 8))
     return DirectionResult(record, verdict, (output,), seconds=seconds)
+
+
+def with_spread(record: str, least: float, median: float, greatest: float, rank: int = 0) -> DirectionResult:
+    """Return the result of a series that passed, with what its values were."""
+    spread = {"rank": rank, "least": least, "median": median, "greatest": greatest}
+    return make_judged(record, "pass", 0.0).with_extra(SPREAD, spread)
 
 
 def skipped(record: str, reason: SkipReason) -> DirectionResult:

@@ -21,9 +21,9 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alarmed import Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
-from pytest_msprobe.modes.monitor.policy import MonitorPolicy
+from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
 from pytest_msprobe.modes.monitor.resolution import resolution
-from pytest_msprobe.modes.monitor.series_results import alarmed, skipped
+from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
 from pytest_msprobe.modes.monitor.words import story
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
@@ -80,6 +80,10 @@ class RuleJudge:
         series = self._run.read(key)
         if np.isnan(series.values).all() and self._is_unmeasured(key):
             return skipped(key, SkipReason.NOT_MEASURED)
+        return with_spread(self._by_rules(series, rules), self._run.rank, series.values)
+
+    def _by_rules(self, series: Series, rules: Sequence[PolicyRule]) -> DirectionResult:
+        key = series.key
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:
             found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]

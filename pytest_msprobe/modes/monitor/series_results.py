@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reading import SeriesKey
 from msprobe_standards.verdict import Outcome, Verdict
@@ -13,6 +15,7 @@ from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.spread import SPREAD, Spread
 
 
 def alarmed(
@@ -37,3 +40,12 @@ def alarmed(
 def skipped(key: SeriesKey, reason: SkipReason) -> DirectionResult:
     """Return the result of a series that is not judged."""
     return DirectionResult(item_name(key), Verdict("skip", "", reason.value), skip=reason)
+
+
+def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.float64]) -> DirectionResult:
+    """Return a result that tells between which numbers the values of its series lie, where any is finite."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return result
+    spread = Spread(rank or 0, float(finite.min()), float(np.median(finite)), float(finite.max()))
+    return result.with_extra(SPREAD, msgspec.to_builtins(spread))

@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_msprobe.reports.pages.writing import write_page
 from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
+from pytest_msprobe.reports.trend.series import SeriesTrend
 
 
 def write_trend_page(path: Path, trend: Trend) -> None:
@@ -23,12 +24,18 @@ def _data(trend: Trend) -> dict[str, Any]:
         "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
         "notes": [f"{name} differs, and margins may move by it: {', '.join(each)}" for name, each in differing.items()],
         "apis": [_api(api) for api in trend.apis],
+        "series": [_series(series, trend.has_several_ranks) for series in trend.series],
     }
 
 
 def _api(api: ApiTrend) -> list[Any]:
     worst = [None if one is None else [_number(one.margin), one.outcome, one.record, one.judged] for one in api.worst]
     return [api.name, api.change, _number(api.factor), worst]
+
+
+def _series(series: SeriesTrend, has_several_ranks: bool) -> list[Any]:
+    spreads = [None if one is None else [one.least, one.median, one.greatest] for one in series.spreads]
+    return [series.name(has_several_ranks), series.item, spreads]
 
 
 def _number(value: float) -> float | str | None:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.journal.file import Journal
+from pytest_msprobe.reports.trend.series import SeriesTrend, series_trends
 from pytest_msprobe.results.result import DirectionResult
 
 Change = Literal["worse", "better", "new", "gone", ""]
@@ -97,15 +98,24 @@ class ApiTrend:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Runs by date, and every API that one of them judged: those that got worse first, by how much."""
+    """Runs by date, and every API that one of them judged: those that got worse first, by how much.
+
+    ``series`` are those of watched training that are shown, the ones that moved most first.
+    """
 
     runs: tuple[Run, ...]
     apis: tuple[ApiTrend, ...]
+    series: tuple[SeriesTrend, ...] = ()
 
     @property
     def of(self) -> str:
         """What the journals are of, in a word: those of watched training and of modules have no APIs."""
         return "APIs" if any(" " in api.name for api in self.apis) else "items"
+
+    @property
+    def has_several_ranks(self) -> bool:
+        """Tell whether the series that are shown are of several ranks."""
+        return len({series.rank for series in self.series}) > 1
 
     def changed(self, change: Change) -> list[ApiTrend]:
         """Return the APIs that changed so."""
@@ -118,15 +128,16 @@ class Trend:
         return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
-def make_trend(journals: Mapping[Path, Journal]) -> Trend:
-    """Return the trend of journals by path, in the order of their dates."""
+def make_trend(journals: Mapping[Path, Journal], patterns: Sequence[str] = ()) -> Trend:
+    """Return the trend of journals by path, in the order of their dates; ``patterns`` name the series to show."""
     dated = sorted(
         ((_run(path, journal), journal) for path, journal in journals.items()), key=lambda each: each[0].began
     )
     found = [_worst_by_api(journal) for _, journal in dated]
     names = dict.fromkeys(name for worst in found for name in worst)
     apis = [ApiTrend(name, tuple(worst.get(name) for worst in found)) for name in names]
-    return Trend(tuple(run for run, _ in dated), tuple(sorted(apis, key=_by_change)))
+    series = series_trends([journal for _, journal in dated], patterns)
+    return Trend(tuple(run for run, _ in dated), tuple(sorted(apis, key=_by_change)), tuple(series))
 
 
 def _run(path: Path, journal: Journal) -> Run:

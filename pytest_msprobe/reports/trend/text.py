@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pytest_msprobe.reports.text import clipped, printable
 from pytest_msprobe.reports.trend.margins import ApiTrend, Change, Trend, Worst
+from pytest_msprobe.results.spread import Spread
 
 _RUNS_SHOWN = 6
 _APIS_SHOWN = 30
@@ -17,7 +18,8 @@ _CHANGES: tuple[Change, ...] = ("worse", "better", "new", "gone")
 
 def trend_text(trend: Trend) -> str:
     """Return the trend as lines of text; CSV and page have every run and API."""
-    return printable("\n".join([_head(trend), *_runs(trend), *_notes(trend), "", *_table(trend)])) + "\n"
+    lines = [_head(trend), *_runs(trend), *_notes(trend), "", *_table(trend), *_series(trend)]
+    return printable("\n".join(lines)) + "\n"
 
 
 def _head(trend: Trend) -> str:
@@ -57,6 +59,28 @@ def _table(trend: Trend) -> Iterator[str]:
         yield f"and {len(changed) - _APIS_SHOWN} more that changed"
     if len(trend.apis) > len(changed):
         yield f"{len(trend.apis) - len(changed)} as before"
+
+
+def _series(trend: Trend) -> Iterator[str]:
+    if not trend.series:
+        return
+    first = max(0, len(trend.runs) - _RUNS_SHOWN)
+    numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
+    has_ranks = trend.has_several_ranks
+    yield ""
+    yield from _aligned(
+        [
+            ["", "median of a series, by run", "", "", *numbers],
+            *(
+                ["", clipped(series.name(has_ranks), _NAME_LENGTH), "", "", *map(_median, series.spreads[first:])]
+                for series in trend.series[:_APIS_SHOWN]
+            ),
+        ]
+    )
+
+
+def _median(spread: Spread | None) -> str:
+    return "-" if spread is None else f"{spread.median:.3g}"
 
 
 def _row(api: ApiTrend, first: int) -> list[str]:

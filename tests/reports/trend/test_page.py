@@ -11,7 +11,7 @@ from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
 from tests.support.browser import click, open_browser, texts
-from tests.support.journals import make_judged, write_journal
+from tests.support.journals import make_judged, with_spread, write_journal
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -51,3 +51,37 @@ def test_what_is_as_before_can_be_left_out(browser: Any) -> None:
     click(browser, last)
     assert texts(browser, "#count") == ["1 of 3 APIs"]
     click(browser, last)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Open the page of three runs of a watched training, whose second lacks a series."""
+    folder = tmp_path_factory.mktemp("watched")
+    values = ([1.0, 2.0, 4.0], None, [0.001, 8.0, 16.0])
+    paths = [
+        write_journal(
+            folder / f"{number}.jsonl", *([] if spread is None else [with_spread(HOSTILE + "/norm", *spread)])
+        )
+        for number, spread in enumerate(values)
+    ]
+    write_trend_page(folder / "page.html", make_trend({path: read_journal(path) for path in paths}))
+    with open_browser() as driver:
+        driver.get((folder / "page.html").as_uri())
+        yield driver
+
+
+def test_a_series_has_a_point_for_each_run_that_judged_it(watched: Any) -> None:
+    assert texts(watched, "#plots button > span") == [f"{HOSTILE}/norm"]
+    told = [text.partition(": ")[2] for text in texts(watched, "#plots circle title")]
+    assert told == ["2, from 1 to 4", "8, from 0.001 to 16"]
+    assert texts(watched, "#plots text") == ["1.0e-3", "16", "1", "2", "3"]
+    assert watched.get_log("browser") == []
+
+
+def test_a_click_on_a_series_opens_its_item(watched: Any) -> None:
+    click(watched, "document.querySelector('#plots button')")
+    assert texts(watched, "#details h2") == [f"{HOSTILE}/norm"]
+
+
+def test_without_series_there_is_no_room_for_them(browser: Any) -> None:
+    assert browser.execute_script("return document.getElementById('series').offsetHeight") == 0

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
-from pytest_msprobe.modes.monitor.series_results import alarmed, skipped
+from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 
@@ -48,15 +48,18 @@ class GoldenJudge:
             return skipped(key, SkipReason.JUMPS)
         if not compared.steps.size:
             return skipped(key, SkipReason.NO_COMMON_STEP)
-        at = compared.first_over
-        if at is not None:
-            return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
-        return DirectionResult(item_name(key), _pass(compared))
+        return with_spread(self._by_tolerance(key, compared), self._rank, compared.target)
 
     def compared(self, key: SeriesKey) -> Compared | None:
         """Compare a series; None where a run lacks it, or its statistic jumps and has no tolerance."""
         in_both = key in self._target and key in self._golden
         return self._pair.compare(key) if in_both and key.statistic in (*CONTINUOUS, "nans") else None
+
+    def _by_tolerance(self, key: SeriesKey, compared: Compared) -> DirectionResult:
+        at = compared.first_over
+        if at is not None:
+            return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
+        return DirectionResult(item_name(key), _pass(compared))
 
     def _alone(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series of one run: a failure where the other watched its like, and not this one."""
