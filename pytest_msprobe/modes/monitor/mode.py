@@ -13,6 +13,7 @@ from pytest_msprobe.modes.monitor import options as monitor_options
 from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.modes.monitor.page import options as page_options
 from pytest_msprobe.modes.monitor.page.options import PageOptions
+from pytest_msprobe.run.folders import make_folder
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 
@@ -110,7 +111,7 @@ class MonitorMode:
 
         json = config.stash[monitor_key].json
         if json is not None:
-            monitor_options.make_folder(json)
+            make_folder("--msprobe-monitor-json", json)
         runs, judges = config.stash[_runs_key], config.stash[_judges_key]
         notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
         reporters: dict[str, object] = {

@@ -91,11 +91,3 @@ def read_options(config: pytest.Config) -> MonitorOptions:
         folder / golden if golden else None,
         tuple(folder / rerun for rerun in reruns),
     )
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder of msprobe's files now, so that a wrong one costs no run. Raises OptionError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"--msprobe-monitor-json {str(folder)!r}: {error.strerror}") from None

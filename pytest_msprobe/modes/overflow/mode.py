@@ -13,6 +13,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.run.collection import dumps_key, require_calls
+from pytest_msprobe.run.folders import make_folder
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
 
@@ -72,7 +73,7 @@ class OverflowMode:
 
         csv, json, dumps = config.stash[options_key].csv, config.stash[overflow_key].json, config.stash[dumps_key]
         if json is not None:
-            overflow_options.make_folder(json)
+            make_folder("--msprobe-overflow-json", json)
         reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:

@@ -94,13 +94,5 @@ def read_options(config: pytest.Config) -> OverflowOptions:
     )
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of msprobe's file now, so that a wrong one costs no run."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"--msprobe-overflow-json {str(folder)!r}: {error.strerror}") from None
-
-
 def _path(config: pytest.Config, text: Any) -> Path | None:
     return Path(config.invocation_params.dir / text) if text else None
