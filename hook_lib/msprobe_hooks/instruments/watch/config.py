@@ -109,7 +109,8 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
             known = sorted({*_KEYS, *_SWITCHES, *_STRUCTURED})
             raise ConfigError(key, given[key], "the keys " + ", ".join(known))
     warnings = [f"{key} is not followed: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
-    options = {_KEYS[key][0]: _KEYS[key][1](key, value) for key, value in given.items() if key in _KEYS}
+    fields = {key: _KEYS[key] for key in given if key in _KEYS}
+    options = {name: _CHECKS[name](key, given[key]) for key, name in fields.items()}
     switches = {key: flag(key, given.get(key, False)) for key in _SWITCHES}
     what, more = _what(switches)
     options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
@@ -215,21 +216,23 @@ _OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
     "squashes_names": flag,
 }
 
-#: Keys of the configuration, the option that each one sets, and its check.
-_KEYS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
-    "targets": ("targets", targets),
-    "module_ranks": ("ranks", ranks),
-    "start_step": ("start_step", whole_number(0)),
-    "step_interval": ("every", whole_number(1)),
-    "collect_times": ("collect_times", whole_number(0)),
-    "ops": ("statistics", checked_statistics),
-    "eps": ("eps", size),
-    "format": ("format", one_of(FORMATS)),
-    "ndigits": ("ndigits", whole_number(1, 20)),
-    "step_count_per_record": ("steps_per_file", whole_number(1, _MAX_STEPS_PER_FILE)),
-    "squash_name": ("squashes_names", flag),
-    "append_output": ("appends_to", times),
-    "dynamic_on": ("is_dynamic", flag),
+#: Keys of the configuration, and the field of the plan that each one sets.
+_KEYS: Mapping[str, str] = {
+    "targets": "targets",
+    "module_ranks": "ranks",
+    "start_step": "start_step",
+    "step_interval": "every",
+    "collect_times": "collect_times",
+    "ops": "statistics",
+    "eps": "eps",
+    "format": "format",
+    "ndigits": "ndigits",
+    "step_count_per_record": "steps_per_file",
+    "squash_name": "squashes_names",
+    "append_output": "appends_to",
+    "dynamic_on": "is_dynamic",
 }
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {**_OPTIONS, "appends_to": times, "is_dynamic": flag}
 
 _STRUCTURED = ("cc_distribution", "alert")
