@@ -13,7 +13,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.layout import make_folder, opener, tag
 
 if TYPE_CHECKING:
-    from msprobe_hooks.instruments.series.tables import Row
+    from msprobe_hooks.instruments.series.tables import Row, Watched
 
 FILE: Final = "anomaly.json"
 
@@ -109,7 +109,7 @@ class AnomalyFile:
         self._path = folder / f"rank{rank}" / FILE
         self._rank = rank
         self._pipeline = pipeline
-        self._told: Counter[tuple[object, ...]] = Counter()
+        self._told: Counter[tuple[Watched, str]] = Counter()
         make_folder(self._path.parent)
         self._write("{" + _END, is_new=True)
 
@@ -117,8 +117,7 @@ class AnomalyFile:
         """Add what was found in a step, of each series the first `ALARMS_KEPT`. Raises MonitorError."""
         entries = []
         for alert in alerts:
-            row = alert.row
-            series = (row.task, row.vpp_stage, row.name, row.micro_step, alert.statistic)
+            series = (alert.row.watched, alert.statistic)
             self._told[series] += 1
             if self._told[series] <= ALARMS_KEPT:
                 entries.append(entry(alert, self._rank, self._pipeline))

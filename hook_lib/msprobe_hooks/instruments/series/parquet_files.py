@@ -125,8 +125,7 @@ class _Waiting:
         self.steps = array("q")
 
     def add(self, row: Row) -> None:
-        watched = Watched(row.task, row.vpp_stage, row.name, row.micro_step)
-        self._owners.append(self._watched.setdefault(watched, len(self._watched)))
+        self._owners.append(self._watched.setdefault(row.watched, len(self._watched)))
         self.steps.append(row.step)
         self._values.extend(row.values)
 

@@ -32,6 +32,11 @@ class SeriesKey:
     micro_step: int | None
     statistic: str
 
+    @property
+    def watched(self) -> Watched:
+        """What the series is a statistic of."""
+        return Watched(self.task, self.vpp_stage, self.name, self.micro_step)
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -67,7 +72,7 @@ class Run:
         Raises KeyError for a key that is not one of the run's, MonitorError where files changed since the run was
         opened.
         """
-        watched = Watched(key.task, key.vpp_stage, key.name, key.micro_step)
+        watched = key.watched
         if watched not in self._contents.rows or key.statistic not in self._contents.statistics[key.task]:
             raise KeyError(key)
         if self._block is None or watched not in self._block.spans:

@@ -30,6 +30,11 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     values: tuple[float, ...]
     distribution: tuple[float, ...] = ()
 
+    @property
+    def watched(self) -> Watched:
+        """What the statistics are of."""
+        return Watched(self.task, self.vpp_stage, self.name, self.micro_step)
+
 
 class Watched(NamedTuple):
     """What is watched, apart from its statistics: a tensor of a module's call, or of a parameter."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from msprobe_hooks.instruments.rules import Detector, make_rule
 from msprobe_hooks.instruments.series.anomalies import Alert
-from msprobe_hooks.instruments.series.writing import Row
+from msprobe_hooks.instruments.series.tables import Row, Watched
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -24,7 +24,7 @@ class Alarm:
         self._rules = [(name, make_rule(name, limits)) for name, limits in rules]
         judged = [name for name in statistics if name in _JUDGED] or statistics
         self._statistics = [(place, name) for place, name in enumerate(statistics) if name in judged]
-        self._detectors: dict[tuple[object, ...], list[tuple[str, Detector]]] = {}
+        self._detectors: dict[tuple[Watched, str], list[tuple[str, Detector]]] = {}
 
     def feed(self, rows: Iterable[Row]) -> list[Alert]:
         """Return what is wrong with the rows of a step, and log it."""
@@ -35,7 +35,7 @@ class Alarm:
 
     def _judged(self, place: int, row: Row) -> Iterable[Alert]:
         for column, statistic in self._statistics:
-            series = (row.task, row.vpp_stage, row.name, row.micro_step, statistic)
+            series = (row.watched, statistic)
             detectors = self._detectors.get(series)
             if detectors is None:
                 detectors = self._detectors[series] = [(name, rule.detector()) for name, rule in self._rules]

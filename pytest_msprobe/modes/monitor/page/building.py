@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.page.axis import Binning, Envelope, make_axis
 from pytest_msprobe.modes.monitor.page.gap import gap, gap_bytes
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
-from pytest_msprobe.modes.monitor.pairs.tensors import Statistics, tensor_of, twins
+from pytest_msprobe.modes.monitor.pairs.tensors import Statistics, twins
 
 #: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
 _ROOM = 16_000_000
@@ -94,7 +95,7 @@ def _bins(series: int, *, is_pair: bool) -> int:
 def _curves(binning: Binning, place: int, runs: RankRuns, exact: Collection[SeriesKey]) -> Iterator[Curves]:
     """Yield a rank's series, tensor by tensor; those of ``exact`` with every step."""
     ours, theirs = Statistics(runs.target), Statistics(runs.golden) if runs.golden is not None else None
-    for tensor, keys in groupby(runs.keys, tensor_of):
+    for tensor, keys in groupby(runs.keys, attrgetter("watched")):
         target, golden = ours.read(tensor), theirs.read(tensor) if theirs is not None else {}
         both = twins(target, golden)
         for key in keys:

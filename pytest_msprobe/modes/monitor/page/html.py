@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Series, SeriesKey
+from msprobe_hooks.instruments.series.reading import Series
+from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.page import gap
 from pytest_msprobe.modes.monitor.page.axis import Envelope
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, WatchedPage
@@ -26,7 +27,7 @@ def write_html(path: Path, page: WatchedPage) -> None:
 
 
 def _data(page: WatchedPage) -> dict[str, Any]:
-    tensors = {_tensor(curves.key): 0 for curves in page.curves}
+    tensors = {curves.key.watched: 0 for curves in page.curves}
     tensors = {tensor: place for place, tensor in enumerate(tensors)}
     first, last = gap.SCALE
     return {
@@ -55,14 +56,10 @@ def _data(page: WatchedPage) -> dict[str, Any]:
     }
 
 
-def _tensor(key: SeriesKey) -> tuple[str, int, str, int | None]:
-    return key.task, key.vpp_stage, key.name, key.micro_step
-
-
-def _series(curves: Curves, tensors: dict[tuple[str, int, str, int | None], int]) -> list[Any]:
+def _series(curves: Curves, tensors: dict[Watched, int]) -> list[Any]:
     return [
         curves.rank,
-        tensors[_tensor(curves.key)],
+        tensors[curves.key.watched],
         curves.key.statistic,
         _both(curves.target),
         _both(curves.golden),
@@ -98,7 +95,7 @@ def _base64(values: NDArray[Any]) -> str:
     return base64.b64encode(values.tobytes()).decode()
 
 
-def _finding(finding: Finding, tensors: dict[tuple[str, int, str, int | None], int]) -> list[Any]:
+def _finding(finding: Finding, tensors: dict[Watched, int]) -> list[Any]:
     key = finding.key
-    place = tensors.get(_tensor(key), -1)
+    place = tensors.get(key.watched, -1)
     return [finding.rank, place, key.statistic, finding.step, finding.outcome, finding.rule, finding.message]

@@ -23,7 +23,7 @@ from pytest_msprobe.modes.monitor.pairs.evidence import (
     Evidence,
 )
 from pytest_msprobe.modes.monitor.pairs.precision import UNIT_ROUNDOFF
-from pytest_msprobe.modes.monitor.pairs.tensors import Source, Statistics, Twins, tensor_of, twins
+from pytest_msprobe.modes.monitor.pairs.tensors import Source, Statistics, Twins, twins
 from pytest_msprobe.modes.monitor.pairs.tolerance import (
     BIAS,
     COARSE,
@@ -79,7 +79,7 @@ class Pair:
 
     def compare(self, key: SeriesKey) -> Compared:
         """Compare a series that both runs have."""
-        both = self.read(tensor_of(key))
+        both = self.read(key.watched)
         values = both.target[key.statistic], both.golden[key.statistic]
         return Compared(both.steps, *values, both.difference(key.statistic), self.allowed(key, both))
 
@@ -128,7 +128,7 @@ class Pair:
 
     def allowed(self, key: SeriesKey, both: Twins) -> Numbers:
         """Return the relative difference that a series may have at each of the steps of both runs."""
-        evidence, tensor = self.evidence, tensor_of(key)
+        evidence, tensor = self.evidence, key.watched
         if key.statistic == "nans":
             return np.zeros(len(both.steps))
         places, size = evidence.places(both.steps), both.size(key.statistic)

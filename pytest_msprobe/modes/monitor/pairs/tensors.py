@@ -33,7 +33,7 @@ class Statistics:
         self._run = run
         self._names: dict[Watched, list[str]] = {}
         for key in run.keys:
-            self._names.setdefault(tensor_of(key), []).append(key.statistic)
+            self._names.setdefault(key.watched, []).append(key.statistic)
 
     @property
     def tensors(self) -> Sequence[Watched]:
@@ -72,11 +72,6 @@ class Twins:
     def continuous(self) -> list[str]:
         """The statistics that differences of rounding change by little."""
         return [name for name in CONTINUOUS if name in self.target]
-
-
-def tensor_of(key: SeriesKey) -> Watched:
-    """Return what a series is a statistic of."""
-    return Watched(key.task, key.vpp_stage, key.name, key.micro_step)
 
 
 def twins(target: Mapping[str, Series], golden: Mapping[str, Series]) -> Twins:
