@@ -88,7 +88,7 @@ def open_run(folder: str | Path) -> Run:
     Raises MonitorError where the folder holds no series, or files that cannot be read.
     """
     folder = Path(folder)
-    named = [*_series_files(folder)]
+    named = [*series_files(folder)]
     if not named:
         raise _no_series(folder)
     parts: list[tuple[FileName, Part]] = []
@@ -130,18 +130,23 @@ def run_folders(folder: Path) -> list[Path]:
 
     Raises MonitorError where the folder cannot be read.
     """
-    if any(_series_files(folder)):
+    if any(series_files(folder)):
         return [folder]
-    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(_series_files(each))]
+    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(series_files(each))]
     return sorted(found, key=lambda each: (started(each), each.name))
 
 
-def _series_files(folder: Path) -> Iterator[tuple[Path, FileName]]:
-    """Yield the files of series in a folder with what their names say."""
+def series_files(folder: Path) -> Iterator[tuple[Path, FileName]]:
+    """Yield the files of series in a folder with what their names say. Raises MonitorError where it cannot be read."""
     with _readable(folder):
         for path in folder.iterdir():
-            if path.suffix in _FORMATS and (name := file_name(path)) and path.is_file():
+            if (name := series_file(path)) and path.is_file():
                 yield path, name
+
+
+def series_file(path: Path) -> FileName | None:
+    """Return what the name of a file of series says; None for any other file."""
+    return file_name(path) if path.suffix in _FORMATS else None
 
 
 def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
