@@ -10,9 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msprobe_hooks.dump.ignored import IgnoreRules, is_ignored
 from msprobe_hooks.dump.names import direction_of, is_module_name
 from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.scenes import (
+    Finding,
+    Scene,
+    Traffic,
+    find_scene,
+    is_judgeable,
+    may_hold_non_finite,
+    read_traffic,
+)
 from msprobe_hooks.dump.transfers import (
     Communication,
     Transfers,
@@ -23,16 +33,6 @@ from msprobe_hooks.dump.transfers import (
     match_transfers,
 )
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.modes.overflow.ignore import IgnoreRules, is_ignored
-from pytest_msprobe.modes.overflow.scenes import (
-    Finding,
-    Scene,
-    Traffic,
-    find_scene,
-    is_judgeable,
-    may_hold_non_finite,
-    read_traffic,
-)
 
 
 class Phase(Enum):

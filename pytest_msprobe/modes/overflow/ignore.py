@@ -1,43 +1,18 @@
-"""IgnoreRules that say where inf and nan mean nothing, in the form of msprobe's ``ignore_nan_inf``."""
+"""Rules of the user's that say where inf and nan mean nothing, in the form of msprobe's ``ignore_nan_inf``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRule, IgnoreRules
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import RulesError
-from pytest_msprobe.modes.overflow.scenes import Finding, Place, api_of
 
-_OWN_FILE = Path(__file__).parent / "ignore.yaml"
 _KEY = "ignore_nan_inf"
 _MOST_ARGUMENTS = 10**6
 _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoreRule:
-    """The places of one API's inputs and outputs to look away from: indices, as text, and names."""
-
-    inputs: frozenset[str] = frozenset()
-    outputs: frozenset[str] = frozenset()
-
-    def covers(self, place: Place) -> bool:
-        """Tell whether a value is at one of the places."""
-        return place.position in (self.outputs if place.side == "output" else self.inputs)
-
-
-IgnoreRules = Mapping[str, IgnoreRule]
-
-
-def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
-    """Tell whether all that a record shows is at ignored places."""
-    rule = rules.get(api_of(name).lower())
-    if rule is None or finding.growth is not None:
-        return False
-    return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
 
 
 def load_rules(path: Path | None = None) -> IgnoreRules:
@@ -45,7 +20,7 @@ def load_rules(path: Path | None = None) -> IgnoreRules:
 
     Raises RulesError.
     """
-    return _read(_OWN_FILE) | (_read(path) if path is not None else {})
+    return BUILT_IN if path is None else {**BUILT_IN, **_read(path)}
 
 
 def _read(path: Path) -> dict[str, IgnoreRule]:

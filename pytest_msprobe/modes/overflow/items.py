@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.ignored import is_ignored
 from msprobe_hooks.dump.names import is_module_name
-from msprobe_hooks.dump.transfers import is_communication
-from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.overflow.findings import findings_key
-from pytest_msprobe.modes.overflow.ignore import is_ignored
-from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.modes.overflow.scenes import (
+from msprobe_hooks.dump.scenes import (
     Finding,
     Level,
     Place,
@@ -21,6 +17,10 @@ from pytest_msprobe.modes.overflow.scenes import (
     is_judgeable,
     read_traffic,
 )
+from msprobe_hooks.dump.transfers import is_communication
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.modes.overflow.findings import findings_key
+from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.words import describe_values, growth_words, origin_lines, place_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from msprobe_hooks.dump.ignored import IgnoreRules
+from msprobe_hooks.dump.scenes import LEVELS, Level
 from pytest_msprobe.errors import OptionError, RulesError
-from pytest_msprobe.modes.overflow.ignore import IgnoreRules, load_rules
-from pytest_msprobe.modes.overflow.scenes import LEVELS, Level
+from pytest_msprobe.modes.overflow.ignore import load_rules
 
 _DEFAULT_LEVEL: Level = "critical"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.ignored import IgnoreRules, is_ignored
 from msprobe_hooks.dump.names import is_forward_api
+from msprobe_hooks.dump.scenes import find_scene, may_hold_non_finite, read_traffic
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.modes.check.items import RecordItem
-from pytest_msprobe.modes.overflow.ignore import IgnoreRules, is_ignored
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.modes.overflow.scenes import find_scene, may_hold_non_finite, read_traffic
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.modes.overflow.scenes import LEVELS, is_judgeable, read_traffic
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete

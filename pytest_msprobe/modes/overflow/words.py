@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msprobe_hooks.dump.scenes import Finding, Place, is_numeric
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.modes.overflow.origin import Origin
-from pytest_msprobe.modes.overflow.scenes import Finding, Place, is_numeric
 
 _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8

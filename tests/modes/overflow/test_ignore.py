@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from msprobe_hooks.dump.ignored import is_ignored
+from msprobe_hooks.dump.scenes import find_scene, read_traffic
 from pytest_msprobe.errors import RulesError
-from pytest_msprobe.modes.overflow.ignore import is_ignored, load_rules
-from pytest_msprobe.modes.overflow.scenes import find_scene, read_traffic
+from pytest_msprobe.modes.overflow.ignore import load_rules
 from tests.support.dumps import Json
 from tests.support.ranks import call, dump, tensor
 

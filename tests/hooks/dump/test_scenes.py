@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.scenes import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.modes.overflow.scenes import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
 from tests.support.dumps import Json, value
 from tests.support.ranks import call, dump, tensor
 
