@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
+from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
-from msprobe_hooks.torch.session import TorchSession
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512
 
@@ -158,7 +158,7 @@ def step_ratio(folder: Path, repeat: int, made, **options):
     """Return the medians of a plain and of a recorded step in CPU milliseconds, and the records per step."""
     model, step = made
     step()
-    session = TorchSession(settings(folder, **options), model)
+    session = open_session(settings(folder, **options), model, "pytorch")
     plain, recorded = [], []
 
     def one_recorded():
@@ -178,7 +178,7 @@ def step_ratio(folder: Path, repeat: int, made, **options):
         statistics.median(plain) * 1e3,
         statistics.median(recorded) * 1e3,
         statistics.median(stopped) * 1e3,
-        summary.records // (repeat + 1),
+        max(summary.records, summary.looked_at) // (repeat + 1),
     )
 
 
@@ -233,6 +233,7 @@ def main() -> None:
             "L0 statistics": {"level": "L0"},
             "mix statistics": {"level": "mix"},
             "L1 md5": {"level": "L1", "summary_mode": "md5"},
+            "L1 overflow_check": {"level": "L1", "task": "overflow_check"},
             "L1 tensor": {"level": "L1", "task": "tensor"},
         }
         for family, has_optimizer in ((GPT2, False), (Llama, True)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.config import Settings, settings
+from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Session
@@ -33,6 +33,10 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
         return MindSporeSession(settings, model)
     from msprobe_hooks.torch.session import TorchSession
 
+    if settings.task in OVERFLOW_TASKS:
+        from msprobe_hooks.instruments.overflow_check.torch_recorder import TorchOverflowRecorder
+
+        return TorchSession(settings, model, TorchOverflowRecorder(settings))
     return TorchSession(settings, model)
 
 
@@ -58,6 +62,6 @@ def record(
         yield session
     finally:
         summary = session.close()
-        _log.log(logging.WARNING if summary.records == 0 else logging.INFO, "%s", summary)
+        _log.log(logging.WARNING if summary.is_empty else logging.INFO, "%s", summary)
     if session.recorder.failure is not None:
         raise session.recorder.failure

@@ -60,6 +60,10 @@ _ALIASES = {
     ).split()
 }
 
+_WRITING_DUNDERS = {"__setitem__"} | {
+    f"__i{name}__" for name in "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+}
+
 MODULE_TYPES = frozenset({"Module", "Cell"})
 
 
@@ -176,6 +180,12 @@ def split_called(name: str) -> tuple[str, str]:
     head, _, last = name.rpartition(".")
     called = head if last == PARAMETERS_GRAD else head.rpartition(".")[0]
     return called, name[len(called) :]
+
+
+def is_in_place(called: str) -> bool:
+    """Tell whether ``Type.api`` says that it writes over its first argument: add_, __iadd__, __setitem__."""
+    parts = called.split(".")[1:]
+    return any(part in _WRITING_DUNDERS or (part.endswith("_") and not part.endswith("__")) for part in parts)
 
 
 def direction_of(name: str) -> Literal["forward", "backward", "parameters_grad", ""]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,15 @@ class DumpWriter:
         """Close the files; a second time does nothing."""
         for stream in self._streams():
             stream.close()
+
+    def remove(self) -> None:
+        """Delete the files, and the folders that hold nothing else, up to that of the recording."""
+        for stream in self._streams():
+            stream.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            for folder in (self.tensor_folder, self.folder, self.folder.parent):
+                if folder.exists():
+                    folder.rmdir()
 
     def _streams(self) -> list[JsonStream]:
         return [stream for stream in (self._records, self._stacks, self._parents) if stream is not None]

@@ -26,6 +26,7 @@ class MindSporeRecorder(Recorder):
     """Records what runs in MindSpore's dynamic graph mode (PyNative)."""
 
     framework = "mindspore"
+    elements_class = MindSporeElements
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -50,10 +51,6 @@ class MindSporeRecorder(Recorder):
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
-
-    def elements(self, name: str) -> MindSporeElements:
-        """Return a builder for the elements of a record."""
-        return MindSporeElements(name, self._summarise, self._save if self.keeps(name) else None)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -89,7 +86,8 @@ class MindSporeRecorder(Recorder):
             self._last = (tensor, host(tensor))
         return self._last[1]
 
-    def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
+    def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
+        """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
         self._last = None
         array = self._host(tensor)
         mode = self.settings.summary_mode
@@ -98,7 +96,8 @@ class MindSporeRecorder(Recorder):
             statistics.checksum = xor64(array) if mode == "xor" else crc32(array)
         entry.fill(statistics)
 
-    def _save(self, tensor: Tensor, name: str) -> str:
+    def save(self, tensor: Tensor, name: str) -> str:
+        """Have a tensor written to a file of that name, and return the name."""
         files = self.tensors
         if files is not None:
             files.save(self._host(tensor), name)

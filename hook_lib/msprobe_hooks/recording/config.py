@@ -17,7 +17,8 @@ from msprobe_hooks.recording import option_checks as checks
 from msprobe_hooks.recording.filters import DataMode
 
 LEVELS = ("L0", "L1", "mix", "debug", "aten")
-TASKS = ("statistics", "tensor", "structure")
+OVERFLOW_TASKS = ("overflow_check", "nan_check")
+TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
 DATA_MODES = ("all", "input", "output", "forward", "backward")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
@@ -45,6 +46,7 @@ class Settings:
     risk_level: str = "ALL"
     exclude: tuple[str, ...] = ()
     custom_op_namespaces: tuple[str, ...] = ("_C_ascend",)
+    overflow_nums: int = 1
 
     @property
     def records_apis(self) -> bool:
@@ -59,7 +61,7 @@ class Settings:
     @property
     def keeps_tensors(self) -> bool:
         """Tell whether any tensor is written to a file."""
-        return self.task == "tensor" or bool(self.tensor_list)
+        return self.task in ("tensor", *OVERFLOW_TASKS) or bool(self.tensor_list)
 
     @property
     def directions(self) -> DataMode:
@@ -95,13 +97,14 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     }
     task = _task("task", given.get("task") or "statistics")
     section = common.get(task) or {}
+    keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
     if not isinstance(section, dict):
-        raise ConfigError(task, section, "an object with the keys " + ", ".join(_SECTION_KEYS))
+        raise ConfigError(task, section, "an object with the keys " + ", ".join(keys))
     for key, value in section.items():
-        if key not in _SECTION_KEYS and key not in msprobe_keys.SECTION_KEYS:
-            raise ConfigError(f"{task}.{key}", value, "the keys " + ", ".join(_SECTION_KEYS))
+        if key not in keys and key not in msprobe_keys.SECTION_KEYS:
+            raise ConfigError(f"{task}.{key}", value, "the keys " + ", ".join(keys))
     msprobe_keys.refuse_section(task, section)
-    given |= {key: value for key, value in section.items() if key in _SECTION_KEYS}
+    given |= {key: value for key, value in section.items() if key in keys}
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
     return settings(dump_path, **{key: value for key, value in given.items() if value is not None})
@@ -114,8 +117,19 @@ def _consistent(given: Settings) -> Settings:
         raise ConfigError("summary_mode", given.summary_mode, "'statistics' while async_dump is true")
     if given.level == "debug" and given.task == "structure":
         raise ConfigError("task", given.task, "statistics or tensor at level debug")
+    if given.task in OVERFLOW_TASKS:
+        given = _looking_for_overflow(given)
     _check_scope(given)
     return given
+
+
+def _looking_for_overflow(given: Settings) -> Settings:
+    if given.level not in ("L0", "L1", "mix"):
+        raise ConfigError("level", given.level, f"L0, L1 or mix with task {given.task}")
+    for field in fields(Settings):
+        if field.name in ("data_mode", "summary_mode", "tensor_list") and getattr(given, field.name) != field.default:
+            raise ConfigError(field.name, getattr(given, field.name), f"no such key with task {given.task}")
+    return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
 
 
 def _check_scope(given: Settings) -> None:
@@ -133,6 +147,12 @@ def _check_scope(given: Settings) -> None:
 def _task(key: str, value: object) -> str:
     if not isinstance(value, str) or value not in TASKS:
         raise ConfigError(key, value, f"{', '.join(TASKS)}; of a PrecisionDebugger also grad_probe")
+    return value
+
+
+def _overflow_nums(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (value != -1 and value < 1):
+        raise ConfigError(key, value, "a number from 1, or -1 for no end")
     return value
 
 
@@ -162,9 +182,12 @@ _CHECKS: Mapping[str, Any] = {
     "risk_level": checks.one_of(RISK_LEVELS),
     "exclude": checks.names,
     "custom_op_namespaces": checks.names,
+    "overflow_nums": _overflow_nums,
 }
 
 _SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")
+_OVERFLOW_KEYS = ("scope", "list", "exclude")
+_KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_check": _OVERFLOW_KEYS}
 _COMMON_KEYS = frozenset(
     {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
 )

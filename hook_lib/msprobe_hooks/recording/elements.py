@@ -63,14 +63,14 @@ class TensorEntry(msgspec.Struct):
 NOT_OWN: Any = object()
 
 Summarise = Callable[[Any, TensorEntry], None]
-Save = Callable[[Any, str], str]
+Save = Callable[[Any, str], str | UnsetType]
 
 
 class Elements(ABC):
     """Builds the elements of one record; a framework says what its own values become.
 
     ``summarise`` fills a tensor's entry with what is collected of its values; ``save`` (or None) stores the values and
-    returns the name of their file, which ends in ``suffix``.
+    returns the name of their file, which ends in ``suffix``, or UNSET where there is none yet.
     """
 
     __slots__ = ("_save", "_summarise", "details", "name")

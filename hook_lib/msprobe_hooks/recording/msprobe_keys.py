@@ -20,6 +20,7 @@ _COMMON: dict[str, tuple[Sequence[object], str]] = {
 }
 _SECTION: dict[str, tuple[Sequence[object], str]] = {
     "online_run_ut": (_OFF, "false: check the dump afterwards, with pytest --msprobe-dump"),
+    "check_mode": ((None, "all"), "all: the others are of MindSpore's static graphs"),
     "slice": (_EMPTY, "no such key: whole tensors are recorded"),
     "request_id": (_EMPTY, "no such key: whole tensors are recorded"),
     "bench_path": (_EMPTY, "no such key: compare the two dumps afterwards, with pytest --msprobe-compare"),

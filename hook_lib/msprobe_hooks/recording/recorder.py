@@ -16,10 +16,10 @@ from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.processes import abandon_in_children
-from msprobe_hooks.recording.stacks import StackTable
+from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.step_files import StepFiles, prepare
 from msprobe_hooks.recording.summary import Count, Summary, described
 from msprobe_hooks.recording.tensor_files import TensorFiles
@@ -37,6 +37,7 @@ class Recorder(ABC):
     """
 
     framework: ClassVar[str]
+    elements_class: ClassVar[type[Elements]]
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -101,6 +102,10 @@ class Recorder(ABC):
         """Tell whether the tensors of a record are written to files."""
         return self.settings.task == "tensor" or any(part in name for part in self.settings.tensor_list)
 
+    def elements(self, name: str) -> Elements:
+        """Return a builder for the elements of a record."""
+        return self.elements_class(name, self.summarise, self.save if self.keeps(name) else None)
+
     def takes_gradients(self, step: int) -> bool:
         """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
         return step == self.step and self._files is not None
@@ -112,10 +117,6 @@ class Recorder(ABC):
         return None if files is None else files.tensors
 
     # what a framework says
-
-    @abstractmethod
-    def elements(self, name: str) -> Elements:
-        """Return a builder for the elements of a record."""
 
     @abstractmethod
     def quiet(self) -> AbstractContextManager[None]:
@@ -148,6 +149,14 @@ class Recorder(ABC):
         """
 
     @abstractmethod
+    def summarise(self, tensor: Any, entry: TensorEntry) -> None:
+        """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
+
+    @abstractmethod
+    def save(self, tensor: Any, name: str) -> str:
+        """Have a tensor written to a file of that name, and return the name."""
+
+    @abstractmethod
     def forget(self) -> None:
         """Measure everything anew, as after a step."""
 
@@ -170,11 +179,8 @@ class Recorder(ABC):
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
         with self.lock:
-            files = self._files
-            if files is not None:
-                files.add(name, record, parent, count, frame)
-                if files.is_due:
-                    self._flush()
+            has_stack = frame is not None and self.settings.extra_info
+            self._add(name, record, parent, count, self._stacks.stack(frame) if has_stack else None)
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
         """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
@@ -284,6 +290,13 @@ class Recorder(ABC):
 
     # parts
 
+    def _add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
+        files = self._files
+        if files is not None:
+            files.add(name, record, parent, count, stack)
+            if files.is_due:
+                self._flush()
+
     def _open(self, rank: int | None) -> None:
         folder = self.settings.dump_path / recording_folder(self.step, rank)
         self._files = StepFiles(folder, self.settings, self.framework, self.summary, self._stacks, self.open_files)
@@ -321,14 +334,14 @@ class Recorder(ABC):
             if not self.filter.admits(name):
                 return
             record: dict[str, Any] = {}
-            if self.settings.task != "structure":
-                with self.quiet():
+            with self.quiet():
+                if self.settings.task != "structure":
                     elements = self.elements(name)
                     if self.directions.input:
                         record["input"] = elements.sequence(grad_outputs, "input")
                     if self.directions.output:
                         record["output"] = elements.sequence(grad_inputs, "output")
-            self.emit(name, record, parent, count)
+                self.emit(name, record, parent, count)
         except Exception as error:
             self.summary.note_error(name, error)
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import linecache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import TypeAlias
+
+#: A stack as it is compared: the ids of codes and the places in them, from the innermost out.
+Stack: TypeAlias = tuple[int, ...]
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 
@@ -15,13 +19,13 @@ class StackTable:
     """Groups record names by the stack they were made on."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[int, ...], list[tuple[CodeType, int]]] = {}
-        self._names: dict[tuple[int, ...], list[str]] = {}
+        self._frames: dict[Stack, list[tuple[CodeType, int]]] = {}
+        self._names: dict[Stack, list[str]] = {}
         self._count = 0
         self._next_group = 0
 
-    def add(self, name: str, frame: FrameType | None) -> None:
-        """Note that a record was made in ``frame``. Frames of this package are left out when written."""
+    def stack(self, frame: FrameType | None) -> Stack:
+        """Return the stack of a frame as it is now, known to this table from here on."""
         key: list[int] = []
         top = frame
         while frame is not None:
@@ -29,13 +33,18 @@ class StackTable:
             key.append(frame.f_lasti)
             frame = frame.f_back
         stack = tuple(key)
-        names = self._names.get(stack)
-        if names is None:
-            names = self._names[stack] = []
-            if stack not in self._frames:
-                self._frames[stack] = code_and_lines(top)
-        names.append(name)
+        if stack not in self._frames:
+            self._frames[stack] = code_and_lines(top)
+        return stack
+
+    def add(self, name: str, stack: Stack) -> None:
+        """Note that a record was made on a stack. Frames of this package are left out when written."""
+        self._names.setdefault(stack, []).append(name)
         self._count += 1
+
+    def in_words(self, stack: Stack) -> list[str]:
+        """Return the frames of a stack as they are written, from the innermost out."""
+        return _in_words(self._frames[stack])
 
     @property
     def is_full(self) -> bool:
@@ -46,7 +55,7 @@ class StackTable:
         """Hand over the waiting groups: number, names, frames from the innermost out."""
         groups = []
         for stack, names in self._names.items():
-            groups.append((str(self._next_group), (names, _in_words(self._frames[stack]))))
+            groups.append((str(self._next_group), (names, self.in_words(stack))))
             self._next_group += 1
         self._names = {}
         self._count = 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from msprobe_hooks.dump.layout import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.writer import DumpWriter, former_dump, make_folder
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.stacks import StackTable
+from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.summary import Count, Summary
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
@@ -50,6 +49,7 @@ class StepFiles:
         open_tensors: Callable[[Path], TensorFiles],
     ) -> None:
         """Create the files. Raises RecordingError where they exist or cannot be written."""
+        self.folder = folder
         self._writer = DumpWriter(
             folder,
             framework=framework,
@@ -65,24 +65,31 @@ class StepFiles:
         self._summary = summary
         self._stacks = stacks
         self._records: list[tuple[str, Any, Count]] = []
+        self._has_records = False
         self._parents: list[tuple[str, str | None]] = []
         self._flushed = time.monotonic()
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether no record was ever taken."""
+        return not self._has_records
 
     @property
     def is_due(self) -> bool:
         """Tell whether it is time to write what waits."""
         return len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS
 
-    def add(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None) -> None:
-        """Take a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
+    def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
+        """Take a record, to be counted as ``count``, with the stack that it was made on where one is given."""
+        self._has_records = True
         if self._has_values:
             self._records.append((name, record, count))
         else:
             self._summary.add(count)
         if self._has_parents and not is_parameters_grad(name):
             self._parents.append((name, parent))
-        if frame is not None and self._has_stacks:
-            self._stacks.add(name, frame)
+        if stack is not None and self._has_stacks:
+            self._stacks.add(name, stack)
 
     def add_phase(self, phase: str) -> None:
         """Note a phase, which records may have as their parent."""
@@ -122,6 +129,10 @@ class StepFiles:
                 self._summary.bytes += self.tensors.bytes
                 for name, error in self.tensors.refused:
                     self._summary.note_error(name, error)
+
+    def remove(self) -> None:
+        """Take the files away again, closed and with no record in them, and the folders that were made for them."""
+        self._writer.remove()
 
     def abandon(self) -> None:
         """Let go without writing."""

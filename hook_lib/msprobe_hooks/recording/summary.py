@@ -17,6 +17,7 @@ _NAMED = 10
 class Summary:
     """Counts of one recording, of what is in the files.
 
+    ``looked_at`` are records in which inf and nan were looked for, and ``overflows`` those in which they arise;
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
     written, which ended the recording.
@@ -26,6 +27,7 @@ class Summary:
     backwards: int = 0
     modules: int = 0
     saves: int = 0
+    looked_at: int = 0
     raised: int = 0
     repeated: int = 0
     late: int = 0
@@ -33,6 +35,7 @@ class Summary:
     bytes: int = 0
     started: bool = False
     folders: list[Path] = field(default_factory=list)
+    overflows: list[str] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -52,6 +55,8 @@ class Summary:
         self.errors[f"{where}: {described(error)}".splitlines()[0]] += 1
 
     def __str__(self) -> str:
+        if self.looked_at:
+            return "; ".join([*self._stopped(), self._looked_at(), *self._notes()])
         if self.records == 0:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
@@ -62,8 +67,24 @@ class Summary:
         ]
         counts = ", ".join(part for part in parts if not part.startswith("0 "))
         where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
-        stopped = [f"recording stopped: {self.failure}"] if self.failure else []
-        lines = [*stopped, f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"]
+        recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"
+        return "; ".join([*self._stopped(), recorded, *self._notes()])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded, nor looked at."""
+        return self.records == 0 and self.looked_at == 0
+
+    def _stopped(self) -> list[str]:
+        return [f"recording stopped: {self.failure}"] if self.failure else []
+
+    def _looked_at(self) -> str:
+        where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
+        found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
+        return f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
+
+    def _notes(self) -> list[str]:
+        lines = []
         if self.raised:
             lines.append(f"{self.raised} calls raised; their records say so")
         if self.repeated:
@@ -74,7 +95,7 @@ class Summary:
             lines.append(self._unrecorded())
         lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
         lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
-        return "; ".join(lines)
+        return lines
 
     def _unrecorded(self) -> str:
         calls, functions = sum(self.unrecorded.values()), len(self.unrecorded)

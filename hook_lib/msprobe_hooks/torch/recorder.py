@@ -29,6 +29,7 @@ class TorchRecorder(Recorder):
     """Records what runs in PyTorch."""
 
     framework = "pytorch"
+    elements_class = TorchElements
 
     # Asked at every call, so nothing stands between the question and the answer.
     quiet = staticmethod(Quiet)
@@ -60,10 +61,6 @@ class TorchRecorder(Recorder):
         """Tell any other exception from the one that ends a recomputation."""
         return not is_stop(error)
 
-    def elements(self, name: str) -> TorchElements:
-        """Return a builder for the elements of a record."""
-        return TorchElements(name, self._summarise, self._save if self.keeps(name) else None)
-
     def forget(self) -> None:
         """Measure everything anew."""
         self.measured.forget()
@@ -88,14 +85,16 @@ class TorchRecorder(Recorder):
         """Have the autograd engine call back."""
         torch.autograd.Variable._execution_engine.queue_callback(callback)
 
-    def _summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
+    def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
+        """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
         statistics = self.measured(tensor if type(tensor) is Tensor else local_part(tensor))
         if type(statistics) is Deferred and statistics.is_waiting:
             self._waiting.append((entry, statistics))
         else:
             entry.fill(statistics)
 
-    def _save(self, tensor: Tensor, name: str) -> str:
+    def save(self, tensor: Tensor, name: str) -> str:
+        """Have a tensor written to a file of that name, and return the name."""
         files = self.tensors
         if files is not None:
             files.save(local_part(tensor), name)

@@ -31,8 +31,8 @@ class TorchSession(Session):
     module_class = nn.Module
     module_name = "torch.nn.Module"
 
-    def __init__(self, settings: Settings, model: Model | None = None) -> None:
-        recorder = TorchRecorder(settings)
+    def __init__(self, settings: Settings, model: Model | None = None, recorder: TorchRecorder | None = None) -> None:
+        recorder = recorder or TorchRecorder(settings)
         super().__init__(recorder, _observers(recorder), model)
         self._is_module_dump = False
 

@@ -1,0 +1,160 @@
+"""A record that may never be written: the values that it would be made of, as references."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.stacks import Stack
+from msprobe_hooks.recording.summary import Count
+
+_NO_DETAILS: Mapping[str, Any] = {}
+
+
+class Stub:
+    """What is kept of a tensor: its memory for as long as it is held, then only where to find it while others keep it.
+
+    ``key`` and ``version`` say which tensor it was, in which state; ``looks`` is what a framework needs to make one
+    like it without values.
+    """
+
+    __slots__ = ("_alias", "_known", "key", "looks", "version")
+
+    def __init__(self, tensor: Any, version: int, looks: Any, alias: Any = None) -> None:
+        self.key = (id(tensor), version)
+        self.version = version
+        self.looks = looks
+        self._known = weakref.ref(tensor)
+        self._alias = alias
+
+    def find(self) -> Any:
+        """Return the tensor, or one that shares its memory; None where nobody has kept it."""
+        return self._known() if self._alias is None else self._alias
+
+    def let_go(self) -> None:
+        """Hold the memory no longer."""
+        self._alias = None
+
+
+class Side:
+    """Values of a record, with the version that each tensor among them had when it was seen.
+
+    ``form`` is how they become elements. What holds no stubs yet keeps the tensors themselves.
+    """
+
+    __slots__ = ("category", "form", "stubs", "tensors", "values")
+
+    def __init__(
+        self, form: Literal["sequence", "mapping", "output"], values: Any, category: str, tensors: list[tuple[Any, int]]
+    ) -> None:
+        self.form = form
+        self.values = values
+        self.category = category
+        self.tensors = tensors
+        self.stubs: list[Stub] = []
+
+    def put_stubs(self, stub_of: Callable[[Any, int], Stub]) -> None:
+        """Keep stubs in place of the tensors."""
+        if self.tensors:
+            stubs = {id(tensor): stub_of(tensor, version) for tensor, version in self.tensors}
+            self.values = mapped(self.values, lambda value: stubs.get(id(value), value))
+            self.stubs = list(stubs.values())
+            self.tensors = []
+
+    def elements(self, values: Any, builder: Elements) -> Any:
+        """Return what the values, or others in their place, become in JSON."""
+        if self.form == "output":
+            return builder.output(values)
+        return getattr(builder, self.form)(values, self.category)
+
+
+class PostponedElements:
+    """Takes the values of a record as the builder of its elements would, and builds nothing yet."""
+
+    __slots__ = ("_before_change", "_tensors_of", "inputs", "outputs")
+
+    details = _NO_DETAILS
+
+    def __init__(
+        self,
+        tensors_of: Callable[[Any], list[tuple[Any, int]]],
+        before_change: Callable[[list[tuple[Any, int]]], None] | None = None,
+    ) -> None:
+        self._tensors_of = tensors_of
+        self._before_change = before_change
+        self.inputs: list[tuple[Any, int]] = []
+        self.outputs: list[tuple[Any, int]] = []
+
+    def sequence(self, values: Any, category: str) -> Side:
+        """Take positional values."""
+        tensors = self._tensors_of(values)
+        if category == "output":
+            self.outputs = tensors
+        else:
+            self.inputs += tensors
+            if self._before_change is not None and category == "input":
+                self._before_change(self._tensors_of(values[:1]))
+        return Side("sequence", values, category, tensors)
+
+    def mapping(self, values: Mapping[str, Any], category: str) -> Side | dict[str, Any]:
+        """Take named values."""
+        if not values:
+            return {}
+        tensors = self._tensors_of(values)
+        self.inputs += tensors
+        return Side("mapping", values, category, tensors)
+
+    def output(self, value: Any) -> Side:
+        """Take what a call returned."""
+        self.outputs = self._tensors_of(value)
+        return Side("output", value, "output", self.outputs)
+
+
+class Observed:
+    """A record in the making that may never be made.
+
+    ``forward`` is that of the call whose gradients a backward record holds; ``arrived`` is what waits on a device to be
+    looked at.
+    """
+
+    __slots__ = ("arrived", "count", "forward", "is_written", "name", "parent", "record", "stack")
+
+    def __init__(
+        self,
+        name: str,
+        record: dict[str, Any],
+        parent: str | None,
+        count: Count,
+        forward: Observed | None,
+    ) -> None:
+        self.name = name
+        self.record = record
+        self.parent = parent
+        self.count: Count = count
+        self.forward = forward
+        self.arrived: list[Stub] = []
+        self.stack: Stack | None = None
+        self.is_written = False
+
+    def let_go(self) -> None:
+        """Hold no memory any longer."""
+        self.arrived = []
+        for side in self.sides():
+            for stub in side.stubs:
+                stub.let_go()
+
+    def sides(self) -> list[Side]:
+        """Return what holds values."""
+        return [part for part in self.record.values() if type(part) is Side]
+
+
+def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested values with each that is no list, tuple or dict changed."""
+    kind = type(values)
+    if kind is tuple or kind is list:
+        return kind([mapped(value, change) for value in values])
+    if kind is dict:
+        return {key: mapped(value, change) for key, value in values.items()}
+    return change(values)

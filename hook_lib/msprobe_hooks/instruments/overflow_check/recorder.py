@@ -1,0 +1,337 @@
+"""The recorder of task ``overflow_check``, whatever the framework: every call is looked at, few are written."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import msgspec
+
+from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
+from msprobe_hooks.dump.names import forward_of, is_in_place, split_called
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.scenes import Finding, Scene, find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.writer import as_json, json_number
+from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
+from msprobe_hooks.instruments.overflow_check.observed import Observed, PostponedElements, Stub
+from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.summary import Count
+
+_log = logging.getLogger("msprobe_hooks")
+
+# What waits on a device to be looked at: enough calls for one transfer to cost nothing, few enough bytes to be spared.
+_RING_CALLS = 64
+_RING_BYTES = 256 * 2**20
+
+_NAN = json_number(math.nan), None
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A call in which inf or nan arises: its record, what it shows, and where the program made it, innermost first."""
+
+    name: str
+    finding: Finding
+    frames: tuple[str, ...]
+    folder: Path
+
+    def __str__(self) -> str:
+        places = ", ".join(place.path for place in self.finding.outputs)
+        origin = next((f", called at {' '.join(frame.removeprefix('File ').split())}" for frame in self.frames), "")
+        return f"{self.name}: {self.finding.scene.words} ({places}){origin}; its tensors are in {self.folder}"
+
+
+class OverflowRecorder(Recorder):
+    """Looks at what calls give, and writes those in which inf or nan arises, with their tensors.
+
+    Which these are, the rules of ``dump.scenes`` say, by the record as it would be written. On a host each call is
+    looked at when it returns. Calls on a device wait in a ring for one reduction over all that they gave; when it is
+    full, or something will change unnoticed, all in it are looked at, in their order.
+
+    After ``overflow_nums`` of them the recording has ended. ``on_overflow`` is called with each, and may raise a
+    BaseException that reaches the program.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.overflows: list[Overflow] = []
+        self.on_overflow: Callable[[Overflow], None] | None = None
+        self._making: dict[str, PostponedElements] = {}
+        self._ring: list[Observed] = []
+        self._ring_bytes = 0
+        # What is known of tensors, by id and version: witnesses of those that a call has written over, and which were
+        # found to hold inf or nan.
+        self._overwritten: dict[tuple[int, int], Any] = {}
+        self._non_finite: dict[tuple[int, int], TensorEntry | None] = {}
+        self._around: set[str] = set()
+        self._threads = _Thread()
+
+    # what a framework says
+
+    @abstractmethod
+    def version(self, tensor: Any) -> int:
+        """Return a number that changes when the tensor does."""
+
+    @abstractmethod
+    def tensors_of(self, values: Any) -> list[tuple[Any, int]]:
+        """Return the tensors among nested values, each with its version."""
+
+    @abstractmethod
+    def looks(self, tensor: Any) -> Any:
+        """Return what ``blank`` needs to make a tensor like this one."""
+
+    @abstractmethod
+    def blank(self, looks: Any) -> Any:
+        """Return a tensor without values."""
+
+    @abstractmethod
+    def alias(self, tensor: Any) -> Any:
+        """Return a tensor with the same memory and version that keeps nothing else alive."""
+
+    @abstractmethod
+    def is_differentiated(self, outputs: list[tuple[Any, int]]) -> bool:
+        """Tell whether any of these tensors takes a gradient."""
+
+    @abstractmethod
+    def is_view_of(self, tensor: Any, others: Sequence[tuple[Any, int]]) -> bool:
+        """Tell whether a tensor is only another look at one of these."""
+
+    @abstractmethod
+    def is_finite(self, tensor: Any) -> bool | None:
+        """Tell whether a tensor holds neither inf nor nan; None where that would be to wait for a device."""
+
+    @abstractmethod
+    def size(self, tensor: Any) -> int:
+        """Return how many bytes a tensor's values take."""
+
+    @abstractmethod
+    def witnesses(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return for each tensor a number, or one that is still on a device, that is finite where the tensor is."""
+
+    @abstractmethod
+    def numbers(self, witnesses: Sequence[Any]) -> list[float]:
+        """Bring witnesses to the host."""
+
+    # what observers ask
+
+    def elements(self, name: str) -> Elements:
+        """Return what takes the values of a record in place of its elements' builder."""
+        before_change = self._before_change if _is_in_place(name) else None
+        postponed = self._making[name] = PostponedElements(self.tensors_of, before_change)
+        return cast("Elements", postponed)
+
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
+        """Have ``emit`` called as any recorder does; what it emits belongs to the call that was seen last."""
+        thread = self._threads
+        forward = thread.last
+        if forward is not None:
+            for side in forward.sides():
+                side.put_stubs(self._stub)
+
+        def emit_beside(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+            thread.forward = forward
+            try:
+                emit(grad_outputs, grad_inputs)
+            finally:
+                thread.forward = None
+
+        super().watch(outputs, inputs, emit_beside)  # type: ignore[safe-super]
+
+    def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
+        """Take a record, look at what it gives, and write it where inf or nan arises in it."""
+        postponed = self._making.pop(name, None)
+        if postponed is None or not is_judgeable(name):
+            return
+        thread = self._threads
+        forward = thread.forward
+        if forward is not None and forward.name != forward_of(name):
+            forward = None
+        observed = Observed(name, record, parent, count, forward)
+        if frame is not None:
+            observed.stack = self._stacks.stack(frame)
+        # Only who has a gradient is asked for again.
+        thread.last = observed if frame is not None and self.is_differentiated(postponed.outputs) else None
+        arrived = self._arrived(postponed)
+        answers = [self.is_finite(tensor) for tensor, _ in arrived]
+        with self.lock:
+            self.summary.looked_at += 1
+            if None in answers:
+                self._take_into_ring(observed, arrived)
+            elif False in answers:
+                self._settle()
+                self._note_non_finite(arrived, answers)
+                self._judge(observed)
+            if self._overwritten and not self._ring:
+                self._overwritten.clear()
+
+    def forget(self) -> None:
+        """Look at all that waits, as it may change unnoticed from here on."""
+        self._settle()
+        super().forget()  # type: ignore[safe-super]
+
+    def fetch(self) -> None:
+        """Look at all that waits."""
+        self._settle()
+        super().fetch()  # type: ignore[safe-super]
+
+    # life
+
+    @property
+    def has_found_all(self) -> bool:
+        """Whether as many overflows were found as are wanted."""
+        return 0 < self.settings.overflow_nums <= len(self.overflows)
+
+    def start(self, rank: int | None) -> bool:
+        """Turn recording on as any recorder does; False as well once all that is wanted was found."""
+        return not self.has_found_all and super().start(rank)
+
+    def close_step(self) -> None:
+        """Finish the files of the step; one in which nothing was found leaves none."""
+        self._settle()
+        files = self._files
+        super().close_step()
+        for known in (self._making, self._non_finite, self._around):
+            known.clear()
+        self._threads = _Thread()
+        if files is not None and files.is_empty:
+            files.remove()
+            self.summary.folders.pop()
+
+    # parts
+
+    def _arrived(self, postponed: PostponedElements) -> list[tuple[Any, int]]:
+        """Return what an output holds for the first time: not given to the call, nor a view of what was."""
+        inputs = postponed.inputs
+        given = {id(tensor): version for tensor, version in inputs}
+        return [
+            (tensor, version)
+            for tensor, version in postponed.outputs
+            if given.get(id(tensor)) != version and not self.is_view_of(tensor, inputs)
+        ]
+
+    def _before_change(self, tensors: list[tuple[Any, int]]) -> None:
+        # A value that a call writes over is gone when the call is looked at, and from whoever gave it.
+        for (tensor, version), witness in zip(tensors, self.witnesses([one for one, _ in tensors]), strict=True):
+            self._overwritten[id(tensor), version] = witness
+
+    def _stub(self, tensor: Any, version: int) -> Stub:
+        return Stub(tensor, version, self.looks(tensor))
+
+    def _holding_stub(self, tensor: Any, version: int) -> Stub:
+        return Stub(tensor, version, self.looks(tensor), self.alias(tensor))
+
+    def _take_into_ring(self, observed: Observed, arrived: list[tuple[Any, int]]) -> None:
+        for tensor, version in arrived:
+            self._ring_bytes += self.size(tensor)
+            observed.arrived.append(self._holding_stub(tensor, version))
+        for side in observed.sides():
+            side.put_stubs(self._holding_stub)
+        self._ring.append(observed)
+        if len(self._ring) >= _RING_CALLS or self._ring_bytes > _RING_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Look at all that waits on a device, in the order in which it was called."""
+        if not self._ring:
+            return
+        with self.lock, self.quiet():
+            ring, self._ring, self._ring_bytes = self._ring, [], 0
+            arrived = [stub for observed in ring for stub in observed.arrived]
+            wrong = {stub.key for stub, number in zip(arrived, self._numbers(arrived), strict=True) if number - number}
+            self._non_finite.update(dict.fromkeys(wrong))
+            for observed in ring:
+                if any(stub.key in wrong for stub in observed.arrived):
+                    self._judge(observed)
+                observed.let_go()
+            self._overwritten.clear()
+
+    def _numbers(self, stubs: list[Stub]) -> list[float]:
+        intact = [stub for stub in stubs if self.version(stub.find()) == stub.version]
+        known = dict(zip(map(id, intact), self.witnesses([stub.find() for stub in intact]), strict=True))
+        # What was written over by a call that does not say so cannot be told.
+        return self.numbers([known.get(id(stub), self._overwritten.get(stub.key, 0.0)) for stub in stubs])
+
+    def _note_non_finite(self, arrived: list[tuple[Any, int]], answers: list[bool | None]) -> None:
+        for (tensor, version), is_finite in zip(arrived, answers, strict=True):
+            if is_finite is False:
+                self._non_finite[id(tensor), version] = None
+
+    def _judge(self, observed: Observed) -> None:
+        """Write a record whose output holds inf or nan, where they arise in it, after that of its forward call."""
+        seen = [one for one in (observed.forward, observed) if one is not None]
+        builders = [RecordBuilder(self, one, with_files=False) for one in seen]
+        records = {one.name: builder.record() for one, builder in zip(seen, builders, strict=True)}
+        super().fetch()  # type: ignore[safe-super]
+        for builder in builders:
+            self._non_finite.update((key, entry) for key, entry in builder.entries if key in self._non_finite)
+        settings = self.settings
+        raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
+        dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
+        finding = find_scene(read_traffic(dump, observed.name))
+        if finding is None or finding.scene is not Scene.ARISES or is_ignored(finding, observed.name, BUILT_IN):
+            return
+        if observed.parent is not None:
+            self._around.add(observed.parent)
+        if observed.name in self._around or self.has_found_all:
+            return
+        for one in seen:
+            if not one.is_written:
+                one.is_written = True
+                record = RecordBuilder(self, one, with_files=True).record()
+                self._add(one.name, record, one.parent, one.count, one.stack)
+        self._report(observed, finding)
+
+    def former(self, key: tuple[int, int]) -> tuple[Any, Any]:
+        """Return what is known of the greatest and the least value of a tensor that was freed or has changed."""
+        if key in self._non_finite:
+            entry = self._non_finite[key]
+            return _NAN if entry is None else (entry.Max, entry.Min)
+        witness = self._overwritten.get(key)
+        return (None, None) if witness is None or math.isfinite(*self.numbers([witness])) else _NAN
+
+    def _report(self, observed: Observed, finding: Finding) -> None:
+        files = self._files
+        if files is None:
+            return
+        maker = observed if observed.stack is not None else observed.forward
+        stack = None if maker is None else maker.stack
+        frames = () if stack is None else tuple(outside_frameworks(self._stacks.in_words(stack)))
+        found = Overflow(observed.name, finding, frames, files.folder)
+        self.overflows.append(found)
+        self.summary.overflows.append(observed.name)
+        self._flush(with_stacks=True)
+        self._or_fail(files.wait)
+        _log.warning("%s", found)
+        was_recording = self.is_recording
+        if self.has_found_all:
+            self.is_recording = False
+        if self.on_overflow is not None and was_recording:
+            self.on_overflow(found)
+
+
+def _is_in_place(name: str) -> bool:
+    called, rest = split_called(name)
+    return not rest.endswith("backward") and _says_in_place(called)
+
+
+_says_in_place = functools.cache(is_in_place)
+
+
+class _Thread(threading.local):
+    """What a thread saw last, and whose gradients it is being given."""
+
+    def __init__(self) -> None:
+        self.last: Observed | None = None
+        self.forward: Observed | None = None
