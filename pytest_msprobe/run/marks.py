@@ -40,7 +40,8 @@ def register(config: pytest.Config, *, of_records: bool) -> None:
     config.addinivalue_line(
         "markers",
         "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
-        'as in msprobe_record(level="mix")',
+        'as in msprobe_record(level="mix"); with task="overflow_check" it fails at the first call in which inf or nan '
+        "arises",
     )
     config.addinivalue_line(
         "markers",

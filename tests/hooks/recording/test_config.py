@@ -11,7 +11,11 @@ from msprobe_hooks.recording.config import read_config, settings
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("task", "overflow_check", "statistics, tensor, structure"),
+        ("task", "exception_dump", "statistics, tensor, structure, overflow_check, nan_check"),
+        ("overflow_nums", 0, "a number from 1, or -1"),
+        ("overflow_nums", -2, "a number from 1, or -1"),
+        ("overflow_nums", True, "a number from 1, or -1"),
+        ("overflow_nums", 1.0, "a number from 1, or -1"),
         ("level", "L3", "L0, L1, mix, debug, aten"),
         ("rank", "0", "a list of numbers"),
         ("rank", [True], "a list of numbers"),
@@ -188,3 +192,45 @@ def test_checksums_and_async_exclude_each_other(tmp_path):
 def test_a_path_that_no_folder_can_have_is_named(path):
     with pytest.raises(ConfigError, match=r"dump_path is 'a\\(x00|ud800)'; allowed: the path of a folder"):
         settings(path)
+
+
+@pytest.mark.parametrize("task", ["overflow_check", "nan_check"])
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("level", "aten", "L0, L1 or mix with task"),
+        ("level", "debug", "L0, L1 or mix with task"),
+        ("data_mode", ["output"], "no such key with task"),
+        ("summary_mode", "md5", "no such key with task"),
+        ("tensor_list", ["relu"], "no such key with task"),
+    ],
+)
+def test_a_search_for_overflow_refuses_what_would_say_nothing_of_it(tmp_path, task, key, value, allowed):
+    with pytest.raises(ConfigError, match=f"^{key} is .*{allowed} {task}"):
+        settings(tmp_path, task=task, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("task", "section", "wrong"),
+    [
+        ("overflow_check", {"overflow_nums": "3"}, "overflow_nums is '3'; allowed: a number from 1, or -1"),
+        ("overflow_check", {"check_mode": "aicore"}, "overflow_check.check_mode is 'aicore'; allowed: all"),
+        ("overflow_check", {"tensor_list": ["x"]}, "the keys overflow_nums, scope, list, exclude"),
+        ("nan_check", {"overflow_nums": 3}, "the keys scope, list, exclude"),
+        ("statistics", {"overflow_nums": 3}, "the keys scope, list, exclude, data_mode"),
+        ("overflow_check", [1], "an object with the keys overflow_nums"),
+    ],
+)
+def test_the_section_of_a_search_for_overflow_has_keys_of_its_own(tmp_path, task, section, wrong):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"task": task, task: section}))
+    with pytest.raises(ConfigError, match=wrong):
+        read_config(path)
+
+
+def test_a_search_for_overflow_follows_its_section(tmp_path):
+    path = tmp_path / "config.json"
+    section = {"overflow_nums": -1, "check_mode": "all", "list": ["exp"]}
+    path.write_text(json.dumps({"task": "overflow_check", "overflow_check": section}))
+    found = read_config(path)
+    assert (found.overflow_nums, found.list, found.keeps_tensors) == (-1, ("exp",), True)

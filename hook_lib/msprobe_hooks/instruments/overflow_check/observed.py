@@ -22,16 +22,22 @@ class Stub:
 
     __slots__ = ("_alias", "_known", "key", "looks", "version")
 
-    def __init__(self, tensor: Any, version: int, looks: Any, alias: Any = None) -> None:
+    def __init__(self, tensor: Any, version: int, looks: Any) -> None:
         self.key = (id(tensor), version)
         self.version = version
         self.looks = looks
         self._known = weakref.ref(tensor)
-        self._alias = alias
+        self._alias: Any = None
 
     def find(self) -> Any:
         """Return the tensor, or one that shares its memory; None where nobody has kept it."""
         return self._known() if self._alias is None else self._alias
+
+    def hold(self, alias_of: Callable[[Any], Any]) -> None:
+        """Hold the memory, where it is still there."""
+        tensor = self._known()
+        if tensor is not None:
+            self._alias = alias_of(tensor)
 
     def let_go(self) -> None:
         """Hold the memory no longer."""
@@ -71,19 +77,26 @@ class Side:
 
 
 class PostponedElements:
-    """Takes the values of a record as the builder of its elements would, and builds nothing yet."""
+    """Takes the values of a record as the builder of its elements would, and builds nothing yet.
 
-    __slots__ = ("_before_change", "_tensors_of", "inputs", "outputs")
+    ``before_change`` is called with the first tensors of a call that writes over them: one whose name ``says_so``, or
+    that something switches on, as ``inplace=True`` does.
+    """
+
+    __slots__ = ("_before_change", "_says_so", "_tensors_of", "inputs", "outputs")
 
     details = _NO_DETAILS
 
     def __init__(
         self,
         tensors_of: Callable[[Any], list[tuple[Any, int]]],
-        before_change: Callable[[list[tuple[Any, int]]], None] | None = None,
+        before_change: Callable[[list[tuple[Any, int]]], None],
+        *,
+        says_so: bool,
     ) -> None:
         self._tensors_of = tensors_of
         self._before_change = before_change
+        self._says_so = says_so
         self.inputs: list[tuple[Any, int]] = []
         self.outputs: list[tuple[Any, int]] = []
 
@@ -94,7 +107,7 @@ class PostponedElements:
             self.outputs = tensors
         else:
             self.inputs += tensors
-            if self._before_change is not None and category == "input":
+            if category == "input" and (self._says_so or any(value is True for value in values)):
                 self._before_change(self._tensors_of(values[:1]))
         return Side("sequence", values, category, tensors)
 
@@ -103,6 +116,8 @@ class PostponedElements:
         if not values:
             return {}
         tensors = self._tensors_of(values)
+        if values.get("inplace") is True:
+            self._before_change((self.inputs or tensors)[:1])
         self.inputs += tensors
         return Side("mapping", values, category, tensors)
 
@@ -138,12 +153,19 @@ class Observed:
         self.stack: Stack | None = None
         self.is_written = False
 
+    def hold(self, alias_of: Callable[[Any], Any]) -> None:
+        """Hold the memory of all tensors that are still there."""
+        for stub in self.stubs():
+            stub.hold(alias_of)
+
     def let_go(self) -> None:
         """Hold no memory any longer."""
-        self.arrived = []
-        for side in self.sides():
-            for stub in side.stubs:
-                stub.let_go()
+        for stub in self.stubs():
+            stub.let_go()
+
+    def stubs(self) -> list[Stub]:
+        """Return what is kept of tensors."""
+        return [*self.arrived, *(stub for side in self.sides() for stub in side.stubs)]
 
     def sides(self) -> list[Side]:
         """Return what holds values."""

@@ -18,7 +18,7 @@ import msgspec
 from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
 from msprobe_hooks.dump.names import forward_of, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scenes import Finding, Scene, find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.scenes import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
 from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.dump.writer import as_json, json_number
 from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
@@ -44,6 +44,7 @@ class Overflow:
 
     name: str
     finding: Finding
+    inputs: tuple[Place, ...]
     frames: tuple[str, ...]
     folder: Path
 
@@ -128,8 +129,8 @@ class OverflowRecorder(Recorder):
 
     def elements(self, name: str) -> Elements:
         """Return what takes the values of a record in place of its elements' builder."""
-        before_change = self._before_change if _is_in_place(name) else None
-        postponed = self._making[name] = PostponedElements(self.tensors_of, before_change)
+        postponed = PostponedElements(self.tensors_of, self._before_change, says_so=_is_in_place(name))
+        self._making[name] = postponed
         return cast("Elements", postponed)
 
     def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
@@ -137,8 +138,7 @@ class OverflowRecorder(Recorder):
         thread = self._threads
         forward = thread.last
         if forward is not None:
-            for side in forward.sides():
-                side.put_stubs(self._stub)
+            self._put_stubs(forward)
 
         def emit_beside(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             thread.forward = forward
@@ -152,7 +152,7 @@ class OverflowRecorder(Recorder):
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Take a record, look at what it gives, and write it where inf or nan arises in it."""
         postponed = self._making.pop(name, None)
-        if postponed is None or not is_judgeable(name):
+        if postponed is None or self.has_found_all or not is_judgeable(name):
             return
         thread = self._threads
         forward = thread.forward
@@ -229,15 +229,19 @@ class OverflowRecorder(Recorder):
     def _stub(self, tensor: Any, version: int) -> Stub:
         return Stub(tensor, version, self.looks(tensor))
 
-    def _holding_stub(self, tensor: Any, version: int) -> Stub:
-        return Stub(tensor, version, self.looks(tensor), self.alias(tensor))
+    def _put_stubs(self, observed: Observed) -> None:
+        for side in observed.sides():
+            side.put_stubs(self._stub)
 
     def _take_into_ring(self, observed: Observed, arrived: list[tuple[Any, int]]) -> None:
         for tensor, version in arrived:
             self._ring_bytes += self.size(tensor)
-            observed.arrived.append(self._holding_stub(tensor, version))
-        for side in observed.sides():
-            side.put_stubs(self._holding_stub)
+            observed.arrived.append(self._stub(tensor, version))
+        self._put_stubs(observed)
+        observed.hold(self.alias)
+        if observed.forward is not None:
+            # What the graph kept of the call is freed before it may be asked for.
+            observed.forward.hold(self.alias)
         self._ring.append(observed)
         if len(self._ring) >= _RING_CALLS or self._ring_bytes > _RING_BYTES:
             self._settle()
@@ -254,7 +258,11 @@ class OverflowRecorder(Recorder):
             for observed in ring:
                 if any(stub.key in wrong for stub in observed.arrived):
                     self._judge(observed)
+            for observed in ring:
                 observed.let_go()
+                if observed.forward is not None:
+                    observed.forward.let_go()
+                observed.arrived = []
             self._overwritten.clear()
 
     def _numbers(self, stubs: list[Stub]) -> list[float]:
@@ -279,7 +287,8 @@ class OverflowRecorder(Recorder):
         settings = self.settings
         raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
-        finding = find_scene(read_traffic(dump, observed.name))
+        traffic = read_traffic(dump, observed.name)
+        finding = find_scene(traffic)
         if finding is None or finding.scene is not Scene.ARISES or is_ignored(finding, observed.name, BUILT_IN):
             return
         if observed.parent is not None:
@@ -291,7 +300,7 @@ class OverflowRecorder(Recorder):
                 one.is_written = True
                 record = RecordBuilder(self, one, with_files=True).record()
                 self._add(one.name, record, one.parent, one.count, one.stack)
-        self._report(observed, finding)
+        self._report(observed, finding, traffic.inputs)
 
     def former(self, key: tuple[int, int]) -> tuple[Any, Any]:
         """Return what is known of the greatest and the least value of a tensor that was freed or has changed."""
@@ -301,14 +310,14 @@ class OverflowRecorder(Recorder):
         witness = self._overwritten.get(key)
         return (None, None) if witness is None or math.isfinite(*self.numbers([witness])) else _NAN
 
-    def _report(self, observed: Observed, finding: Finding) -> None:
+    def _report(self, observed: Observed, finding: Finding, inputs: tuple[Place, ...]) -> None:
         files = self._files
         if files is None:
             return
         maker = observed if observed.stack is not None else observed.forward
         stack = None if maker is None else maker.stack
         frames = () if stack is None else tuple(outside_frameworks(self._stacks.in_words(stack)))
-        found = Overflow(observed.name, finding, frames, files.folder)
+        found = Overflow(observed.name, finding, inputs, frames, files.folder)
         self.overflows.append(found)
         self.summary.overflows.append(observed.name)
         self._flush(with_stacks=True)
