@@ -6,10 +6,7 @@ import functools
 import logging
 import math
 import threading
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, cast
 
@@ -22,11 +19,12 @@ from msprobe_hooks.dump.scenes import Finding, Place, Scene, find_scene, is_judg
 from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.dump.writer import as_json, json_number
 from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
+from msprobe_hooks.instruments.overflow_check.found import Overflow
+from msprobe_hooks.instruments.overflow_check.looking import LookingRecorder
 from msprobe_hooks.instruments.overflow_check.observed import Observed, PostponedElements, Stub
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
-from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Count
 
 _log = logging.getLogger("msprobe_hooks")
@@ -38,23 +36,7 @@ _RING_BYTES = 256 * 2**20
 _NAN = json_number(math.nan), None
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
-    """A call in which inf or nan arises: its record, what it shows, and where the program made it, innermost first."""
-
-    name: str
-    finding: Finding
-    inputs: tuple[Place, ...]
-    frames: tuple[str, ...]
-    folder: Path
-
-    def __str__(self) -> str:
-        places = ", ".join(place.path for place in self.finding.outputs)
-        origin = next((f", called at {' '.join(frame.removeprefix('File ').split())}" for frame in self.frames), "")
-        return f"{self.name}: {self.finding.scene.words} ({places}){origin}; its tensors are in {self.folder}"
-
-
-class OverflowRecorder(Recorder):
+class OverflowRecorder(LookingRecorder):
     """Looks at what calls give, and writes those in which inf or nan arises, with their tensors.
 
     Which these are, the rules of ``dump.scenes`` say, by the record as it would be written. On a host each call is
@@ -78,52 +60,6 @@ class OverflowRecorder(Recorder):
         self._non_finite: dict[tuple[int, int], TensorEntry | None] = {}
         self._around: set[str] = set()
         self._threads = _Thread()
-
-    # what a framework says
-
-    @abstractmethod
-    def version(self, tensor: Any) -> int:
-        """Return a number that changes when the tensor does."""
-
-    @abstractmethod
-    def tensors_of(self, values: Any) -> list[tuple[Any, int]]:
-        """Return the tensors among nested values, each with its version."""
-
-    @abstractmethod
-    def looks(self, tensor: Any) -> Any:
-        """Return what ``blank`` needs to make a tensor like this one."""
-
-    @abstractmethod
-    def blank(self, looks: Any) -> Any:
-        """Return a tensor without values."""
-
-    @abstractmethod
-    def alias(self, tensor: Any) -> Any:
-        """Return a tensor with the same memory and version that keeps nothing else alive."""
-
-    @abstractmethod
-    def is_differentiated(self, outputs: list[tuple[Any, int]]) -> bool:
-        """Tell whether any of these tensors takes a gradient."""
-
-    @abstractmethod
-    def is_view_of(self, tensor: Any, others: Sequence[tuple[Any, int]]) -> bool:
-        """Tell whether a tensor is only another look at one of these."""
-
-    @abstractmethod
-    def is_finite(self, tensor: Any) -> bool | None:
-        """Tell whether a tensor holds neither inf nor nan; None where that would be to wait for a device."""
-
-    @abstractmethod
-    def size(self, tensor: Any) -> int:
-        """Return how many bytes a tensor's values take."""
-
-    @abstractmethod
-    def witnesses(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return for each tensor a number, or one that is still on a device, that is finite where the tensor is."""
-
-    @abstractmethod
-    def numbers(self, witnesses: Sequence[Any]) -> list[float]:
-        """Bring witnesses to the host."""
 
     # what observers ask
 
