@@ -12,6 +12,7 @@ from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.fixtures import recording
+from pytest_msprobe.fixtures.live import msprobe_live
 from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
@@ -26,7 +27,7 @@ from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
 from pytest_msprobe.run.usage import usage_errors
 
-__all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_monitor", "precision"]
+__all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_live", "msprobe_monitor", "precision"]
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -60,15 +60,22 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
         loaded = Policy.load(policy, policy_level)
     except (ValueError, OSError) as error:
         raise ConfigError("policy", policy, f"a policy ({error})") from None
-    named = NamedPolicy(policy, policy_level)
-    with checking(_options(options), Setup(CpuDevice(), loaded), named, shlex.join(["python", *sys.argv])) as checks:
+    setup, command = Setup(CpuDevice(), loaded), shlex.join(["python", *sys.argv])
+    with judged_live(options, setup, NamedPolicy(policy, policy_level), command) as checks:
         yield checks
-        checks.finish()
+    checks.require_journal()
+    if checks.on_failure == "fail" and checks.failed:
+        first = first_of_several(checks.failed)
+        raise PrecisionError(first, checks.rerun(first))
 
 
 @contextmanager
-def checking(options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str) -> Iterator[LiveChecks]:
-    """Judge the calls inside; ``command`` runs them again. Raises as `live`, but nothing for what was found wrong."""
+def judged_live(given: dict[str, Any], setup: Setup, policy: NamedPolicy, command: str) -> Iterator[LiveChecks]:
+    """Judge the calls inside by ``setup``, with options by name; ``command`` runs them again.
+
+    Raises as `live`, but nothing at the end for what was found wrong.
+    """
+    options = _options(given)
     if not _only_one.acquire(blocking=False):
         raise ConfigError("live", "a check inside of another one", "one in a process at a time")
     try:
@@ -94,7 +101,8 @@ class LiveChecks:
     """What is checked inside a ``with``, and what came of it."""
 
     def __init__(self, options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str) -> None:
-        self._on_failure = options.on_failure
+        #: What becomes of wrong calls.
+        self.on_failure = options.on_failure
         self._budget = Budget(options.share)
         self._selection = Selection(options.sample, options.per_api, self._budget, options.seed)
         journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
@@ -154,12 +162,10 @@ class LiveChecks:
         self._findings.close()
         _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
 
-    def finish(self) -> None:
-        """Raise JournalError where the journal was cut short, PrecisionError for what is wrong if that is to fail."""
+    def require_journal(self) -> None:
+        """Raise JournalError where the journal was cut short."""
         if self._findings.failure is not None:
             raise self._findings.failure
-        if self._on_failure == "fail" and self.failed:
-            raise PrecisionError(first_of_several(self.failed), self.rerun(self.failed[0]))
 
     def __str__(self) -> str:
         judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
@@ -172,9 +178,9 @@ class LiveChecks:
     def _react(self) -> None:
         """Tell the training of what is wrong, where it wants to hear of it while it runs."""
         for result in self._findings.next_failures():
-            if self._on_failure == "stop":
+            if self.on_failure == "stop":
                 raise PrecisionError(result, self.rerun(result))
-            if self._on_failure == "warn":
+            if self.on_failure == "warn":
                 warnings.warn(PrecisionWarning(printable(f"{result.record}: {result.reason}")), stacklevel=2)
 
 

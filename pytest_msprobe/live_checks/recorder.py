@@ -98,16 +98,19 @@ class LiveRecorder(TorchRecorder):
 
     def selects(self, name: str, args: Any, kwargs: Any) -> Hashable | None:
         """Return what the call shares with those that are like it if it is to be checked, else None."""
+        selection = self.selection
+        if not self.filter.admits(name) or not selection.has_time():
+            return None
         obstacle = _obstacle(name, args, kwargs)
         if obstacle is not None:
-            self.selection.leave_out(obstacle)
+            selection.leave_out(obstacle)
             return None
         kind = signature(name, args, kwargs)
-        return kind if self.selection.takes(kind) else None
+        return kind if selection.takes(kind) else None
 
     def judge_forward(self, seen: Observed) -> Any:
         """Judge a call that has ended; return the run that the training made."""
-        with self.lock, self.budget.spending(seen.kind):
+        with self.lock:
             result, replay, run = self.judge.forward(seen)
             self.findings.add(result, replay, seen.forward, None, seen.stack)
             self._end_if_full()
@@ -159,6 +162,15 @@ class LiveCall(ApiCall):
     _recorder: LiveRecorder
     _elements: KeptElements
 
+    def begin(self, args: Any, kwargs: Any, changed: Any = None, written: Any = None, **options: Any) -> None:
+        """Keep the arguments as they are before the call, if it is to be checked."""
+        recorder = self._recorder
+        with recorder.budget.spending():
+            kind = recorder.selects(self.name, args, kwargs)
+            if kind is not None:
+                self._args, self._kwargs, self._kind = args, kwargs, kind
+                super().begin(args, kwargs, changed, written, **options)
+
     def fail(self, error: BaseException) -> None:
         """Count a call that raised; there is nothing to judge."""
         if self._record is not None and self._recorder.is_failure(error):
@@ -166,24 +178,17 @@ class LiveCall(ApiCall):
 
     def end(self, result: Any) -> None:
         """Judge the call, and tell what is wrong."""
-        super().end(result)
-        self._recorder.react()
+        if self._record is not None:
+            with self._recorder.budget.spending(self._kind):
+                super().end(result)
+            self._recorder.react()
 
     def _take_inputs(self, args: Any, kwargs: Any, parameters: Any = None) -> None:
-        recorder = self._recorder
-        kind = recorder.selects(self.name, args, kwargs)
-        if kind is None:
-            self._inputs = None
-            return
-        with recorder.budget.spending(None):
-            super()._take_inputs(args, kwargs, parameters)
-            tensors = arguments_of(args, kwargs)
-            self._versions = {path: tensor._version for path, tensor in tensors.items()}
-            self._args, self._kwargs, self._kind = args, kwargs, kind
+        super()._take_inputs(args, kwargs, parameters)
+        self._versions = {path: tensor._version for path, tensor in arguments_of(args, kwargs).items()}
 
     def _take_output(self, output: Any, produced: Any) -> None:
-        if self._record is None:
-            return
+        assert self._record is not None
         recorder, elements, inputs = self._recorder, self._elements, self._inputs
         elements.keep_no_more()
         self._record["output"] = elements.output(output)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -32,8 +31,11 @@ def _form(value: Any) -> Any:
     return value if isinstance(value, (int, str)) else type(value)
 
 
+_NO_TIME = "no time left (share)"
+
+
 class Budget:
-    """The time that checks may take: at most a ``share`` of all that passes; None for all that they need.
+    """The time that checks may take: at most a ``share`` of what the training itself takes; None for all they need.
 
     What a check of a kind will take is what the last one took. ``spent`` is in seconds.
     """
@@ -45,22 +47,41 @@ class Budget:
         self._began = clock()
         self._costs: dict[Hashable, float] = {}
 
-    def allows(self, kind: Hashable) -> bool:
-        """Tell whether there is time for a check of this kind."""
+    def allows(self, kind: Hashable = None) -> bool:
+        """Tell whether there is time for a check of this kind; without one, whether there is time at all."""
         if self._share is None:
             return True
-        return self.spent + self._costs.get(kind, 0.0) <= self._share * (self._clock() - self._began)
+        of_training = self._clock() - self._began - self.spent
+        return self.spent + self._costs.get(kind, 0.0) <= self._share * of_training
 
-    @contextmanager
-    def spending(self, kind: Hashable) -> Iterator[None]:
-        """Count the time that passes inside."""
-        began = self._clock()
-        try:
-            yield
-        finally:
-            cost = self._clock() - began
-            self._costs[kind] = cost
-            self.spent += cost
+    def spending(self, kind: Hashable = None) -> _Spending:
+        """Return a context whose time is counted, as that of a check of this kind if one is given."""
+        return _Spending(self, kind)
+
+    def note(self, seconds: float, kind: Hashable) -> None:
+        """Count time."""
+        self.spent += seconds
+        if kind is not None:
+            self._costs[kind] = seconds
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        return self._clock()
+
+
+class _Spending:
+    # Entered at every call, so that a generator would cost what it is to measure.
+    __slots__ = ("_began", "_budget", "_kind")
+
+    def __init__(self, budget: Budget, kind: Hashable) -> None:
+        self._budget = budget
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        self._began = self._budget.now()
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.note(self._budget.now() - self._began, self._kind)
 
 
 class Selection:
@@ -75,6 +96,10 @@ class Selection:
         # Not the generator of the training, nor one that another run would draw otherwise from.
         self._random = random.Random(seed)
 
+    def has_time(self) -> bool:
+        """Tell whether there is time for any check."""
+        return self._budget.allows() or self.leave_out(_NO_TIME)
+
     def takes(self, kind: Hashable) -> bool:
         """Tell whether a call with this signature is checked."""
         if self._per_api is not None and self._taken[kind] >= self._per_api:
@@ -82,7 +107,7 @@ class Selection:
         if self._sample < 1 and self._random.random() >= self._sample:
             return self.leave_out("not in the sample (sample)")
         if not self._budget.allows(kind):
-            return self.leave_out("no time left (share)")
+            return self.leave_out(_NO_TIME)
         self._taken[kind] += 1
         return True
 
