@@ -89,6 +89,18 @@ def test_files_and_columns_are_those_of_26(config: Callable[..., Path], tmp_path
     ]
 
 
+def test_the_files_of_1_2_have_a_line_for_each_call_of_a_cell(config: Callable[..., Path], tmp_path: Path) -> None:
+    training = Training()
+    keys = {"format": "mindspore-csv", "xy_distribution": True, "param_distribution": True}
+    TrainerMon(config(**keys)).set_monitor(training.model, training.optimizer)
+    training.step()
+    written = files(tmp_path / "out")
+    assert written["actv_0-0.csv"][0] == "vpp_stage,module_name,step,input.norm,output.norm"
+    assert [line.split(",")[1] for line in written["actv_0-0.csv"][1:]] == ["_0", "0_0", "1_0", "2_0"]
+    assert written["actv_grad_0-0.csv"][0] == "vpp_stage,module_name,step,input_grad.norm,output_grad.norm"
+    assert written["param_0-0.csv"][0] == "param_name,step,norm"
+
+
 def test_optimizer_and_number_are_told_apart_in_both_orders(config: Callable[..., Path]) -> None:
     for order in (slice(None), slice(None, None, -1)):
         training = Training()

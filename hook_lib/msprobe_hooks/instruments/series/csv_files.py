@@ -47,8 +47,8 @@ class CsvWriter:
         """Make the folder. Raises MonitorError where that cannot be done."""
         make_folder(folder)
         self._folder = folder
-        self._statistics = tuple(statistics)
-        self._ndigits = ndigits
+        self.statistics = tuple(statistics)
+        self.ndigits = ndigits
         self._steps_per_file = steps_per_file
         self._latest: dict[str, FileName] = {}
 
@@ -69,8 +69,8 @@ class CsvWriter:
     def _append(self, name: FileName, rows: Sequence[Row]) -> None:
         path = self._folder / f"{name}{SUFFIX}"
         has_micro_steps = rows[0].micro_step is not None
-        header = ",".join(["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self._statistics]) + "\n"
-        lines = "".join([self._line(row, has_micro_steps) for row in rows]).encode()
+        header = ",".join(self.columns(name.task, has_micro_steps)) + "\n"
+        lines = "".join(self.lines(name.task, rows, has_micro_steps)).encode()
         # One that was left by another program, or whose writing failed, may end in a line that was cut off.
         is_whole = self._latest.pop(name.task, None) == name
         try:
@@ -86,13 +86,22 @@ class CsvWriter:
             ) from None
         self._latest[name.task] = name
 
+    def columns(self, task: str, has_micro_steps: bool) -> list[str]:
+        """Return the header of a task's files."""
+        return ["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self.statistics]
+
+    def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
+        """Return the lines that tell of rows of a task."""
+        return [self._line(row, has_micro_steps) for row in rows]
+
     def _line(self, row: Row, has_micro_step: bool) -> str:
         micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_step else ""
-        values = ",".join([str(round(value, self._ndigits)) for value in row.values])
-        return f"{row.vpp_stage},{_cell(row.name)},{row.step},{micro_step}{values}\n"
+        values = ",".join([str(round(value, self.ndigits)) for value in row.values])
+        return f"{row.vpp_stage},{cell(row.name)},{row.step},{micro_step}{values}\n"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Return a text as a cell, in quotes where it needs them."""
     return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
 
 
@@ -220,8 +229,21 @@ class CsvPart:
         task = self._task
         if columns.scope is not None:
             task = _TASK_OF_SCOPE.get(cells[columns.scope], cells[columns.scope])
-        for end, places in columns.values:
+        sides = columns.values if len(columns.values) == 1 else self._measured(cells)
+        for end, places in sides:
             yield Watched(task, vpp_stage, cells[columns.name] + end, micro_step), places
+
+    def _measured(self, cells: Sequence[str]) -> Iterator[tuple[str, Sequence[int]]]:
+        """Yield the sides of a call that a line of MindSpore's has numbers of, and those that may be NaN.
+
+        A side without numbers was not measured where ``nans`` would be one, or where the gradients of the other side
+        are known: NaN spreads to all gradients that are computed after it.
+        """
+        known = [any(cells[i] for i in places) for _, places in self._columns.values]
+        is_known = "nans" in self.statistics or (self._task == "actv_grad" and any(known))
+        for has_numbers, side in zip(known, self._columns.values, strict=True):
+            if has_numbers or not is_known:
+                yield side
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Yield number and cells of each whole line; the others are told in the notes."""

@@ -50,6 +50,12 @@ def _csv(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: 
     return CsvWriter(folder, statistics, ndigits=ndigits, steps_per_file=steps_per_file)
 
 
+def _mindspore_csv(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: int) -> SeriesWriter:
+    from msprobe_hooks.instruments.series.mindspore_csv import MindSporeCsvWriter
+
+    return MindSporeCsvWriter(folder, statistics, ndigits=ndigits, steps_per_file=steps_per_file)
+
+
 def _parquet(folder: Path, statistics: Sequence[str], ndigits: int, steps_per_file: int) -> SeriesWriter:
     from msprobe_hooks.instruments.series.parquet_files import ParquetWriter
 
@@ -66,4 +72,5 @@ _FORMATS: dict[str, Callable[[Path, Sequence[str], int, int], SeriesWriter]] = {
     "csv": _csv,
     "parquet": _parquet,
     "tensorboard": _events,
+    "mindspore-csv": _mindspore_csv,
 }

@@ -24,7 +24,7 @@ from msprobe_hooks.instruments.watch.checks import (
 from msprobe_hooks.instruments.watch.names import WHAT
 from msprobe_hooks.recording.option_checks import flag, one_of, read_json
 
-FORMATS: Final = ("csv", "parquet", "tensorboard", "api")
+FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
 
 #: The keys of a configuration that change nothing here, and what a warning says of each.
 NOT_FOLLOWED: Final = {
