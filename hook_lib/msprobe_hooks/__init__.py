@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError
+from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.torch_trainer_mon import TrainerMon
@@ -23,6 +24,7 @@ __all__ = [
     "RecordingError",
     "TrainerMon",
     "csv2tensorboard_by_step",
+    "fix",
     "module_dump",
     "module_dump_end",
     "record",

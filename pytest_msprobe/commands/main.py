@@ -14,6 +14,7 @@ from pytest_msprobe.reports.text import printable
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
     "anomaly-analyse": "list the earliest anomalies of watched training over all ranks",
+    "bisect": "find the call whose precision moves a number of a program, by running it again",
     "generate": "write stand-alone tests for records of a dump, and run them",
     "merge-results": "merge the comparison tables of many ranks into one workbook",
     "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",

@@ -7,17 +7,17 @@ the lock of the file, so a journal has whole lines but for a last one that a dyi
 
 from __future__ import annotations
 
-import fcntl
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.lines import AppendedLines
 from pytest_msprobe.results.result import DirectionResult, Start, as_json
 
 VERSION = 2
@@ -172,40 +172,24 @@ class JournalWriter:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
+        self._lines = AppendedLines(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b", buffering=0)
-        except OSError as error:
-            raise JournalError(f"cannot be written: {error.strerror}", file=path) from None
-        try:
-            _lock(self._file, path)
-            self._begin(header)
+            if self._lines.is_empty:
+                self._lines.append(_encode(header))
+            else:
+                require_same(path, read_header(path), header)
+                self._lines.drop_cut_line()
         except JournalError:
             self.close()
             raise
 
-    def _begin(self, header: Header) -> None:
-        if self.path.stat().st_size == 0:
-            self._append(_encode(header))
-        else:
-            require_same(self.path, read_header(self.path), header)
-            _drop_cut_line(self._file)
-
     def write(self, line: Entry | Start) -> None:
         """Append one line. Raises JournalError where the disk does not take it."""
-        self._append(_encode(line))
+        self._lines.append(_encode(line))
 
     def close(self) -> None:
         """Close the file and give up its lock."""
-        self._file.close()
-
-    def _append(self, line: bytes) -> None:
-        try:
-            complete = self._file.write(line) == len(line)
-        except OSError as error:
-            raise JournalError(f"cannot be written: {error.strerror}", file=self.path) from None
-        if not complete:
-            raise JournalError("the disk is full", file=self.path)
+        self._lines.close()
 
 
 def require_same(path: Path, found: Header, wanted: Header) -> None:
@@ -221,16 +205,3 @@ def require_same(path: Path, found: Header, wanted: Header) -> None:
         raise JournalError(
             "was made from other dumps, or they have changed since", file=path, remedy="use another journal"
         )
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise JournalError("another run is writing this journal", file=path, remedy="give each run its own") from None
-
-
-def _drop_cut_line(file: IO[bytes]) -> None:
-    file.seek(0)
-    whole = file.read().rfind(b"\n") + 1
-    file.truncate(whole)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from msprobe_hooks.errors import ConfigError, RecordingError
@@ -22,6 +24,16 @@ class Observer(Protocol):
 
     def end(self) -> None:
         """Stop observing and leave everything as it was."""
+
+
+@contextmanager
+def observing(observers: Sequence[Observer]) -> Iterator[None]:
+    """Have observers on, in their order, and taken off in the opposite one."""
+    with ExitStack() as begun:
+        for observer in observers:
+            observer.begin()
+            begun.callback(observer.end)
+        yield
 
 
 class Session(ABC):

@@ -72,6 +72,11 @@ def code_and_lines(frame: FrameType | None) -> list[tuple[CodeType, int]]:
     return frames
 
 
+def stack_of(frame: FrameType | None) -> list[str]:
+    """Return the stack of a frame in words, as a dump has it, from the innermost out."""
+    return _in_words(code_and_lines(frame))
+
+
 def _in_words(frames: list[tuple[CodeType, int]]) -> list[str]:
     return [
         f"File {code.co_filename}, line {line}, in {code.co_name}, \n "

@@ -1,0 +1,78 @@
+"""Which calls are fixed, to what, and what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final, Literal, TypeAlias, get_args
+
+from msprobe_hooks.dump.names import split_direction
+from msprobe_hooks.errors import ConfigError
+
+#: What calls are raised to. ``cpu`` is float32 at least, on the CPU.
+Precision: TypeAlias = Literal["float32", "float64", "cpu"]
+PRECISIONS: Final = get_args(Precision)
+
+
+class Names:
+    """The calls that a user named: ``Torch.matmul``, ``Torch.matmul.3``, as a record is called too, ``*`` for anything.
+
+    Raises ConfigError where there is no name, or one is empty or no text.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError("names", names, "at least one name of an API or a call, such as Torch.matmul.3")
+        self._patterns = {name: split_direction(name)[0] for name in names}
+        self._unmet = set(names)
+
+    def admit(self, qualified: str, number: int) -> bool:
+        """Tell whether a call is named, and remember which names were met."""
+        call = f"{qualified}.{number}"
+        met = [
+            name
+            for name, pattern in self._patterns.items()
+            if fnmatchcase(call, pattern) or fnmatchcase(qualified, pattern)
+        ]
+        self._unmet.difference_update(met)
+        return bool(met)
+
+    @property
+    def namespaces(self) -> set[str]:
+        """The libraries whose operators are named: ``torchvision`` of ``torch.ops.torchvision.nms``."""
+        return {name.split(".")[2] for name in self._patterns if name.startswith("torch.ops.")}
+
+    @property
+    def unmet(self) -> list[str]:
+        """The names of which no call was seen, as they were given."""
+        return [name for name in self._patterns if name in self._unmet]
+
+
+@dataclass(slots=True)
+class Fixed:
+    """What came of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
+
+    ``unmet`` are the names of which no call was seen; it is known at the end.
+    """
+
+    raised: Counter[str] = field(default_factory=Counter)
+    left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unmet: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"raised {_counted(self.raised)}" if self.raised else "no call was raised"]
+        for reason in dict.fromkeys(reason for _, reason in self.left):
+            left = Counter({name: count for (name, why), count in self.left.items() if why == reason})
+            lines.append(f"left as they were, because {reason}: {_counted(left)}")
+        lines += [f"{name} was never called" for name in self.unmet]
+        return "; ".join(lines)
+
+
+_SHOWN = 10
+
+
+def _counted(calls: Counter[str]) -> str:
+    shown = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_SHOWN))
+    return f"{shown}, ..." if len(calls) > _SHOWN else shown

@@ -1,0 +1,165 @@
+"""Calls of PyTorch, seen, named and counted as a recording does, to be fixed or only to be told."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch.distributed as dist
+
+from msprobe_hooks.instruments.fix.choice import Fixed, Precision
+from msprobe_hooks.instruments.fix.generators import Generators
+from msprobe_hooks.instruments.fix.outcome import UnraisedError
+from msprobe_hooks.instruments.fix.raising import Plan, Raising
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.session import Observer
+from msprobe_hooks.torch.apis import Api, api_table
+from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
+from msprobe_hooks.torch.threads import NewThreads, ThisThread
+
+OWN_FILES.add(__file__)
+
+
+class CountingMode(CallMode):
+    """Counts the calls of this process, of all its threads together, and of no process that is forked off.
+
+    Operators of other libraries are seen where they are in ``namespaces``.
+    """
+
+    def __init__(self, to: Precision, fixed: Fixed, namespaces: Iterable[str] = ()) -> None:
+        super().__init__(api_table(), frozenset({*Settings().custom_op_namespaces, *namespaces}))
+        self.raising = Raising(to)
+        self.fixed = fixed
+        self._collectives = _Collectives(self.note_error)
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._is_abandoned = False
+        abandon_in_children(self)
+
+    @abstractmethod
+    def make_named(
+        self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
+    ) -> Any:
+        """Make a call and return its result: ``plan`` returns how to raise it, ``run`` makes it as it is.
+
+        ``plan`` raises UnraisedError where there is no way.
+        """
+
+    @property
+    def is_looking(self) -> bool:
+        """Tell whether this thread is in no collective, whose own calls are no records."""
+        return not self._collectives.are_running and not self._is_abandoned
+
+    def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Name and count a call, and have it made."""
+        try:
+            qualified, _, _, caller = named(api, func, args, kwargs, frame)
+        except Exception as error:
+            self.note_error(api.qualified, error)
+            return func(*args, **kwargs)
+        with self._lock:
+            number = self._counts[qualified]
+            self._counts[qualified] += 1
+        return self.make_named(
+            qualified,
+            number,
+            caller,
+            lambda: self.raising.plan(func, args, kwargs, writes=api.writes),
+            lambda: func(*args, **kwargs),
+        )
+
+    def note_error(self, where: str, error: Exception) -> None:
+        """Count a call that ran as it was, because nothing can be told of it."""
+        self.fixed.left[where, f"it cannot be looked at: {type(error).__name__}"] += 1
+
+    def abandon(self) -> None:
+        """Leave the calls of a forked child alone."""
+        self._is_abandoned = True
+
+    def observers(self) -> list[Observer]:
+        """Return what puts this mode on the threads of the process between ``begin`` and ``end``."""
+        return [ThisThread(self), NewThreads(self), *([self._collectives] if dist.is_available() else [])]
+
+
+class FixingMode(CountingMode):
+    """Makes the calls that are wanted in another precision; ``wanted`` is asked with API, number and frame."""
+
+    def __init__(
+        self,
+        to: Precision,
+        wanted: Callable[[str, int, FrameType | None], bool],
+        fixed: Fixed,
+        namespaces: Iterable[str] = (),
+    ) -> None:
+        super().__init__(to, fixed, namespaces)
+        self._wanted = wanted
+
+    def make_named(
+        self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
+    ) -> Any:
+        """Make a call, raised where it is wanted and can be."""
+        if not self._wanted(qualified, number, frame):
+            return run()
+        try:
+            result = self.raising.make(plan())
+        except UnraisedError as reason:
+            self.fixed.left[qualified, str(reason)] += 1
+            return run()
+        self.fixed.raised[qualified] += 1
+        return result
+
+
+class ListingMode(CountingMode):
+    """Makes every call as it is, and tells, by API and number, of those that fixing would change."""
+
+    def __init__(self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed) -> None:
+        super().__init__(to, fixed)
+        self._tell = tell
+
+    def make_named(
+        self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
+    ) -> Any:
+        """Make a call, and tell of it where it can be raised."""
+        try:
+            leaves = plan().leaves
+        except UnraisedError:
+            return run()
+        generators = Generators(leaves)
+        result = run()
+        if not generators.have_moved():
+            self._tell(qualified, number)
+        return result
+
+
+class _Collectives(threading.local):
+    """Knows which threads are in a collective, between ``begin`` and ``end``."""
+
+    are_running = False
+
+    def __init__(self, refused: Callable[[str, TypeError], None]) -> None:
+        self._refused = refused
+        self._hooks: Any = None
+
+    def begin(self) -> None:
+        """Watch the functions."""
+        # torch.distributed is absent from some builds.
+        from msprobe_hooks.torch.collective_hooks import CollectiveHooks
+
+        self._hooks = CollectiveHooks[None](lambda _: self._around, lambda _: None, self._refused)
+        self._hooks.begin()
+
+    def end(self) -> None:
+        """Stop watching."""
+        self._hooks.end()
+
+    def _around(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        was, self.are_running = self.are_running, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.are_running = was

@@ -1,0 +1,137 @@
+"""Runs of the command, each with a plan of which calls are raised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from msprobe_hooks.instruments.fix.choice import Precision
+from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, Told, lines_of, problems_of, was_seen
+from pytest_msprobe.bisect.metric import Metric
+from pytest_msprobe.errors import CommandError
+
+
+class Candidate(NamedTuple):
+    """A call that another precision would change, and the process that makes it."""
+
+    call: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one run: its number, and what each process told of its calls."""
+
+    number: float
+    told: Mapping[str, list[Told]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command whose processes take a plan when they start, and its number."""
+
+    words: Sequence[str]
+    to: Precision
+    metric: Metric
+
+    def list_calls(self) -> Run:
+        """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
+        run = self._run(Plan(to=self.to))
+        if not any(run.told.values()):
+            raise CommandError(
+                f"nothing to fix: no call of the command computes in a lower precision than {self.to} gives it",
+                remedy=_REMEDIES[self.to],
+            )
+        return run
+
+    def run_with(self, candidates: Sequence[Candidate], *, tells_stacks: bool = False) -> Run:
+        """Run it with some calls raised. Raises CommandError where it fails."""
+        raised: dict[str, list[str]] = {}
+        for call, process in candidates:
+            raised.setdefault(process, []).append(call)
+        return self._run(Plan(to=self.to, raised=raised, tells_stacks=tells_stacks))
+
+    def _run(self, plan: Plan) -> Run:
+        with tempfile.TemporaryDirectory(prefix="msprobe-bisect-") as name:
+            folder = Path(name)
+            plan.write(folder)
+            done = self._execute(folder)
+            for problem in problems_of(folder):
+                raise CommandError(
+                    f"a process of the command cannot have its calls seen:\n{problem.strip()}",
+                    remedy="install pytest-msprobe into the Python that the command runs",
+                )
+            output = done.stdout.decode(errors="replace")
+            if done.returncode and not self.metric.is_exit_status:
+                end = "\n".join((done.stderr.decode(errors="replace").strip() or output.strip()).splitlines()[-_SHOWN:])
+                raise CommandError(
+                    f"the command ended with exit status {done.returncode}:\n{end}\n",
+                    remedy="give a command that succeeds, or take --exit-status for the number",
+                )
+            told = lines_of(folder)
+            if not told:
+                raise CommandError(f"{self.words[0]}: {_unseen(folder)}")
+            return Run(self.metric.of(done.returncode, output), told)
+
+    def _execute(self, folder: Path) -> subprocess.CompletedProcess[bytes]:
+        paths = [str(AT_START), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: str(folder)}
+        try:
+            return subprocess.run(
+                self.words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+        except OSError as error:
+            raise CommandError(
+                f"{self.words[0]}: cannot be run: {error.strerror or error}",
+                remedy="give the command as a shell takes it, as in -- python train.py",
+            ) from None
+
+
+_SHOWN = 12
+_REMEDIES: Mapping[Precision, str] = {
+    "float32": "where it computes in float32, try --to float64",
+    "float64": "there is no higher one",
+    "cpu": "where it computes in float32 on the CPU, try --to float64",
+}
+
+
+def _unseen(folder: Path) -> str:
+    if was_seen(folder):
+        return "no process of the command imported torch, so that there are no calls to be seen"
+    return (
+        "no Python was started that reads PYTHONPATH; give a command that runs Python, without -I, -E or -S, "
+        "as in -- python train.py"
+    )
+
+
+def candidates_of(told: Mapping[str, list[Told]]) -> list[Candidate]:
+    """Return the calls that were listed, in the order of execution; those that processes share stand together."""
+    first: dict[str, int] = {}
+    for lines in told.values():
+        for place, line in enumerate(lines):
+            first[line.call] = min(place, first.get(line.call, place))
+    found = [Candidate(line.call, process) for process, lines in told.items() for line in lines]
+    return sorted(found, key=lambda candidate: (first[candidate.call], candidate.call))
+
+
+def sharing(candidates: Sequence[Candidate], place: int) -> range:
+    """Return the places of the calls that have the name of the one at ``place``, of all processes."""
+    call = candidates[place].call
+    start, stop = place, place + 1
+    while start > 0 and candidates[start - 1].call == call:
+        start -= 1
+    while stop < len(candidates) and candidates[stop].call == call:
+        stop += 1
+    return range(start, stop)
+
+
+def stacks_of(told: Mapping[str, list[Told]]) -> Iterator[list[str]]:
+    """Yield the stacks that processes told of calls that were raised."""
+    for lines in told.values():
+        for line in lines:
+            yield line.stack

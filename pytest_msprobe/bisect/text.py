@@ -1,0 +1,66 @@
+"""What a bisection found, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msprobe_hooks.dump.scopes import outside_frameworks
+from pytest_msprobe.bisect.bisection import Bisection, Culprit
+from pytest_msprobe.bisect.search import distance
+
+
+def found_text(culprit: Culprit, bisection: Bisection) -> str:
+    """Return which call was found, how far it moves the number, whether it is alone, and its stack."""
+    return "\n".join(_lines(culprit, bisection))
+
+
+def nothing_text(bisection: Bisection) -> str:
+    """Return what is to be said where all calls together do not move the number beyond the bound."""
+    total, to = len(bisection.candidates), bisection.command.to
+    moved, bound = distance(bisection.raised, bisection.plain), bisection.bound
+    how = "do not move the number" if moved == 0 else f"move the number by {moved:.3g}, no more than {bound:.3g}"
+    closer = "--bound 0 finds what moves it at all" if moved else f"try another --to than {to}"
+    return f"nothing found: all {total} calls in {to} together {how}; {closer}"
+
+
+def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
+    found, total, to = culprit.found, len(bisection.candidates), bisection.command.to
+    where = f" of {culprit.candidate.process}" if len({each.process for each in bisection.candidates}) > 1 else ""
+    yield f"{culprit.candidate.call}{where} moves the number by more than {found.bound:.3g}"
+    yield f"  call {found.place + 1} of {total} that {to} changes; found in {bisection.runs} runs"
+    yield ""
+    numbers = {
+        "as it is": found.plain,
+        f"all calls in {to}": found.raised,
+        "this call alone": found.alone,
+        "all but this call": found.without,
+    }
+    if culprit.everywhere is not None:
+        numbers["this call in every process"] = culprit.everywhere
+    width = max(map(len, numbers))
+    yield from (
+        f"  {what:<{width}}  {number:<13.9g} moved by {distance(number, found.plain):.3g}"
+        for what, number in numbers.items()
+    )
+    yield ""
+    yield _others(culprit)
+    if culprit.stack:
+        yield ""
+        yield "Called from (the innermost last):"
+        yield from (
+            f"  {line.strip()}" for frame in reversed(outside_frameworks(culprit.stack)) for line in frame.splitlines()
+        )
+
+
+def _others(culprit: Culprit) -> str:
+    found = culprit.found
+    if not found.moves_alone:
+        if culprit.moves_everywhere:
+            return f"It takes the call in every process: {', '.join(culprit.processes)}."
+        return (
+            "It does not do so alone: it takes calls before it as well, each of which moves the number by less. "
+            "--bound sets what counts as moved."
+        )
+    if found.has_others:
+        return "It is the first of several: there are more that move the number without it."
+    return "No other call is needed, and none of the others does so without it."

@@ -1,0 +1,93 @@
+"""``pytest-msprobe bisect``: which call's precision moves a number, found by running a program again and again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from msprobe_hooks.instruments.fix.choice import PRECISIONS
+from pytest_msprobe.bisect.bisection import Bisection
+from pytest_msprobe.bisect.journal import BisectionJournal, Header
+from pytest_msprobe.bisect.metric import Metric, read_metric
+from pytest_msprobe.bisect.runs import Command
+from pytest_msprobe.bisect.text import found_text, nothing_text
+from pytest_msprobe.errors import CommandError
+from pytest_msprobe.reports.text import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command to run and what is watched of it."""
+    parser.add_argument(
+        "words",
+        metavar="-- COMMAND",
+        nargs="+",
+        help="a command that runs Python, as python train.py or torchrun ..., or the id of a test of pytest",
+    )
+    parser.add_argument(
+        "--to",
+        choices=PRECISIONS,
+        default="float32",
+        help="what calls are raised to; cpu is float32 at least, on the CPU (default: float32)",
+    )
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--metric",
+        metavar="REGEX",
+        help="the number is the last match in standard output, its first group (default: the last float)",
+    )
+    number.add_argument(
+        "--exit-status", action="store_true", help="the number is the exit status (default for a test of pytest)"
+    )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        metavar="X",
+        help="what moves the number by more is found (default: a tenth of what all calls do, beyond rounding)",
+    )
+    parser.add_argument("--max-runs", type=int, metavar="N", help="run the command so often at most")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--journal", type=Path, metavar="FILE", help="write a line for each run to this new file")
+    kept.add_argument("--resume", type=Path, metavar="FILE", help="go on with what this journal has, and write it on")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, and print what was found; return 1 where a call was, else 0. Raises CommandError and JournalError."""
+    if arguments.bound is not None and not arguments.bound >= 0:
+        raise CommandError(f"--bound {arguments.bound:g}: expected a number of at least 0")
+    if arguments.max_runs is not None and arguments.max_runs < 1:
+        raise CommandError(f"--max-runs {arguments.max_runs}: expected a number of at least 1")
+    command = _command(arguments)
+    journal = BisectionJournal(
+        arguments.journal or arguments.resume, _header(command), is_resumed=arguments.resume is not None
+    )
+    bisection = Bisection(command, journal, _tell, arguments.max_runs)
+    try:
+        culprit = bisection.find(arguments.bound)
+    finally:
+        journal.close()
+    print()
+    print(printable(nothing_text(bisection) if culprit is None else found_text(culprit, bisection)))
+    return 0 if culprit is None else 1
+
+
+def _command(arguments: argparse.Namespace) -> Command:
+    words: Sequence[str] = arguments.words
+    is_test = len(words) == 1 and "::" in words[0]
+    if is_test:
+        words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", words[0]]
+    is_exit_status = arguments.exit_status or (is_test and arguments.metric is None)
+    return Command(words, arguments.to, read_metric(arguments.metric, is_exit_status=is_exit_status))
+
+
+def _header(command: Command) -> Header:
+    metric: Metric = command.metric
+    # The working directory's own text, since nothing but equality is asked of it.
+    return Header(command=shlex.join(command.words), directory=os.getcwd(), to=command.to, metric=str(metric))  # noqa: PTH109
+
+
+def _tell(line: str) -> None:
+    print(printable(line), flush=True)

@@ -1,0 +1,57 @@
+"""A file that is only appended to, by one process at a time, one system call per line."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from pytest_msprobe.errors import JournalError
+
+
+class AppendedLines:
+    """Appends to a file, alone. Raises JournalError where it cannot be written or is in use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise JournalError(f"cannot be written: {error.strerror}", file=path) from None
+        try:
+            _lock(self._file, path)
+        except JournalError:
+            self.close()
+            raise
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been written yet."""
+        return self.path.stat().st_size == 0
+
+    def drop_cut_line(self) -> None:
+        """Remove what a process that died left of its last line."""
+        self._file.seek(0)
+        whole = self._file.read().rfind(b"\n") + 1
+        self._file.truncate(whole)
+
+    def append(self, line: bytes) -> None:
+        """Append one line, with its end. Raises JournalError where the disk does not take it."""
+        try:
+            complete = self._file.write(line) == len(line)
+        except OSError as error:
+            raise JournalError(f"cannot be written: {error.strerror}", file=self.path) from None
+        if not complete:
+            raise JournalError("the disk is full", file=self.path)
+
+    def close(self) -> None:
+        """Close the file and give up its lock."""
+        self._file.close()
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise JournalError("another run is writing this journal", file=path, remedy="give each run its own") from None

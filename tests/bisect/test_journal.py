@@ -1,0 +1,78 @@
+"""The journal of a bisection."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pytest_msprobe.bisect.journal import BisectionJournal, Header, Listed, Measured
+from pytest_msprobe.bisect.runs import Candidate
+from pytest_msprobe.bisect.search import Fixes
+from pytest_msprobe.errors import JournalError
+
+HEADER = Header(command="python train.py", directory="/somewhere", to="float32", metric="the exit status")
+LISTED = Listed("nan", [Candidate("Torch.mm.0", "MainProcess"), Candidate("Torch.mm.0", "rank1")])
+MEASURED = Measured(Fixes(0, 1), "0.1", ["File train.py, line 1, in f, \n x @ y"])
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = BisectionJournal(path, HEADER)
+    journal.note(LISTED)
+    journal.note(MEASURED)
+    journal.close()
+    return path
+
+
+def resumed(path, header=HEADER):
+    journal = BisectionJournal(path, header, is_resumed=True)
+    journal.close()
+    return journal
+
+
+def test_what_was_noted_is_known_to_a_bisection_that_goes_on(path):
+    journal = resumed(path)
+    assert journal.listed == LISTED
+    assert journal.measured(Fixes(0, 1)) == MEASURED
+    assert journal.measured(Fixes(0, 1, is_inverted=True)) is None
+
+
+def test_a_line_that_was_cut_off_is_run_again(path):
+    path.write_bytes(path.read_bytes()[:-5])
+    assert resumed(path).listed == LISTED
+    assert resumed(path).measured(Fixes(0, 1)) is None
+
+
+def test_a_journal_is_not_begun_twice(path):
+    with pytest.raises(JournalError, match="exists already; go on with --resume"):
+        BisectionJournal(path, HEADER)
+
+
+@pytest.mark.parametrize("other", ["command", "directory", "to", "metric"])
+def test_a_journal_of_something_else_is_refused(path, other):
+    with pytest.raises(JournalError, match=f"was made with {other}"):
+        resumed(path, msgspec.structs.replace(HEADER, **{other: "other"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("hello\n", "no journal of a bisection"), ('{"msprobe_journal":2}\n', "no journal of a")]
+)
+def test_a_file_that_is_no_journal_is_refused(tmp_path, text, problem):
+    path = tmp_path / "other.jsonl"
+    path.write_text(text)
+    with pytest.raises(JournalError, match=problem):
+        resumed(path)
+
+
+def test_a_damaged_line_is_named(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], b"{]\n"]))
+    with pytest.raises(JournalError, match="line 3 is damaged"):
+        resumed(path)
+
+
+def test_a_journal_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot be written"):
+        BisectionJournal(tmp_path / "file" / "journal.jsonl", HEADER)

@@ -1,0 +1,181 @@
+"""``pytest-msprobe bisect``, on programs that it runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, was_seen
+from pytest_msprobe.commands.main import main
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "one_wrong_call" / "train.py"
+
+# The operator of the 3rd product is imprecise in float32, of two processes only in that of rank 1.
+FAULTY = """
+import os, sys, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Imprecise(TorchDispatchMode):
+    products = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.mm.default:
+            self.products += 1
+            if self.products in FAULTS and args[0].dtype is torch.float32:
+                args = [operand.bfloat16().float() for operand in args]
+        return func(*args, **(kwargs or {}))
+
+def train():
+    torch.manual_seed(0)
+    x, w = torch.randn(16, 16), torch.randn(16, 16) / 4
+    with Imprecise():
+        for _ in range(4):
+            x = torch.mm(x, w)
+    return x.square().mean()
+"""
+ALONE = FAULTY.replace("FAULTS", "{3}") + "print('loss', train().item())\n"
+TWICE = FAULTY.replace("FAULTS", "{2, 4}") + "print('loss', train().item())\n"
+OF_ONE_RANK = (
+    FAULTY.replace("FAULTS", "({3} if os.environ['RANK'] == '1' else ())")
+    + """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+loss = train()
+dist.all_reduce(loss)
+if dist.get_rank() == 0:
+    print("loss", loss.item())
+dist.destroy_process_group()
+"""
+)
+RANDOM = "import torch\nprint((torch.rand(3) + torch.rand(3)).sum().item())\n"
+
+
+def bisect(*words: str) -> int:
+    return main(["bisect", *words])
+
+
+def program(folder: Path, text: str) -> list[str]:
+    path = folder / "program.py"
+    path.write_text(text)
+    return ["--", sys.executable, str(path)]
+
+
+def started(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a bisection does."""
+    Plan(to="float32").write(folder)
+    variables = {**os.environ, VARIABLE: str(folder), "PYTHONPATH": str(AT_START), **environment}
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.slow
+def test_a_product_of_a_training_that_is_imprecise_is_named_with_its_stack_in_few_runs(capsys):
+    assert bisect("--to", "float64", "--", sys.executable, str(EXAMPLE)) == 1
+    told = capsys.readouterr().out
+    assert "Functional.linear.20 moves the number" in told
+    assert "No other call is needed" in told
+    assert "return x + self.mlp(x)" in told
+    total, runs = map(int, re.search(r"of (\d+) that float64 changes; found in (\d+) runs", told).groups())
+    assert runs <= 2 * math.log2(total) + 5
+
+
+@pytest.mark.slow
+def test_the_first_of_two_calls_is_found_and_that_there_is_another(tmp_path, capsys):
+    assert bisect("--to", "float64", *program(tmp_path, TWICE)) == 1
+    told = capsys.readouterr().out
+    assert "Torch.mm.1 moves the number" in told
+    assert "there are more" in told
+
+
+@pytest.mark.slow
+def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys):
+    *_, path = program(tmp_path, OF_ONE_RANK)
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", path]
+    assert bisect("--to", "float64", "--metric", r"loss (\S+)", "--", *words) == 1
+    told = capsys.readouterr().out
+    assert "Torch.mm.2 of rank1 moves the number" in told
+    assert "No other call is needed" in told
+
+
+@pytest.mark.slow
+def test_a_bisection_that_was_cut_short_goes_on_with_its_journal(tmp_path, capsys):
+    words, journal = program(tmp_path, ALONE), str(tmp_path / "journal.jsonl")
+    assert bisect("--to", "float64", "--max-runs", "4", "--journal", journal, *words) == 2
+    assert "--max-runs 4: more runs are needed" in capsys.readouterr().err
+    assert bisect("--to", "float64", "--resume", journal, *words) == 1
+    told = capsys.readouterr().out
+    assert "Torch.mm.2 moves the number" in told
+    # Of the runs that the journal has, only the first is made again, to see that the program is the same.
+    assert "all 6 calls" not in told.partition("\n\n")[0]
+
+
+@pytest.mark.slow
+def test_a_test_of_pytest_is_bisected_by_whether_it_passes(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    limit = "def test_loss():\n    assert abs(train().item() - EXACT) < 1e-6\n"
+    exact = FAULTY.replace("FAULTS", "()") + "print(train().item())"
+    done = subprocess.run([sys.executable, "-c", exact], capture_output=True, text=True, check=True)
+    Path("test_it.py").write_text(FAULTY.replace("FAULTS", "{3}") + limit.replace("EXACT", done.stdout.strip()))
+    assert bisect("--to", "float64", "test_it.py::test_loss") == 1
+    assert "Torch.mm.2 moves the number" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "options", "problem"),
+    [
+        (RANDOM, ["--to", "float64"], "not deterministic: two runs as it is gave"),
+        ("import torch\nraise SystemExit('no data')", [], "exit status 1:\nno data"),
+        ("import torch\ntorch.ones(3)\nprint('done')", [], "prints no float"),
+        (ALONE, ["--metric", "accuracy (.*)"], "prints nothing that matches"),
+        (ALONE, [], "nothing to fix: no call of the command computes in a lower precision"),
+    ],
+)
+def test_a_program_that_cannot_be_bisected_is_told_with_what_to_do(tmp_path, capsys, text, options, problem):
+    assert bisect(*options, *program(tmp_path, text)) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
+    assert bisect("--to", "float64", *program(tmp_path, ALONE.replace("{3}", "()"))) == 0
+    assert "nothing found: all " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--", "/bin/echo", "1.5"], "no Python was started"),
+        (["--", "no-such-program"], "no-such-program: cannot be run: No such file"),
+        (["--", sys.executable, "-c", "print(1.5)"], "no process of the command imported torch"),
+        (["--bound", "-1", "--", "x"], "--bound -1: expected a number of at least 0"),
+        (["--max-runs", "0", "--", "x"], "--max-runs 0: expected a number of at least 1"),
+        (["--metric", "(", "--", "x"], "no regular expression"),
+    ],
+)
+def test_what_is_given_wrong_is_told(capsys, words, problem):
+    assert bisect(*words) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_process_without_torch_imports_none_and_finds_the_users_sitecustomize(tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; sys.is_customized = True")
+    code = "import sys; print(sys.is_customized, 'torch' in sys.modules, 'msprobe_hooks' in sys.modules)"
+    done = started(tmp_path, code, PYTHONPATH=os.pathsep.join([str(AT_START), str(own)]))
+    assert (done.stdout, done.stderr) == ("True False False\n", "")
+    assert was_seen(tmp_path)
+
+
+def test_a_process_without_a_sitecustomize_of_its_own_starts_in_silence(tmp_path):
+    assert started(tmp_path, "print(1)").stderr == ""
+
+
+def test_a_process_outside_of_a_bisection_is_left_alone(tmp_path):
+    done = started(tmp_path, "import sys; print(type(sys.meta_path[0]).__name__)", **{VARIABLE: ""})
+    assert "_Frameworks" not in done.stdout
