@@ -191,6 +191,23 @@ def test_elements_of_tuples_mappings_and_keywords_are_told_by_place(tmp_path: Pa
     assert names == [".input_0", ".input_mask", ".output_both_0", ".output_both_1_0", ".output_sum"]
 
 
+def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path: Path) -> None:
+    def rows(is_recomputed: bool) -> dict[tuple[str, str], tuple[float, ...]]:
+        ms.set_seed(1)
+        inner = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh())
+        model = nn.SequentialCell(nn.Dense(4, 4), inner, nn.Dense(4, 1)).set_train()
+        if is_recomputed:
+            inner.recompute()
+        what = ["activations", "activation_gradients"]
+        with watch_mindspore(model, path=tmp_path, what=what, format="api") as watcher:
+            ms.grad(lambda x: model(x).square().sum(), None, model.trainable_params())(Tensor(np.ones((2, 4), "f4")))
+            watcher.end_step()
+        assert not watcher.collection.errors
+        return {(row.task, row.name): row.values for row in watcher.rows}
+
+    assert rows(is_recomputed=True) == rows(is_recomputed=False)
+
+
 def test_each_micro_batch_has_its_own_gradients_and_without_asking_the_last_is_told(tmp_path: Path, model: Any) -> None:
     optimizer = nn.SGD(model.trainable_params(), 0.1)
     gradients = ms.grad(lambda x: model(x).square().sum(), None, optimizer.parameters)

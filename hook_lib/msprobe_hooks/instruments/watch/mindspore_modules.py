@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Final
 
 from mindspore import Tensor
 from mindspore.common.api import _pynative_executor
@@ -11,6 +13,8 @@ from msprobe_hooks.instruments.watch.modules import Modules, ignored
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.recording.backward import Begun, Emit
+
+_NO_PASS: Final = -1
 
 
 class Cells(Modules):
@@ -33,6 +37,10 @@ class Cells(Modules):
     def backward_pass(self) -> int:
         """Return the number of the autograd engine's run."""
         return int(_pynative_executor.get_current_autodiff_engine_id())
+
+    def is_recomputed(self, _: FrameType) -> bool:
+        """Tell whether a call is made in a backward pass, as of a cell whose ``recompute`` was set."""
+        return self.backward_pass() != _NO_PASS
 
     def after_backward_pass(self, callback: Callable[[], None]) -> None:
         """Have the autograd engine call back."""

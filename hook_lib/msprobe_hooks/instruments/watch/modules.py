@@ -115,7 +115,8 @@ class Modules(ABC):
         self._running.append(call)
 
     def _end(self, fields: Fields, module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
-        call = self._ended(module)
+        # A module that is evaluated inside of one that is trained, as a frozen normalization, was not begun.
+        call = self._ended(module) if module.training else None
         if call is None:
             return
         values, keywords = _arguments(output)

@@ -195,6 +195,17 @@ def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path,
     assert told[0] == told[1]
 
 
+def test_a_module_that_is_evaluated_inside_of_a_training_hides_none_around_it(tmp_path):
+    one = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    one[1].eval()
+    with watch(one, path=tmp_path, what=["activations", "activation_gradients"], format="api") as watcher:
+        one(torch.ones(3, 2)).sum().backward()
+        watcher.end_step()
+    sides = {".input", ".output", "0.input", "0.output", "2.input", "2.output"}
+    assert {row.name for row in watcher.rows if row.task == "actv"} == sides
+    assert {row.name for row in watcher.rows if row.task == "actv_grad"} == sides - {".input", "0.input"}
+
+
 def test_a_module_that_is_called_twice_is_told_twice(tmp_path):
     class Twice(nn.Module):
         def __init__(self):
