@@ -28,12 +28,14 @@ class MonitorReport:
         self._ranks = ranks
         self._notes = notes
         self._failed: list[Alarmed] = []
+        self._has_judged = False
         self._written: list[Path] = []
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what broke a rule."""
         plain = getattr(report, "msprobe", None)
+        self._has_judged |= plain is not None
         if plain is not None and plain["verdict"]["outcome"] == "fail":
             alarmed = alarmed_of(plain["extras"])
             if alarmed is not None:
@@ -66,6 +68,8 @@ class MonitorReport:
         series = sorted(self._failed, key=lambda alarmed: alarmed.first)
         if series:
             yield from self._findings(series)
+        elif not self._has_judged:
+            yield "no series was judged"
         else:
             yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
         yield from self._notes[:_NOTES_SHOWN]

@@ -177,7 +177,7 @@ def test_the_reason_tells_the_value_and_what_was_allowed():
         ("exploding", {"factors": 1}, "'factors'; allowed: factor, within, after"),
         ("exploding", {"factor": "much"}, "exploding: factor is 'much'"),
         ("exploding", {"within": 0}, "exploding: within is 0"),
-        ("turbulence", {}, "threshold"),
+        ("turbulence", {}, "rule turbulence is {}; allowed: limits with threshold"),
         ("overflow", {"dtype": "float17"}, "'float17'; allowed: float64, float32"),
     ],
 )

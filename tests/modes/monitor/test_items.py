@@ -71,6 +71,13 @@ def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
     compared.result.stdout.fnmatch_lines([told[1], told[0].replace("rank 0", "rank 0: golden run")])
 
 
+def test_files_without_rows_are_no_run_that_broke_nothing(pytester):
+    (pytester.path / "actv_0-9.csv").write_text("vpp_stage,name,step,micro_step,norm\n")
+    result = pytester.runpytest_inprocess("--msprobe-monitor=.", "-q")
+    result.stdout.fnmatch_lines(["no series was judged"])
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
 def test_within_a_step_the_first_that_is_computed_leads(pytester):
     steps = np.arange(30)
     late = np.where(steps == 20, math.inf, 1.0)

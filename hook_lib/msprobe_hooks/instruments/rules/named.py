@@ -41,6 +41,8 @@ def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
         rule: Rule = msgspec.convert(dict(limits), kind)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
+        if lacking := next((limit for limit in known if f"field `{limit}`" in problem), None):
+            raise ConfigError(f"rule {name}", dict(limits), f"limits with {lacking}") from None
         given = limits.get(place.rstrip("`")) if place else dict(limits)
         key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
         raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None

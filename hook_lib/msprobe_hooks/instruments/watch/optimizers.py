@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.watch.statistics import parts_of, scratch
 from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.torch.statistics import local_part
@@ -18,8 +19,11 @@ class StepHooks:
     """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
 
     def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Put the hooks on. Raises ConfigError for what is no optimizer."""
         self._handles: list[Any] = []
         self._patched: Any = None
+        if not callable(getattr(optimizer, "step", None)):
+            raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, which has a method step")
         if hasattr(optimizer, "register_step_pre_hook"):
             self._handles = [
                 optimizer.register_step_pre_hook(lambda *_: before()),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.errors import ConfigError, MonitorError
 from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.instruments.series.layout import tag
-from msprobe_hooks.instruments.watch.checks import checked_statistics
+from msprobe_hooks.instruments.watch.checks import checked_statistics, whole_number
 from msprobe_hooks.instruments.watch.config import Plan, read_config
 from msprobe_hooks.instruments.watch.dynamic import DynamicSwitch
 from msprobe_hooks.instruments.watch.groups import is_left_out_in
@@ -218,8 +218,7 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     given = {"grad_acc_steps": 1, "optimizer": None, "tp_group": None, "dp_group": None, "start_iteration": 0} | given
     given |= kwargs
     for name, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
-        if not isinstance(given[name], int) or isinstance(given[name], bool) or given[name] < least:
-            raise ConfigError(name, given[name], f"a whole number >= {least}")
+        whole_number(least)(name, given[name])
     if given["optimizer"] is None:
         raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training")
     return given

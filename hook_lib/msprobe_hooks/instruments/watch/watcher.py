@@ -13,6 +13,7 @@ from msprobe_hooks.instruments.series.anomalies import Alert
 from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.alerts import Alarm
 from msprobe_hooks.instruments.watch.around_step import AroundStep, OptimizerState
+from msprobe_hooks.instruments.watch.checks import whole_number
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
@@ -68,14 +69,14 @@ class Watcher(ABC):
         when_alerted: Callable[[Sequence[Alert]], None] = lambda _: None,
     ) -> None:
         self.rank = self.process_rank()
-        self.step = first_step
+        self.step = whole_number(0)("first_step", first_step)
         self.plan = Plan()
         self.rows: Sequence[Row] = ()
         self.alerts: Sequence[Alert] = ()
         self.collection = self.new_collection(self.plan)
         self.models = as_models(model, self.module_class)
         self.optimizer = optimizer
-        self.micro_batches = micro_batches
+        self.micro_batches = whole_number(1)("micro_batches", micro_batches)
         self.has_main_grad = has_main_grad
         self._base = base
         self._files = RunFiles(base, self.rank)

@@ -28,7 +28,7 @@ _NEIGHBOURS = 3
 class GoldenJudge:
     """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed.
 
-    ``notes`` tell what is odd about the files of both.
+    ``notes`` tell what is odd about the files of both, and where they are not of the same steps.
     """
 
     def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
@@ -37,7 +37,8 @@ class GoldenJudge:
         self._pair = pair
         self._target, self._golden = {*target.keys}, {*golden.keys}
         self.keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
-        self.notes: Sequence[str] = [*target.notes, *(f"golden run: {note}" for note in golden.notes)]
+        notes = [*target.notes, *(f"golden run: {note}" for note in golden.notes), *_other_steps(target, golden)]
+        self.notes: Sequence[str] = notes
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
@@ -82,6 +83,19 @@ class GoldenJudge:
     def _departed(self, key: SeriesKey, step: int, reason: str, around: str) -> DirectionResult:
         told = f"{RULE} at step {step}: {key.statistic} {reason}\n\n{around}".rstrip()
         return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], "fail", told)
+
+
+def _other_steps(target: Run, golden: Run) -> Iterator[str]:
+    """Tell how many steps are compared, by the first series of both runs, where these have others."""
+    held = frozenset(golden.keys)
+    key = next((key for key in target.keys if key in held), None)
+    if key is not None:
+        own, theirs = target.read(key).steps, golden.read(key).steps
+        if not np.array_equal(own, theirs):
+            yield (
+                f"{np.isin(own, theirs).sum()} of the run's {own.size} steps ({own[0]} to {own[-1]}) are compared; "
+                f"the golden run has {theirs.size} ({theirs[0]} to {theirs[-1]})"
+            )
 
 
 def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:

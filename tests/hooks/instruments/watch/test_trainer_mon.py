@@ -342,6 +342,7 @@ class TestDynamicOn:
         ({"append_output": ["Dec03_21-34-40"]}, "append_output is .* allowed: a list of the first and the last time"),
         ({"append_output": ["Dec03_21-34-40", "Dec02_21-34-40"]}, "append_output is .* allowed: a list of the first"),
         ({"alert": {"rules": [{"name": "x"}]}}, "alert.rules is .* allowed: a list of objects"),
+        ({"alert": []}, "alert is .* allowed: an object with the keys rules, dump"),
         ({"cc_distribution": {"cc": 1}}, "cc_distribution.cc is 1; allowed: the keys enable"),
         ({"cc_distribution": {"cc_codeline": ["("]}}, "cc_codeline is .* allowed: a list of regular expressions"),
     ],

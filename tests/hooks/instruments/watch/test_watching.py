@@ -394,11 +394,19 @@ def test_the_ratio_of_rows_never_updated_is_0_and_not_nan(tmp_path):
         ({"targets": {"a": {"inputs": "tensor"}}}, "targets.a is 'inputs'; allowed: the keys input, output"),
         ({"targets": {"a": {"input": "tuple[2]:2"}}}, r"targets.a.input is 'tuple\[2\]:2'; allowed: tensor, tuple"),
         ({"eps": math.nan}, "eps is nan; allowed: a number >= 0"),
+        ({"micro_batches": 0}, "micro_batches is 0; allowed: a whole number >= 1"),
+        ({"first_step": "3"}, "first_step is '3'; allowed: a whole number >= 0"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
     one = model()
     with pytest.raises(ConfigError, match=told), watch(one, adam(one), tmp_path, **options):
+        pass
+
+
+def test_what_is_no_optimizer_is_refused(tmp_path):
+    told = "optimizer is 'str'; allowed: an optimizer, which has a method step"
+    with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
         pass
 
 

@@ -91,6 +91,14 @@ def test_runs_without_a_common_step_are_refused(pytester):
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
 
 
+def test_the_summary_tells_that_a_run_has_other_steps(pytester):
+    ended = MemoryRun({key: each[:8] for key, each in GOLDEN.values.items()})
+
+    compare(pytester, ended, GOLDEN, "-q").result.stdout.fnmatch_lines(
+        ["8 of the run's 8 steps (0 to 7) are compared; the golden run has 12 (0 to 11)"]
+    )
+
+
 def test_a_tensor_that_one_run_lacks_fails_and_a_task_that_it_did_not_watch_is_skipped(pytester):
     lacking = MemoryRun({key: each for key, each in GOLDEN.values.items() if key.name != "layers.1.weight"})
 
