@@ -257,6 +257,29 @@ def test_direction_and_update_follow_from_gradients_as_adam_has_them(
     assert not watcher.collection.errors
 
 
+def test_no_hook_is_left_behind(tmp_path: Path, model: Any) -> None:
+    optimizer = nn.SGD(model.trainable_params(), 0.1)
+
+    def hooks() -> list[int]:
+        cells = [optimizer, *(cell for _, cell in model.cells_and_names())]
+        names = ("_forward_pre_hook", "_forward_hook", "_cell_backward_hook")
+        found = [len(getattr(cell, name, None) or ()) for cell in cells for name in names]
+        return found + [len(one.hooks()) for one in model.trainable_params()]
+
+    before = hooks()
+    with watch_mindspore(model, optimizer, tmp_path, what=[name for name in WHAT if name != "collectives"]):
+        assert sum(hooks()) >= sum(before) + 2 + 2 * 4 + 4
+        trainer(model, optimizer)()
+    assert hooks() == before
+
+
+def test_graph_mode_is_refused(tmp_path: Path, model: Any) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.raises(ConfigError, match="mode is 'GRAPH_MODE'"), watch_mindspore(model, path=tmp_path):
+        pass
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_structure_and_stacks_are_written_at_the_first_step(tmp_path: Path, model: Any) -> None:
     with watch_mindspore(model, path=tmp_path, what=["structure", "stacks"]) as watcher:
         model(Tensor(np.ones((2, 4), np.float32)))

@@ -6,7 +6,7 @@ Numbers are taken on the host at once, since MindSpore's hooks see tensors that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import mindspore
@@ -35,6 +35,10 @@ class MindSporeWatcher(Watcher):
     tensor_class = Tensor
     module_class = nn.Cell
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._given: Mapping[int, Tensor] = {}
+        super().__init__(*args, **kwargs)
+
     def follow(self, plan: Plan, *, collected: int = 0) -> None:
         """Watch by a plan from here on. Raises ConfigError also in graph mode and for what MindSpore lacks."""
         require_pynative()
@@ -56,7 +60,6 @@ class MindSporeWatcher(Watcher):
 
     def hooks_on_steps(self) -> CallHooks:
         """Put hooks on the calls of the optimizer. Raises ConfigError for what is none."""
-        self._given: dict[int, Tensor] = {}
         if not isinstance(self.optimizer, nn.Cell) or not hasattr(self.optimizer, "parameters"):
             raise ConfigError("optimizer", self.optimizer, "an optimizer of mindspore")
 
