@@ -27,6 +27,7 @@ from msprobe_hooks.recording.statistics import Number, Statistics
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+_PLAIN = (Tensor, torch.nn.Parameter)
 _SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 
 # Above this many elements two vectorized passes are faster than the one of aminmax.
@@ -65,7 +66,7 @@ def is_readable(tensor: Tensor) -> bool:
         or tensor.layout is not torch.strided
         or tensor.is_quantized
         or tensor.is_nested
-        or (type(tensor) is not Tensor and _is_symbolic(tensor))
+        or (type(tensor) not in _PLAIN and _is_symbolic(tensor))
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
 

@@ -71,8 +71,11 @@ class AroundStep:
                         collection.distribute(task, weight.chunk, weight.name, tensor)
 
     def _measure_direction(self, moments: Mapping[Weight, Any]) -> None:
+        chunks: dict[int, list[tuple[str, Any]]] = {}
         for weight in self._with_gradients:
             gradient, moment = weight.gradient(), moments.get(weight)
             if gradient is not None:
-                name = f"{weight.name}.mg_direction"
-                self._collection.measure("other", weight.chunk, [name], [self._state.agreement(gradient, moment)])
+                found = (f"{weight.name}.mg_direction", self._state.agreement(gradient, moment))
+                chunks.setdefault(weight.chunk, []).append(found)
+        for chunk, named in chunks.items():
+            self._collection.measure("other", chunk, [name for name, _ in named], [one for _, one in named])

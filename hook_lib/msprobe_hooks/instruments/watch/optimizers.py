@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.watch.statistics import parts_of, scratch
+from msprobe_hooks.instruments.watch.statistics import parts_of, scratch, total_of
 from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.torch.statistics import local_part
 
@@ -148,8 +148,13 @@ def direction(gradient: Tensor, moment: Tensor) -> Tensor:
     """Return the share of elements whose signs agree, those that are 0 by half: (mean of sign(g)·sign(m) + 1) / 2."""
     gradient, moment = local_part(gradient), local_part(moment)
     pairs = zip(*(parts_of(one.reshape(-1)) for one in (gradient, moment)), strict=True)
-    agreements = [torch.dot(_signs(one, 0), _signs(other, 1)) for one, other in pairs]
-    return (torch.stack(agreements).double().sum() / max(gradient.numel(), 1) + 1) / 2
+    agreement = total_of(_agreement(one, other) for one, other in pairs)
+    return torch.as_tensor((agreement / max(gradient.numel(), 1) + 1) / 2, dtype=torch.float64)
+
+
+def _agreement(part: Tensor, other: Tensor) -> Tensor:
+    found = torch.dot(_signs(part, 0), _signs(other, 1))
+    return found if found.is_cpu else found.double()
 
 
 def _signs(part: Tensor, number: int) -> Tensor:

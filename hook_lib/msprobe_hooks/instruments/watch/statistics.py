@@ -19,12 +19,14 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.series.heat_maps import BINS, RANGE
+from msprobe_hooks.instruments.watch.small_statistics import measure_small
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 #: A number, or where it is still on a device, a tensor without dimensions.
@@ -32,13 +34,13 @@ Value: TypeAlias = "float | Tensor"
 Values: TypeAlias = tuple[Value, ...]
 
 # Elements of a part, of which there are temporary copies; on a CPU they are made in one place that stays in the cache.
-_PART = 1 << 15
+_PART = 1 << 17
 _DEVICE_PART = 1 << 26
 
 # The fused norms of torch 2.3 are in the tensors' dtype.
 _FUSES_FLOAT64 = "dtype" in str(torch.ops.aten._foreach_norm.Scalar._schema)
 
-# On a CPU, up to how many elements a reduction that casts them all to float64 is the fastest.
+# On a CPU, up to how many elements tensors are measured together, in float64.
 _SMALL = 1 << 13
 _ROW = 256
 
@@ -57,19 +59,31 @@ class Meter:
 
     def measure(self, tensors: Sequence[Tensor]) -> list[Values]:
         """Return the statistics of each tensor. The caller has turned gradients and overrides off."""
-        local = [local_part(tensor) for tensor in tensors]
-        norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(local)
-        return [self._statistics(tensor, norms.get(place)) for place, tensor in enumerate(local)]
+        found = [self._unknown] * len(tensors)
+        small: dict[torch.dtype, list[tuple[int, Tensor]]] = {}
+        others: list[tuple[int, Tensor]] = []
+        for place, tensor in enumerate(map(local_part, tensors)):
+            if _has_values(tensor):
+                is_small = tensor.is_cpu and tensor.numel() <= _SMALL
+                (small.setdefault(tensor.dtype, []) if is_small else others).append((place, tensor))
+        for group in small.values():
+            measured = measure_small([tensor for _, tensor in group], self.statistics, self._eps)
+            for (place, _), values in zip(group, measured, strict=True):
+                found[place] = values
+        norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
+        for place, tensor in others:
+            found[place] = self._statistics(tensor, norms.get(place))
+        return found
 
     def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
         """Bring statistics to the host, with one transfer per device and dtype."""
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[float], int, Tensor]]] = {}
-        numbers: list[list[float]] = []
-        for row in rows:
-            fetched = [math.nan if isinstance(value, Tensor) else value for value in row]
-            numbers.append(fetched)
-            for place, value in enumerate(row):
-                if isinstance(value, Tensor):
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
+        numbers: list[Sequence[Any]] = list(rows)
+        for number, row in enumerate(rows):
+            waiting = [(place, value) for place, value in enumerate(row) if isinstance(value, Tensor)]
+            if waiting:
+                numbers[number] = fetched = list(row)
+                for place, value in waiting:
                     groups.setdefault((value.device, value.dtype), []).append((fetched, place, value))
         for group in groups.values():
             values = torch.stack([value for *_, value in group]).tolist()
@@ -84,22 +98,29 @@ class Meter:
     def _statistics(self, tensor: Tensor, norm: Value | None) -> Values:
         if norm is not None and self._wanted == {"norm"}:
             return (norm,) * len(self.statistics)
-        if not is_readable(tensor) or tensor.numel() == 0 or _is_captured(tensor):
-            return self._unknown
         found = _reduced(tensor, self._wanted, self._eps, norm)
         return tuple(found[name] for name in self.statistics)
 
 
-def _fused_norms(tensors: Sequence[Tensor]) -> dict[int, Value]:
-    """Return the norms that multi-tensor reductions give, by place in the list."""
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for place, tensor in enumerate(tensors):
-        if _can_be_fused(tensor):
-            groups.setdefault((tensor.device, tensor.dtype), []).append(place)
+def _has_values(tensor: Tensor) -> bool:
+    return tensor.numel() > 0 and is_readable(tensor) and not _is_captured(tensor)
+
+
+def _is_captured(tensor: Tensor) -> bool:
+    """Tell whether what runs now would become part of a CUDA graph."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _fused_norms(tensors: Iterable[tuple[int, Tensor]]) -> dict[int, Value]:
+    """Return the norms that multi-tensor reductions of a device give, by the number of the tensor."""
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
+    for number, tensor in tensors:
+        if not tensor.is_cpu and tensor.is_floating_point() and tensor.dtype.itemsize > 1:
+            groups.setdefault((tensor.device, tensor.dtype), []).append((number, tensor))
     norms: dict[int, Value] = {}
-    for places in groups.values():
-        found = _norms_in_float64([tensors[place] for place in places])
-        norms.update(zip(places, map(_number, found), strict=True))
+    for group in groups.values():
+        found = _norms_in_float64([tensor for _, tensor in group])
+        norms.update(zip((number for number, _ in group), found, strict=True))
     return norms
 
 
@@ -109,21 +130,12 @@ def _norms_in_float64(tensors: list[Tensor]) -> Iterable[Tensor]:
     return [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
 
 
-def _can_be_fused(tensor: Tensor) -> bool:
-    if not tensor.is_floating_point() or tensor.dtype.itemsize == 1 or not is_readable(tensor):
-        return False
-    return not _is_captured(tensor) and 0 < tensor.numel() <= (_SMALL if tensor.is_cpu else math.inf)
-
-
-def _is_captured(tensor: Tensor) -> bool:
-    """Tell whether what runs now would become part of a CUDA graph."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
 def _reduced(tensor: Tensor, wanted: frozenset[str], eps: float, norm: Value | None) -> dict[str, Value]:
     flat = _flat(tensor)
     count = flat.numel()
-    values: dict[str, Value] = {"id": math.nan if tensor.dim() else _number(flat[0].clone())}
+    values: dict[str, Value] = {}
+    if "id" in wanted:
+        values["id"] = math.nan if tensor.dim() else _number(flat[0].clone())
     if norm is None and not wanted.isdisjoint(("norm", "rms")):
         norm = _norm(flat)
     if norm is not None:
@@ -132,20 +144,20 @@ def _reduced(tensor: Tensor, wanted: frozenset[str], eps: float, norm: Value | N
         least, most = map(_number, torch.aminmax(flat))
         values["min"], values["max"] = least, most
         has_none = isinstance(least, float) and not math.isnan(least)
-        values["nans"] = 0.0 if has_none else _total(part.isnan().sum() for part in parts_of(flat))
+        values["nans"] = 0.0 if has_none else total_of(part.isnan().sum() for part in parts_of(flat))
     if "mean" in wanted:
         values["mean"] = _sum(flat) / count
     if "zeros" in wanted:
-        values["zeros"] = _total(_below(part, eps) for part in parts_of(flat)) / count
+        values["zeros"] = total_of(_below(part, eps) for part in parts_of(flat)) / count
     if "subnormals" in wanted:
-        values["subnormals"] = _total(_subnormal(part, tensor.dtype) for part in parts_of(flat)) / count
+        values["subnormals"] = total_of(_subnormal(part, tensor.dtype) for part in parts_of(flat)) / count
     return values
 
 
 def parts_of(flat: Tensor) -> Sequence[Tensor]:
     """Return the parts of a tensor of one dimension of which temporary copies may be made."""
-    size = _PART if flat.is_cpu else _DEVICE_PART
-    return (flat,) if flat.numel() <= size else torch.split(flat, size)
+    size, count = _PART if flat.is_cpu else _DEVICE_PART, flat.numel()
+    return (flat,) if count <= size else [flat[start : start + size] for start in range(0, count, size)]
 
 
 class _Scratch(threading.local):
@@ -192,7 +204,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _norm(flat: Tensor) -> Value:
-    if _has_narrow_rows(flat):
+    if _is_narrow(flat):
         rows, rest = _rows(flat)
         norm = _length(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float32))
         if rest is not None:
@@ -200,27 +212,27 @@ def _norm(flat: Tensor) -> Value:
         if _LEAST_RMS * math.sqrt(flat.numel()) <= norm < math.inf:
             return norm
     wide = (scratch(part, torch.float64).copy_(part) for part in parts_of(flat))
-    return _total(torch.dot(part, part) for part in wide) ** 0.5
+    return total_of(torch.dot(part, part) for part in wide) ** 0.5
 
 
 def _length(few: Tensor) -> float:
-    wide = few.double()
-    return math.sqrt(torch.dot(wide, wide).item())
+    wide = few.double().numpy()
+    return math.sqrt(np.dot(wide, wide))
 
 
 def _sum(flat: Tensor) -> Value:
-    if _has_narrow_rows(flat):
+    if _is_narrow(flat):
         rows, rest = _rows(flat)
         total: float = rows.sum(1, dtype=torch.float32).double().sum().item()
         if rest is not None:
             total += rest.double().sum().item()
         if math.isfinite(total):
             return total
-    return _total(part.sum(dtype=torch.float64) for part in parts_of(flat))
+    return total_of(part.sum(dtype=torch.float64) for part in parts_of(flat))
 
 
-def _has_narrow_rows(flat: Tensor) -> bool:
-    return flat.is_cpu and flat.dtype.itemsize <= 4 and flat.numel() > _SMALL
+def _is_narrow(flat: Tensor) -> bool:
+    return flat.is_cpu and flat.dtype.itemsize <= 4
 
 
 def _rows(flat: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -247,7 +259,8 @@ def _subnormal(part: Tensor, dtype: torch.dtype) -> Tensor:
     return below - scratch(part, part.dtype, 1).copy_(part).eq_(0).sum(dtype=torch.float32)
 
 
-def _total(parts: Iterable[Tensor]) -> Value:
+def total_of(parts: Iterable[Tensor]) -> Value:
+    """Return the sum of tensors without dimensions."""
     total: Value = 0.0
     for part in parts:
         total = total + _number(part)

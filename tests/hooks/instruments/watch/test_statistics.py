@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msprobe_hooks.instruments.watch.host_statistics import measure as measure_array
 from msprobe_hooks.instruments.watch.names import STATISTICS
 from msprobe_hooks.instruments.watch.statistics import Meter
 
@@ -83,6 +84,22 @@ def test_layout_and_kind_of_numbers_do_not_matter(tensor):
     found = measured(tensor)
     for name, value in expected(tensor.double().numpy().flatten(), 0.0).items():
         assert found[name] == pytest.approx(value), name
+
+
+def test_many_tensors_measured_together_have_the_statistics_of_each():
+    draw = torch.Generator().manual_seed(0)
+    kinds = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.complex64]
+    tensors = [torch.randn(1 + number % 90, 3, generator=draw).mul(4).to(kinds[number % 7]) for number in range(600)]
+    tensors[0][0, 1], tensors[8][0, 0], tensors[9][0, 2] = math.nan, math.inf, 0.0
+    tensors[3] = torch.randn(40, 6, generator=draw).t()[::2]
+    tensors[4], tensors[5] = torch.tensor(7, dtype=torch.int32), torch.empty(0, 3)
+    tensors[14] = torch.tensor([1e-40, 0.0, -1e-9, 1.0])
+    tensors[21] = torch.tensor(-0.5)
+    for tensor, found in zip(tensors, measured(*tensors), strict=True):
+        array = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+        told = dict(zip(STATISTICS, measure_array(array, STATISTICS, 1e-8), strict=True))
+        # The smallest normal numbers of bfloat16 and float32 are the same.
+        assert found == pytest.approx(told, rel=1e-6 if tensor.is_complex() else 1e-12, nan_ok=True)
 
 
 def test_norms_of_numbers_whose_squares_leave_float32_are_right():

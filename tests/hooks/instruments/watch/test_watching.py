@@ -150,6 +150,20 @@ def test_signs_of_gradient_and_moment_are_compared(tmp_path):
             assert by_name(watcher.rows, "other")["weight.mg_direction", None] == (share,)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_signs_of_large_gradients_are_compared_over_all_their_parts(tmp_path, dtype):
+    draw = torch.Generator().manual_seed(0)
+    one = nn.Linear(300_001, 1, bias=False, dtype=dtype)
+    optimizer = adam(one)
+    with watch(one, optimizer, tmp_path, what=["direction"], statistics=["mean"]) as watcher:
+        for _ in range(2):
+            one.weight.grad = torch.randn(1, 300_001, generator=draw).round().to(dtype)
+            moment = optimizer.state[one.weight].get("exp_avg", one.weight.grad).double().numpy().copy()
+            optimizer.step()
+        share = (np.mean(np.sign(moment) * np.sign(one.weight.grad.double().numpy())) + 1) / 2
+        assert by_name(watcher.rows, "other")["weight.mg_direction", None] == pytest.approx((share,), rel=1e-12)
+
+
 def test_each_micro_batch_has_its_gradients_where_that_is_asked_for(tmp_path):
     one = nn.Linear(3, 2)
     optimizer = adam(one)
