@@ -41,6 +41,7 @@ class SkipReason(Enum):
     NOT_MEASURED = "no value at any step: what was watched is no tensor, has no elements, or, for id, has dimensions"
     WATCHED_BY_ONE = "only one of the two runs watched such series"
     JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
+    ROUNDING = "the gradient is so small beside the largest that rounding may decide its signs"
     NO_COMMON_STEP = "the two runs have no step of it in common"
     NOT_SEEN = "its gradients could not be told apart"
     MEMORY = "too large for the free memory"

@@ -82,7 +82,7 @@ class RuleJudge:
             return skipped(key, SkipReason.NOT_MEASURED)
         return with_spread(self._by_rules(series, rules), self._run.rank, series.values)
 
-    def _by_rules(self, series: Series, rules: Sequence[PolicyRule]) -> DirectionResult:
+    def _by_rules(self, series: Series, rules: Sequence[PolicyRule[Rule]]) -> DirectionResult:
         key = series.key
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:

@@ -88,7 +88,7 @@ class MonitorMode:
         if options.golden is not None:
             from pytest_msprobe.modes.monitor.pairs.opening import golden_judges
 
-            judges.update(golden_judges(dumps, options.golden, options.reruns, options.dtype))
+            judges.update(golden_judges(dumps, options.golden, options.reruns, options.dtype, policy))
         config.stash[_judges_key] = judges
         for mark, meaning in mark_lines(judges.values()).items():
             config.addinivalue_line("markers", f"{mark}: {meaning}")

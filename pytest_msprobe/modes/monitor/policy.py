@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.rules import RULES, Rule, make_rule
@@ -14,6 +14,7 @@ from msprobe_hooks.instruments.series.reading import SeriesKey
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.modes.monitor.sign_similarity import SignSimilarity
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {
@@ -22,17 +23,20 @@ _BUILT_IN = {
 _LISTS = ("tasks", "statistics", "names", "except")
 _KEYS = ("rule", "limits", *_LISTS, "outcome")
 _NEED_DTYPE = ("overflow", "underflow")
+_KINDS: Mapping[str, type[Any]] = {**RULES, SignSimilarity.name: SignSimilarity}
+
+AnyRule = TypeVar("AnyRule", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRule:
+class PolicyRule(Generic[AnyRule]):
     """A rule and the series that it is for.
 
     ``tasks`` and ``statistics`` are words, ``names`` and ``exempt`` patterns of ``task/name`` such as ``actv/*.input``;
     an empty one of the first three means all.
     """
 
-    rule: Rule
+    rule: AnyRule
     tasks: tuple[str, ...]
     statistics: tuple[str, ...]
     names: tuple[str, ...]
@@ -49,14 +53,19 @@ class PolicyRule:
 
 @dataclass(frozen=True, slots=True)
 class MonitorPolicy:
-    """What series must keep to."""
+    """What series must keep to, and what the sign similarities of two runs."""
 
     name: str
-    rules: tuple[PolicyRule, ...]
+    rules: tuple[PolicyRule[Rule], ...]
+    sign_rules: tuple[PolicyRule[SignSimilarity], ...]
 
-    def rules_for(self, key: SeriesKey) -> list[PolicyRule]:
+    def rules_for(self, key: SeriesKey) -> list[PolicyRule[Rule]]:
         """Return the rules for a series, in the policy's order."""
         return [rule for rule in self.rules if rule.is_for(key)]
+
+    def sign_rules_for(self, key: SeriesKey) -> list[PolicyRule[SignSimilarity]]:
+        """Return the rules for a sign similarity, in the policy's order."""
+        return [rule for rule in self.sign_rules if rule.is_for(key)]
 
 
 def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
@@ -78,12 +87,16 @@ def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
     if not isinstance(entries, list) or set(table) != {"rules"}:
         raise RulesError("expected one key, rules, with a list of rules for watched training", file=path)
     rules = [_policy_rule(entry, f"{path}: rules[{i}]", dtype) for i, entry in enumerate(entries)]
-    return MonitorPolicy(source if source in _BUILT_IN else path.stem, tuple(rule for rule in rules if rule))
+    name = source if source in _BUILT_IN else path.stem
+    of_signs = tuple(rule for rule in rules if rule and isinstance(rule.rule, SignSimilarity))
+    return MonitorPolicy(name, tuple(rule for rule in rules if rule and rule not in of_signs), of_signs)
 
 
-def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule | None:
+def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule[Any] | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("rule"), str):
-        raise RulesError(f"is {shown(entry)}", file=where, remedy=f"expected a mapping with 'rule': {', '.join(RULES)}")
+        raise RulesError(
+            f"is {shown(entry)}", file=where, remedy=f"expected a mapping with 'rule': {', '.join(_KINDS)}"
+        )
     for key in entry:
         if key not in _KEYS:
             raise RulesError(f"unknown key {shown(key)}", file=where, remedy=f"known are {', '.join(_KEYS)}")
@@ -98,7 +111,7 @@ def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule | None
             return None
         limits = limits | {"dtype": dtype}
     try:
-        rule = make_rule(entry["rule"], limits)
+        rule = make_rule(entry["rule"], limits, _KINDS)
     except ConfigError as error:
         raise RulesError(str(error), file=where) from None
     return PolicyRule(rule, tasks, statistics, names, exempt, cast("Literal['fail', 'warn']", outcome))

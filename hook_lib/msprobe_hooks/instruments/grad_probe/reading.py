@@ -28,21 +28,26 @@ class ProbedRank:
 
     def parameters(self, step: int) -> list[str]:
         """Return the names of the parameters that had a gradient, in their order. Raises MonitorError."""
-        path = self.folder / f"grad_summary_{step}.csv"
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                rows = [row for row in csv.reader(file) if row]
-        except (OSError, ValueError, csv.Error) as error:
-            raise MonitorError(f"{path}: cannot be read, copy or record it again: {error}") from None
-        # MindSpore's graph mode writes the column with a capital letter.
-        if not rows or rows[0][0].lower() != "param_name":
-            found = shown(rows[0][0]) if rows else "nothing"
-            raise MonitorError(f"{path}: begins with {found}, not with the column param_name; record it again")
+        rows = summary_rows(self.folder / f"grad_summary_{step}.csv")
         return list(dict.fromkeys(row[0] for row in rows[1:]))
 
     def signs(self, step: int, parameter: str) -> SignMap:
         """Return the sign map of a parameter's gradient. Raises MonitorError."""
         return sign_maps.read(self.folder / f"step{step}" / sign_maps.file_name(parameter))
+
+
+def summary_rows(path: Path) -> list[list[str]]:
+    """Return the header of a summary and a row for each gradient, its parameter first. Raises MonitorError."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise MonitorError(f"{path}: cannot be read, copy or record it again: {error}") from None
+    # MindSpore's graph mode writes the column with a capital letter.
+    if not rows or rows[0][0].lower() != "param_name":
+        found = shown(rows[0][0]) if rows else "nothing"
+        raise MonitorError(f"{path}: begins with {found}, not with the column param_name; record it again")
+    return rows
 
 
 def open_rank(folder: str | Path) -> ProbedRank:

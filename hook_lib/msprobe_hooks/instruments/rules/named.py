@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.rules.rule import Rule
 from msprobe_hooks.instruments.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
 from msprobe_hooks.instruments.rules.turbulence import Turbulence
 from msprobe_hooks.instruments.rules.windows import Exploding, Stuck, Vanishing
@@ -23,14 +22,14 @@ RULES: Final[Mapping[str, type[Any]]] = {
 }
 
 
-def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
-    """Return a rule by its name with these limits.
+def make_rule(name: str, limits: Mapping[str, Any], kinds: Mapping[str, type[Any]] = RULES) -> Any:
+    """Return a rule by its name with these limits; ``kinds`` are the structs of limits by name.
 
     Raises ConfigError that names the unknown rule or limit, or what is wrong with one, and what is allowed.
     """
-    kind = RULES.get(name)
+    kind = kinds.get(name)
     if kind is None:
-        raise ConfigError("rule", name, ", ".join(RULES))
+        raise ConfigError("rule", name, ", ".join(kinds))
     known = kind.__struct_fields__
     for limit in limits:
         if limit not in known:
@@ -38,7 +37,7 @@ def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
     if "dtype" in limits and limits["dtype"] not in DTYPES:
         raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES))
     try:
-        rule: Rule = msgspec.convert(dict(limits), kind)
+        return msgspec.convert(dict(limits), kind)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
         if lacking := next((limit for limit in known if f"field `{limit}`" in problem), None):
@@ -46,4 +45,3 @@ def make_rule(name: str, limits: Mapping[str, Any]) -> Rule:
         given = limits.get(place.rstrip("`")) if place else dict(limits)
         key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
         raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None
-    return rule

@@ -1,7 +1,7 @@
 """Where the series of a watched run lie: a folder per rank and start, in it files named by task and steps.
 
 Names are msprobe's: ``Dec03_21-34-40-rank0-1d6d9d83/actv_0-9.csv``, the time being that of Shanghai. Monitor V2 of 26.x
-writes ``rank_0/module_step0-9.csv``.
+writes ``rank_0/module_step0-9.csv``, the gradient probe ``rank0/grad_summary_9.csv``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ _SHANGHAI = timezone(timedelta(hours=8))
 _START = re.compile(rf"({'|'.join(_MONTHS)})([0-9]{{2}})_([0-9]{{2}})-([0-9]{{2}})-([0-9]{{2}})")
 _RUN_FOLDER = re.compile(rf"(?P<start>{_START.pattern})(?:-rank(?P<rank>[0-9]+))?-[0-9a-f]{{8}}")
 _V2_FOLDER = re.compile(r"rank_(?P<rank>[0-9]+)")
+_PROBE_FOLDER = re.compile(r"rank(?P<rank>[0-9]+)")
+_FOLDERS = (_RUN_FOLDER, _V2_FOLDER, _PROBE_FOLDER)
+_SUMMARY_OF_PROBE = re.compile(r"grad_summary_(?P<step>[0-9]+)")
 _FILE = re.compile(r"(?P<task>[A-Za-z][A-Za-z0-9_]*?)_(?:step)?(?P<first>[0-9]+)-(?P<last>[0-9]+)(?:\.[0-9]+)?")
 
 
@@ -62,8 +65,16 @@ class FileName(NamedTuple):
 
 def file_name(path: Path) -> FileName | None:
     """Return what the name of a file of series says; None for any other file."""
+    if is_summary(path):
+        step = int(path.stem.rpartition("_")[2])
+        return FileName("grad_reduced", step, step)
     named = _FILE.fullmatch(path.stem)
     return FileName(named["task"], int(named["first"]), int(named["last"])) if named else None
+
+
+def is_summary(path: Path) -> bool:
+    """Tell whether a file is named as the gradient probe's summary of a step."""
+    return bool(_SUMMARY_OF_PROBE.fullmatch(path.stem))
 
 
 def tag(vpp_stage: int, name: str, micro_step: int | None, rank: int | None, task: str) -> str:
@@ -151,10 +162,15 @@ def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
 
 def rank_of(folder: Path) -> int | None:
     """Return the rank that a folder's own name tells; None where it tells none."""
-    named = _RUN_FOLDER.fullmatch(folder.name) or _V2_FOLDER.fullmatch(folder.name)
+    named = next((named for each in _FOLDERS if (named := each.fullmatch(folder.name))), None)
     return int(named["rank"]) if named and named["rank"] else None
 
 
 def is_run_folder(folder: Path) -> bool:
     """Tell whether a folder is named as one rank's folder of a run."""
-    return bool(_RUN_FOLDER.fullmatch(folder.name) or _V2_FOLDER.fullmatch(folder.name))
+    return any(each.fullmatch(folder.name) for each in _FOLDERS)
+
+
+def is_probed_folder(folder: Path) -> bool:
+    """Tell whether a folder is named as the gradient probe names that of a rank."""
+    return bool(_PROBE_FOLDER.fullmatch(folder.name))

@@ -15,8 +15,17 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.blocks import Block, read_block
 from msprobe_hooks.instruments.series.contents import Contents, read_contents
 from msprobe_hooks.instruments.series.csv_files import CsvPart
-from msprobe_hooks.instruments.series.layout import FileName, file_name, is_run_folder, rank_of, started
+from msprobe_hooks.instruments.series.layout import (
+    FileName,
+    file_name,
+    is_probed_folder,
+    is_run_folder,
+    is_summary,
+    rank_of,
+    started,
+)
 from msprobe_hooks.instruments.series.parquet_files import ParquetPart
+from msprobe_hooks.instruments.series.probe_files import SummaryPart
 from msprobe_hooks.instruments.series.tables import CutFileError, Part, Watched
 
 _FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart, ".parquet": ParquetPart}
@@ -96,12 +105,16 @@ def open_run(folder: str | Path) -> Run:
     with _readable(folder):
         for path, name in named:
             try:
-                parts.append((name, _FORMATS[path.suffix](path, name.task)))
+                parts.append((name, _format(path)(path, name.task)))
             except CutFileError as cut:
                 notes.append(str(cut))
         if not parts:
             raise MonitorError(f"{folder}: no file can be read; {notes[-1]}")
         return Run(folder, read_contents(_as_written(parts)), notes)
+
+
+def _format(path: Path) -> Callable[[Path, str], Part]:
+    return SummaryPart if is_summary(path) else _FORMATS[path.suffix]
 
 
 @contextmanager
@@ -128,12 +141,14 @@ def rank_folders(folder: str | Path) -> list[Path]:
 def run_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks with series, or the folder if it is one, in the order of their starts.
 
-    Raises MonitorError where the folder cannot be read.
+    A gradient probe's folders beside those of a watched run belong to it, and are not among them. Raises MonitorError
+    where the folder cannot be read.
     """
     if any(series_files(folder)):
         return [folder]
     found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(series_files(each))]
-    return sorted(found, key=lambda each: (started(each), each.name))
+    watched = [each for each in found if not is_probed_folder(each)]
+    return sorted(watched or found, key=lambda each: (started(each), each.name))
 
 
 def series_files(folder: Path) -> Iterator[tuple[Path, FileName]]:
@@ -184,7 +199,7 @@ def _no_series(folder: Path) -> MonitorError:
     if any(folder.rglob("dump.json")):
         whose = "it is a recording (dump.json), which --msprobe-dump takes"
     elif any(folder.rglob("grad_summary_*.csv")):
-        whose = "it is of the gradient probe (grad_summary_<step>.csv), which GradComparator compares"
+        whose = "the gradient probe's grad_summary_<step>.csv lie deeper; name the folder that holds rank<N>"
     elif any(folder.rglob("events.out.tfevents*")):
         whose = "it holds TensorBoard events, which are not read again; watch with the format csv or parquet"
     else:

@@ -17,8 +17,8 @@ from pytest_msprobe.modes.monitor.page.building import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPage
 from pytest_msprobe.modes.monitor.page.options import PageOptions
-from pytest_msprobe.modes.monitor.page.similarities import similarities
 from pytest_msprobe.modes.monitor.pairs.judging import GoldenJudge
+from pytest_msprobe.modes.monitor.pairs.signs import Signs
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.whole import whole_file
@@ -37,6 +37,7 @@ class MonitorPage:
     ) -> None:
         self._options = options
         self._ranks = [_rank(run, judge, is_alone=len(judged) == 1) for run, judge in judged]
+        self._signs = [judge.signs if isinstance(judge, GoldenJudge) else None for _, judge in judged]
         self._title = title
         self._standard = standard
         self._found: list[tuple[Outcome, Alarmed]] = []
@@ -56,7 +57,7 @@ class MonitorPage:
     def _page(self) -> WatchedPage:
         failed = sorted((alarmed for outcome, alarmed in self._found if outcome == "fail"), key=_by_first)
         warned = sorted((alarmed for outcome, alarmed in self._found if outcome == "warn"), key=_by_first)
-        ranks, notes = _with_similarities(self._ranks)
+        ranks, notes = _with_similarities(self._ranks, self._signs)
         return build_page(
             ranks,
             [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
@@ -83,8 +84,11 @@ class MonitorPage:
     def _keys(self) -> list[dict[_Named, SeriesKey]]:
         """Each rank's series by what an alarm tells of them."""
         return [
-            {(key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key for key in rank.keys}
-            for rank in self._ranks
+            {
+                (key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key
+                for key in (*rank.keys, *(signs.keys if signs is not None else ()))
+            }
+            for rank, signs in zip(self._ranks, self._signs, strict=True)
         ]
 
     def _verdict(self, found: Sequence[Alarmed]) -> str:
@@ -121,18 +125,18 @@ class MonitorPage:
 def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:
     label = "" if is_alone else run.folder.name if run.rank is None else f"rank {run.rank}"
     if isinstance(judge, GoldenJudge):
-        return RankRuns(label, judge.keys, run, judge.golden, judge.compared)
+        return RankRuns(label, judge.series_keys, run, judge.golden, judge.compared)
     return RankRuns(label, judge.keys, run)
 
 
-def _with_similarities(ranks: Sequence[RankRuns]) -> tuple[list[RankRuns], list[str]]:
+def _with_similarities(ranks: Sequence[RankRuns], of_ranks: Sequence[Signs | None]) -> tuple[list[RankRuns], list[str]]:
     """Return the ranks with the sign similarities that they have, and notes on those that cannot be told."""
     probed, notes = [], []
-    for rank in ranks:
+    for rank, signs in zip(ranks, of_ranks, strict=True):
         found: list[Series] = []
-        if rank.golden is not None:
+        if signs is not None:
             try:
-                found = similarities(rank.target.folder.parent, rank.golden.folder.parent, rank.target.rank or 0)
+                found = [signs.series(key) for key in signs.keys]
             except MonitorError as error:
                 notes.append(f"sign similarities are left out: {error}")
         probed.append(replace(rank, similarities=found))

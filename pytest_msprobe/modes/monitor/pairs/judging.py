@@ -8,14 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
+from msprobe_hooks.instruments.series.layout import TASKS
 from msprobe_hooks.instruments.series.reading import Run, SeriesKey
-from msprobe_standards.verdict import Verdict
+from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alarmed import Alarm
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
+from pytest_msprobe.modes.monitor.pairs.signs import TASK, Signs
+from pytest_msprobe.modes.monitor.policy import MonitorPolicy
 from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
+from pytest_msprobe.modes.monitor.sign_similarity import SignSimilarity
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 
@@ -26,22 +30,29 @@ _NEIGHBOURS = 3
 
 
 class GoldenJudge:
-    """Judges the series of one rank by the run ``golden``; ``keys`` are those of either, in the order computed.
+    """Judges the series of one rank by the run ``golden``.
 
-    ``notes`` tell what is odd about the files of both, and where they are not of the same steps.
+    ``series_keys`` are those of either run, ``keys`` also those that both give together: sign similarities, where both
+    hold ``signs``, which keep to the rules of a policy. All are in the order computed. ``notes`` tell what is odd about
+    the files of both, and where they are not of the same steps.
     """
 
-    def __init__(self, target: Run, golden: Run, pair: Pair) -> None:
+    def __init__(self, target: Run, golden: Run, pair: Pair, signs: Signs | None, policy: MonitorPolicy) -> None:
         self._rank = target.rank
         self.golden = golden
+        self.signs = signs
         self._pair = pair
+        self._policy = policy
         self._target, self._golden = {*target.keys}, {*golden.keys}
-        self.keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
+        self.series_keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
+        self.keys: Sequence[SeriesKey] = _with_signs(self.series_keys, signs.keys if signs is not None else ())
         notes = [*target.notes, *(f"golden run: {note}" for note in golden.notes), *_other_steps(target, golden)]
         self.notes: Sequence[str] = notes
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
+        if self.signs is not None and key.statistic == SignSimilarity.name:
+            return self._judge_signs(self.signs, key)
         if key not in self._target or key not in self._golden:
             return self._alone(key)
         compared = self.compared(key)
@@ -51,15 +62,35 @@ class GoldenJudge:
             return skipped(key, SkipReason.NO_COMMON_STEP)
         return with_spread(self._by_tolerance(key, compared), self._rank, compared.target)
 
+    def _judge_signs(self, signs: Signs, key: SeriesKey) -> DirectionResult:
+        """Return what comes of a sign similarity: what breaks a rule that fails comes before one that warns."""
+        rules = self._policy.sign_rules_for(key)
+        if not rules:
+            return skipped(key, SkipReason.NO_RULE)
+        if not signs.series(key).steps.size:
+            return skipped(key, SkipReason.NO_COMMON_STEP)
+        if signs.is_rounding(key):
+            return skipped(key, SkipReason.ROUNDING)
+        comparisons = [(rule.outcome, signs.compare(key, rule.rule)) for rule in rules]
+        for outcome, compared in sorted(comparisons, key=lambda each: each[0] == "warn"):
+            at = compared.first_over
+            if at is not None:
+                step, reason = int(compared.steps[at]), _few_signs(compared, at)
+                return self._departed(key, step, reason, _story(compared, at), outcome)
+        return DirectionResult(item_name(key), _pass(comparisons[0][1]))
+
     def compared(self, key: SeriesKey) -> Compared | None:
         """Compare a series; None where a run lacks it, or its statistic jumps and has no tolerance."""
+        if self.signs is not None and key.statistic == SignSimilarity.name:
+            rules = self._policy.sign_rules_for(key)
+            return self.signs.compare(key, rules[0].rule) if rules else None
         in_both = key in self._target and key in self._golden
         return self._pair.compare(key) if in_both and key.statistic in (*CONTINUOUS, "nans") else None
 
     def _by_tolerance(self, key: SeriesKey, compared: Compared) -> DirectionResult:
         at = compared.first_over
         if at is not None:
-            return self._departed(key, int(compared.steps[at]), _reason(compared, at), "\n".join(_story(compared, at)))
+            return self._departed(key, int(compared.steps[at]), _reason(compared, at), _story(compared, at))
         return DirectionResult(item_name(key), _pass(compared))
 
     def _alone(self, key: SeriesKey) -> DirectionResult:
@@ -80,9 +111,21 @@ class GoldenJudge:
     def _places(self) -> dict[SeriesKey, Place]:
         return places(self.keys)
 
-    def _departed(self, key: SeriesKey, step: int, reason: str, around: str) -> DirectionResult:
+    def _departed(
+        self, key: SeriesKey, step: int, reason: str, around: str, outcome: Outcome = "fail"
+    ) -> DirectionResult:
         told = f"{RULE} at step {step}: {key.statistic} {reason}\n\n{around}".rstrip()
-        return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], "fail", told)
+        return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], outcome, told)
+
+
+def _with_signs(series: Sequence[SeriesKey], signs: Sequence[SeriesKey]) -> list[SeriesKey]:
+    """Return all keys: a sign similarity behind the series of its gradient, else behind those of all gradients."""
+    last = {key.watched: key for key in series}
+    behind = {last[sign.watched]: sign for sign in signs if sign.watched in last}
+    placed = [each for key in series for each in (key, behind.get(key)) if each is not None]
+    later = TASKS[TASKS.index(TASK) + 1 :]
+    end = next((place for place, key in enumerate(placed) if key.task in later), len(placed))
+    return [*placed[:end], *(sign for sign in signs if sign.watched not in last), *placed[end:]]
 
 
 def _other_steps(target: Run, golden: Run) -> Iterator[str]:
@@ -129,7 +172,16 @@ def _reason(compared: Compared, at: int) -> str:
     )
 
 
-def _story(compared: Compared, at: int) -> Iterator[str]:
+def _few_signs(compared: Compared, at: int) -> str:
+    where = "at the first step" if at == 0 else f"after {compared.target[at - 1]:.4f} at the step before"
+    return f"is {compared.target[at]:.4f} {where}, at least {1 - compared.allowed[at]:.4f} expected"
+
+
+def _story(compared: Compared, at: int) -> str:
+    return "\n".join(_neighbourhood(compared, at))
+
+
+def _neighbourhood(compared: Compared, at: int) -> Iterator[str]:
     around = range(max(at - _NEIGHBOURS, 0), min(at + _NEIGHBOURS + 1, len(compared.steps)))
     width = max(4, len(str(compared.steps[around[-1]])))
     yield f"    {'step':>{width}}  {'target':>13}  {'golden':>13}    apart  allowed"

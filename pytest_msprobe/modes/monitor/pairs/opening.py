@@ -11,10 +11,12 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.monitor.pairs.judging import GoldenJudge
 from pytest_msprobe.modes.monitor.pairs.pair import Pair
 from pytest_msprobe.modes.monitor.pairs.same_start import other_start
+from pytest_msprobe.modes.monitor.pairs.signs import Signs, probed
+from pytest_msprobe.modes.monitor.policy import MonitorPolicy
 
 
 def golden_judges(
-    targets: Mapping[Path, Run], golden: Path, reruns: Sequence[Path], dtype: str | None
+    targets: Mapping[Path, Run], golden: Path, reruns: Sequence[Path], dtype: str | None, policy: MonitorPolicy
 ) -> dict[Path, GoldenJudge]:
     """Return a judge per rank of the run under test.
 
@@ -24,18 +26,29 @@ def golden_judges(
     goldens = _ranks("--msprobe-golden", golden, targets)
     others = [_ranks("--msprobe-golden-rerun", rerun, targets) for rerun in reruns]
     return {
-        path: _judge(target, goldens[path], [each[path] for each in others], dtype) for path, target in targets.items()
+        path: _judge(target, goldens[path], [each[path] for each in others], dtype, policy)
+        for path, target in targets.items()
     }
 
 
-def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None) -> GoldenJudge:
+def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None, policy: MonitorPolicy) -> GoldenJudge:
     for flag, run, beside in (
         ("--msprobe-monitor", target, golden),
         *(("--msprobe-golden-rerun", rerun, golden) for rerun in reruns),
     ):
         _require_same_start(flag, run, beside)
     aside = (open_run(target.folder), open_run(golden.folder))
-    return GoldenJudge(target, golden, Pair(target, golden, reruns, dtype=dtype, aside=aside))
+    pair = Pair(target, golden, reruns, dtype=dtype, aside=aside)
+    return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy)
+
+
+def signs_of(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None) -> Signs | None:
+    """Return the sign maps of a pair where both runs have them."""
+    ours, theirs, *others = map(probed, (target, golden, *reruns))
+    if ours is None or theirs is None:
+        return None
+    pair = Pair(ours.summaries, theirs.summaries, dtype=dtype)
+    return Signs(ours, theirs, [other for other in others if other is not None], pair)
 
 
 def _require_same_start(flag: str, run: Run, golden: Run) -> None:

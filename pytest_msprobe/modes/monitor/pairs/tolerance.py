@@ -35,14 +35,16 @@ def rounding_floor(unit_roundoff: float, *, is_learnt: bool) -> float:
     return few if is_learnt else max(float(np.sqrt(unit_roundoff)), few)
 
 
-def cancellation_floor(unit_roundoff: float, largest: Numbers, size: Numbers) -> Numbers:
+def cancellation_floor(
+    unit_roundoff: float, largest: Numbers, size: Numbers, roundings: float = CANCELLATION
+) -> Numbers:
     """Return the relative difference of a tensor that may be nothing but the rounding of larger terms.
 
     The gradient of a key's bias, or of a bias before a normalization, is zero but for rounding. ``largest`` is the
     largest size in the task at each step, ``size`` the tensor's own.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        floor = CANCELLATION * unit_roundoff * largest / size
+        floor = roundings * unit_roundoff * largest / size
     return np.where(np.isnan(floor), 0.0, floor)
 
 

@@ -182,7 +182,7 @@ def test_columns_that_are_not_of_a_watched_run_are_named(folder, header):
     ("file", "whose"),
     [
         ("step0/rank/dump.json", "--msprobe-dump"),
-        ("rank0/grad_summary_0.csv", "GradComparator"),
+        ("run/rank0/grad_summary_0.csv", r"name the folder that holds rank<N>"),
         ("events.out.tfevents.1.vm.1.0", "TensorBoard events, which are not read again"),
         ("stack_info.csv", "name the folder that a watched run wrote"),
     ],

@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from pytest_msprobe.modes.monitor.page import gap
 from pytest_msprobe.modes.monitor.page.building import build_page
 from pytest_msprobe.modes.monitor.page.model import RankRuns
-from pytest_msprobe.modes.monitor.page.similarities import similarities
+from pytest_msprobe.modes.monitor.pairs.opening import signs_of
+from tests.support.probed import write_probe
 from tests.support.watched import norm, write_norms
-
-
-def write_signs(run: Path, *steps: list[bool]) -> None:
-    """Write the sign maps of a weight as a gradient probe of rank 0 does."""
-    for step, signs in enumerate(steps):
-        (run / "rank0" / f"step{step}").mkdir(parents=True)
-        (run / "rank0" / f"grad_summary_{step}.csv").write_text("param_name\r\nfc.weight\r\n")
-        np.save(run / "rank0" / f"step{step}" / "fc.weight", np.array(signs))
 
 
 def test_a_pair_that_was_probed_too_shows_how_many_signs_agree(tmp_path: Path) -> None:
     target, golden = tmp_path / "a", tmp_path / "b"
-    write_signs(target, [True, False, True, False], [True, True, True, True])
-    write_signs(golden, [True, False, True, False], [True, True, True, False])
+    write_probe(target / "rank0", [{"fc.weight": [1, -1, 1, -1]}, {"fc.weight": [1, 1, 1, 1]}])
+    write_probe(golden / "rank0", [{"fc.weight": [1, -1, 1, -1]}, {"fc.weight": [1, 1, 1, -1]}])
     runs = [
         write_norms(run / "Dec03_21-34-40-rank0-1d6d9d83", {norm("fc.weight"): [1.0, 1.0]}) for run in (target, golden)
     ]
-    found = similarities(target, golden, 0)
+    signs = signs_of(*runs, [], None)
+    assert signs is not None
+    found = [signs.series(key) for key in signs.keys]
     page = build_page([RankRuns("", runs[0].keys, *runs, similarities=found)], title="a", about="b", verdict="c")
-    norms, signs = page.curves
-    assert (norms.key.name, norms.key.task) == (signs.key.name, signs.key.task)
-    assert signs.key.statistic == "sign_similarity"
-    assert signs.target is not None
-    assert signs.target.low.tolist() == [1.0, 0.75]
-    assert signs.gap is not None
-    assert signs.gap[0] == gap.EQUAL < signs.gap[1]
+    norms, shares = page.curves
+    assert (norms.key.name, norms.key.task) == (shares.key.name, shares.key.task)
+    assert shares.key.statistic == "sign_similarity"
+    assert shares.target is not None
+    assert shares.target.low.tolist() == [1.0, 0.75]
+    assert shares.gap is not None
+    assert shares.gap[0] == gap.EQUAL < shares.gap[1]
 
 
-def test_without_a_probe_there_is_nothing_to_show(tmp_path: Path) -> None:
-    write_signs(tmp_path / "a", [True])
-    (tmp_path / "b").mkdir()
-    assert similarities(tmp_path / "a", tmp_path / "b", 0) == []
-    assert similarities(tmp_path / "a", tmp_path / "a", 1) == []
+def test_without_a_probe_of_both_there_is_nothing_to_show(tmp_path: Path) -> None:
+    runs = [
+        write_norms(tmp_path / run / "Dec03_21-34-40-rank0-1d6d9d83", {norm("fc.weight"): [1.0]}) for run in ("a", "b")
+    ]
+    write_probe(tmp_path / "a" / "rank0", [{"fc.weight": [1, 1]}])
+    assert signs_of(*runs, [], None) is None
+    write_probe(tmp_path / "b" / "rank1", [{"fc.weight": [1, 1]}])
+    assert signs_of(*runs, [], None) is None
