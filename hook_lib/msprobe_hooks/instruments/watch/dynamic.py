@@ -14,6 +14,10 @@ from msprobe_hooks.instruments.watch.config import Plan
 _log = logging.getLogger("msprobe_hooks")
 
 
+# In place of the time when a file was written.
+_GONE = -1
+
+
 class DynamicSwitch:
     """Looks at a configuration file when a step has ended; it counts while its ``dynamic_on`` is true.
 
@@ -28,15 +32,18 @@ class DynamicSwitch:
     def changed(self) -> Plan | None:
         """Return the plan of a file that was written since the last look and is on.
 
-        None for any other; what is wrong with one is logged.
+        None for any other; what is wrong with one, as that it is gone, is logged once.
         """
         try:
             written = self._path.stat().st_mtime_ns
-            if written == self._seen:
-                return None
-            self._seen = written
+        except OSError:
+            written = _GONE
+        if written == self._seen:
+            return None
+        self._seen = written
+        try:
             plan, warnings = self._read(self._path)
-        except (OSError, ConfigError) as error:
+        except ConfigError as error:
             _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
             return None
         for warning in warnings if plan.is_dynamic else ():

@@ -57,4 +57,4 @@ class RunFiles:
 
 
 def _options(plan: Plan) -> tuple[object, ...]:
-    return plan.format, plan.statistics, plan.ndigits, plan.steps_per_file
+    return plan.format, plan.statistics, plan.ndigits, plan.steps_per_file, plan.appends_to

@@ -319,6 +319,26 @@ class TestDynamicOn:
         assert "what was watched before still is: wg is True; allowed: the keys " in caplog.text
         assert "what was watched before still is: eps is 'small'; allowed: a number >= 0" in caplog.text
 
+    def test_a_file_that_is_gone_is_told_once_and_keeps_what_was_watched(self, training, tmp_path, caplog):
+        step, write = training
+        write('{"dynamic_on": true, "wg_distribution": true}')
+        step()
+        (tmp_path / "config.json").unlink()
+        for _ in range(3):
+            step()
+        assert self.steps(tmp_path / "out") == [[1, 2, 3]]
+        assert caplog.text.count("is not followed, what was watched before still is") == 1
+
+    def test_a_folder_to_append_to_that_is_not_there_keeps_what_was_watched(self, training, tmp_path, caplog):
+        step, write = training
+        write('{"dynamic_on": true, "wg_distribution": true}')
+        step()
+        write('{"dynamic_on": true, "append_output": ["Jan01_00-00-00", "Jan01_00-00-01"]}')
+        for _ in range(2):
+            step()
+        assert self.steps(tmp_path / "out") == [[1, 2]]
+        assert "what was watched before still is: " in caplog.text
+
     def test_it_is_off_again_when_as_much_was_collected_as_was_asked_for(self, training, tmp_path, config):
         step, write = training
         write('{"dynamic_on": true, "wg_distribution": true, "collect_times": 2}')
