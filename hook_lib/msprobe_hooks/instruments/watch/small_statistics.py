@@ -39,8 +39,9 @@ class _Laid:
     def __init__(self, tensors: Sequence[Tensor], values: NDArray[np.float64], eps: float) -> None:
         self._tensors = tensors
         self._values = values
-        self._counts = np.array([tensor.numel() for tensor in tensors])
-        self._starts = np.cumsum(self._counts) - self._counts
+        counts = np.array([tensor.numel() for tensor in tensors], np.int64)
+        self._counts = counts.astype(np.float64)
+        self._starts = np.cumsum(counts) - counts
         self._eps = eps
 
     def norm(self) -> NDArray[np.float64]:
