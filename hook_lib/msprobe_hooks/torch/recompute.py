@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from types import FrameType
-from typing import Any
+import inspect
+from collections.abc import Hashable
+from types import FrameType, FunctionType
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.checkpoint import _StopRecomputationError
@@ -65,3 +67,25 @@ def saved_tensors_hooks() -> Any:
     """Return what packs and unpacks the tensors that this thread's calls save, None where nothing does."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return None if top is None else top(False)
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint without reentry: what stands for it, and the pass in which its calls are made again, if they are."""
+
+    frame: Any
+    backward_pass: Hashable | None
+
+
+def running_checkpoint() -> Checkpoint | None:
+    """Return the checkpoint that this thread's calls belong to, the innermost; None where there is none."""
+    hooks = saved_tensors_hooks()
+    # They are functions within torch's own, which hold what they belong to.
+    pack = None if hooks is None else inspect.unwrap(hooks[0])
+    if not isinstance(pack, FunctionType) or not pack.__code__.co_filename.endswith("checkpoint.py"):
+        return None
+    held = {
+        name: cell.cell_contents for name, cell in zip(pack.__code__.co_freevars, pack.__closure__ or (), strict=True)
+    }
+    if "target_frame_ref" in held:
+        return Checkpoint(held["target_frame_ref"](), held["gid"])
+    return Checkpoint(held["frame"], None) if "frame" in held else None

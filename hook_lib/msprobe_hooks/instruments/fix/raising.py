@@ -16,6 +16,7 @@ from msprobe_hooks.instruments.fix.choice import Precision
 from msprobe_hooks.instruments.fix.generators import Generators
 from msprobe_hooks.instruments.fix.outcome import Outcome, Outcomes, UnraisedError
 from msprobe_hooks.torch.calls import OWN_FILES
+from msprobe_hooks.torch.recompute import is_stop
 
 OWN_FILES.add(__file__)
 
@@ -81,6 +82,8 @@ class Raising:
             with torch._C._DisableAutocast():
                 result = plan.func(*args, **kwargs)
         except Exception as error:
+            if is_stop(error):
+                raise
             generators.restore()
             raise UnraisedError(f"in the other precision it raises {type(error).__name__}") from error
         if generators.have_moved():

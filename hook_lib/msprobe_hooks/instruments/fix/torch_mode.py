@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from msprobe_hooks.instruments.fix.checkpoints import Checkpoints
 from msprobe_hooks.instruments.fix.choice import Fixed, Precision
 from msprobe_hooks.instruments.fix.generators import Generators
 from msprobe_hooks.instruments.fix.outcome import UnraisedError
@@ -20,6 +21,7 @@ from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table
 from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
+from msprobe_hooks.torch.recompute import running_checkpoint
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
 
 OWN_FILES.add(__file__)
@@ -98,12 +100,13 @@ class FixingMode(CountingMode):
     ) -> None:
         super().__init__(to, fixed, namespaces)
         self._wanted = wanted
+        self._checkpoints = Checkpoints()
 
     def make_named(
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
         """Make a call, raised where it is wanted and can be."""
-        if not self._wanted(qualified, number, frame):
+        if not self._checkpoints.decide(lambda: self._wanted(qualified, number, frame)):
             return run()
         try:
             result = self.raising.make(plan())
@@ -124,7 +127,10 @@ class ListingMode(CountingMode):
     def make_named(
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
-        """Make a call, and tell of it where it can be raised."""
+        """Make a call, and tell of it where it can be raised; one that is made again goes with the first."""
+        checkpoint = running_checkpoint()
+        if checkpoint is not None and checkpoint.backward_pass is not None:
+            return run()
         try:
             leaves = plan().leaves
         except UnraisedError:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import msprobe_hooks
 from msprobe_hooks import ConfigError, fix
@@ -181,6 +182,29 @@ def test_a_call_that_draws_random_numbers_draws_those_that_it_would_have():
         drawn = F.dropout(x), torch.rand(3)
     assert all(map(torch.equal, drawn, plain))
     assert fixed.left == {("Functional.dropout", "it draws random numbers"): 1}
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_a_call_in_a_checkpoint_is_raised_again_when_it_is_made_again(early_stop):
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.softmax(x, -1), -1)
+
+    def gradient(*names: str) -> torch.Tensor:
+        x = normal(8, 32, requires_grad=True)
+        with fix(*names), set_checkpoint_early_stop(early_stop):
+            y = checkpoint(twice, x, use_reentrant=False) + checkpoint(twice, 2 * x, use_reentrant=False)
+            y.backward(normal(8, 32))
+        return x.grad
+
+    def expected() -> torch.Tensor:
+        x = normal(8, 32, requires_grad=True)
+        with fix("Torch.softmax.1"):
+            y = twice(x) + twice(2 * x)
+        y.backward(normal(8, 32))
+        return x.grad
+
+    assert torch.equal(gradient("Torch.softmax.1"), expected())
+    assert not torch.equal(gradient("nothing"), expected())
 
 
 def test_an_error_of_the_program_is_its_own():
