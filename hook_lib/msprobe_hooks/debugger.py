@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.instruments.free_benchmark import config as free_benchmark
+from msprobe_hooks.instruments.free_benchmark.opening import open_benchmark
 from msprobe_hooks.instruments.grad_probe import config as grad_probe
 from msprobe_hooks.instruments.grad_probe.opening import open_probe
 from msprobe_hooks.record import Framework, open_session
@@ -34,6 +36,8 @@ class PrecisionDebugger:
 
     With task ``grad_probe`` it records no calls: ``monitor`` has a model's gradients written at each optimizer step,
     and ``start``, ``stop`` and ``step`` do nothing.
+
+    With task ``free_benchmark`` each call is made once more with perturbed inputs; what changes too much is written.
 
     Raises ConfigError naming the key, the value and what is allowed.
     """
@@ -59,9 +63,15 @@ class PrecisionDebugger:
         if cls._instance is None:
             instance = super().__new__(cls)
             common = {} if config_path is None else read_common(config_path)
-            if (task or common.get("task")) == grad_probe.TASK:
+            wanted = task or common.get("task")
+            if wanted == grad_probe.TASK:
                 instance._probe = open_probe(
                     grad_probe.probe_settings(common, dump_path=dump_path, step=step), cls._framework
+                )
+            elif wanted == free_benchmark.TASK:
+                chosen = {"dump_path": dump_path, "level": level, "step": step, "exclude": exclude}
+                instance._session = open_benchmark(
+                    *free_benchmark.benchmark_settings(common, **chosen), model, cls._framework
                 )
             else:
                 given = {"task": task, "level": level, "step": step, "exclude": exclude}

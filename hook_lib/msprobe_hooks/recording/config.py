@@ -146,7 +146,7 @@ def _check_scope(given: Settings) -> None:
 
 def _task(key: str, value: object) -> str:
     if not isinstance(value, str) or value not in TASKS:
-        raise ConfigError(key, value, f"{', '.join(TASKS)}; of a PrecisionDebugger also grad_probe")
+        raise ConfigError(key, value, f"{', '.join(TASKS)}; of a PrecisionDebugger also free_benchmark, grad_probe")
     return value
 
 

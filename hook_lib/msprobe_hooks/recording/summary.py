@@ -56,7 +56,7 @@ class Summary:
 
     def __str__(self) -> str:
         if self.looked_at:
-            return "; ".join([*self._stopped(), self._looked_at(), *self._notes()])
+            return "; ".join([*self.stopped(), self._looked_at(), *self.notes()])
         if self.records == 0:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
@@ -68,14 +68,15 @@ class Summary:
         counts = ", ".join(part for part in parts if not part.startswith("0 "))
         where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
         recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"
-        return "; ".join([*self._stopped(), recorded, *self._notes()])
+        return "; ".join([*self.stopped(), recorded, *self.notes()])
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was recorded, nor looked at."""
         return self.records == 0 and self.looked_at == 0
 
-    def _stopped(self) -> list[str]:
+    def stopped(self) -> list[str]:
+        """Return why files could not be written."""
         return [f"recording stopped: {self.failure}"] if self.failure else []
 
     def _looked_at(self) -> str:
@@ -83,7 +84,8 @@ class Summary:
         found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
         return f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """Return what is to be known of what is missing."""
         lines = []
         if self.raised:
             lines.append(f"{self.raised} calls raised; their records say so")

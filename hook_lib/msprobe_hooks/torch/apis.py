@@ -40,9 +40,9 @@ _OPERATORS = {
 }
 
 
-# Functions that change arguments without moving their version counters: running statistics, renormalised rows. So do
+#: Functions that change arguments without moving their version counters: running statistics, renormalised rows. So do
 # kernels for many tensors at once, and those of torch_npu for all that is known.
-_WRITING = frozenset(
+WRITING = frozenset(
     {
         "Functional.batch_norm",
         "Functional.instance_norm",
@@ -116,7 +116,7 @@ def _enter(table: ApiTable, type_: str, name: str, namespace: Any) -> None:
         qualified,
         isinstance(function, FunctionType),
         {symbol: f"{type_}.{dunder}" for symbol, dunder in operators.items()},
-        writes=is_of_optimizers or type_ == "NPU" or qualified in _WRITING,
+        writes=is_of_optimizers or type_ == "NPU" or qualified in WRITING,
         written=_written(getattr(torch.ops.aten, name)) if is_of_optimizers else (),
     )
 

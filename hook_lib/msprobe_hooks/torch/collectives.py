@@ -107,6 +107,7 @@ class CollectiveCall(CallRecord):
                 args, kwargs = given
                 with Quiet():
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
-            self._emit()
+            with Quiet():
+                self._emit()
         except Exception as error:
             recorder.summary.note_error(self.name, error)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.recorder import TorchRecorder
 
@@ -53,6 +52,6 @@ class CustomApi:
         recorder = self._recorder
         if not recorder.is_recording or recorder.is_suspended:
             return function(*args, **kwargs)
-        call = ApiCall(recorder, f"{self._name}.{recorder.number(self._name)}.forward", sys._getframe(2))
+        call = recorder.api_call(f"{self._name}.{recorder.number(self._name)}.forward", sys._getframe(2))
         call.begin(args, kwargs)
         return call.run_as_a_whole(function, args, kwargs)

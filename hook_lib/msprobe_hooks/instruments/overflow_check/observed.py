@@ -10,6 +10,9 @@ from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.stacks import Stack
 from msprobe_hooks.recording.summary import Count
 
+# The version of what no tensor is any longer.
+_GONE = -2
+
 _NO_DETAILS: Mapping[str, Any] = {}
 
 
@@ -80,10 +83,11 @@ class PostponedElements:
     """Takes the values of a record as the builder of its elements would, and builds nothing yet.
 
     ``before_change`` is called with the first tensors of a call that writes over them: one whose name ``says_so``, or
-    that something switches on, as ``inplace=True`` does.
+    that something switches on, as ``inplace=True`` does. With ``changes_all`` it writes over all that it is given and
+    moves no version.
     """
 
-    __slots__ = ("_before_change", "_says_so", "_tensors_of", "inputs", "outputs")
+    __slots__ = ("_before_change", "_changes_all", "_says_so", "_tensors_of", "inputs", "outputs")
 
     details = _NO_DETAILS
 
@@ -93,10 +97,12 @@ class PostponedElements:
         before_change: Callable[[list[tuple[Any, int]]], None],
         *,
         says_so: bool,
+        changes_all: bool = False,
     ) -> None:
         self._tensors_of = tensors_of
         self._before_change = before_change
         self._says_so = says_so
+        self._changes_all = changes_all
         self.inputs: list[tuple[Any, int]] = []
         self.outputs: list[tuple[Any, int]] = []
 
@@ -106,6 +112,8 @@ class PostponedElements:
         if category == "output":
             self.outputs = tensors
         else:
+            if self._changes_all:
+                tensors = self._about_to_change(tensors)
             self.inputs += tensors
             if category == "input" and (self._says_so or any(value is True for value in values)):
                 self._before_change(self._tensors_of(values[:1]))
@@ -116,10 +124,17 @@ class PostponedElements:
         if not values:
             return {}
         tensors = self._tensors_of(values)
+        if self._changes_all:
+            tensors = self._about_to_change(tensors)
         if values.get("inplace") is True:
             self._before_change((self.inputs or tensors)[:1])
         self.inputs += tensors
         return Side("mapping", values, category, tensors)
+
+    def _about_to_change(self, tensors: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+        gone = [(tensor, _GONE) for tensor, _ in tensors]
+        self._before_change(gone)
+        return gone
 
     def output(self, value: Any) -> Side:
         """Take what a call returned."""

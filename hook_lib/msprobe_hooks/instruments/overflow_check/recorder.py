@@ -17,6 +17,7 @@ from msprobe_hooks.dump.names import forward_of, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
 from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.transfers import is_communication
 from msprobe_hooks.dump.writer import as_json, json_number
 from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
 from msprobe_hooks.instruments.overflow_check.found import Overflow
@@ -65,7 +66,12 @@ class OverflowRecorder(LookingRecorder):
 
     def elements(self, name: str) -> Elements:
         """Return what takes the values of a record in place of its elements' builder."""
-        postponed = PostponedElements(self.tensors_of, self._before_change, says_so=_is_in_place(name))
+        postponed = PostponedElements(
+            self.tensors_of,
+            self._before_change,
+            says_so=_is_in_place(name),
+            changes_all=is_communication(name),
+        )
         self._making[name] = postponed
         return cast("Elements", postponed)
 

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.layout import step_rank
+from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, HEADER, row
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed, perturbed_of
 from pytest_msprobe.storage.whole import whole_file
 
-FILE_NAME = "free_benchmark.csv"
-HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index")
-_SIGN_FLIP = "symbol_flipping"
 _ESCAPED = "backslashreplace"
 
 
@@ -48,10 +46,8 @@ class FreeBenchmarkTables:
 
 def _row(dump: Path, record: str, perturbed: Perturbed, output: InconsistentOutput) -> list[Any]:
     where = step_rank(dump)
-    max_rel = _SIGN_FLIP if output.flips_sign else None if output.ratio is None else output.ratio - 1
-    shape = f"torch.Size({list(output.shape)})" if output.dtype else None
-    values = (where.rank, perturbed.perturbation, perturbed.stage, where.step, as_text(record), max_rel)
-    return ["" if value is None else value for value in (*values, output.dtype, shape, output.index)]
+    place = (where.rank, perturbed.perturbation, perturbed.stage, where.step, as_text(record))
+    return row(place, output.ratio, output.dtype, output.shape, output.index, flips_sign=output.flips_sign)
 
 
 class FreeBenchmarkReport:

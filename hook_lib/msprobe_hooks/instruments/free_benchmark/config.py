@@ -1,0 +1,100 @@
+"""What the free benchmark does: the section ``free_benchmark`` of msprobe's ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.names import PERTURBATIONS
+from msprobe_hooks.recording import option_checks as checks
+from msprobe_hooks.recording.config import Settings, settings
+
+TASK: Final = "free_benchmark"
+
+Stage = Literal["forward", "backward"]
+Handler = Literal["check", "fix"]
+
+_FIXING = ("improve_precision", "to_cpu")
+_ON_CPU = "to_cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSettings:
+    """A checked section.
+
+    ``pert_mode`` is one of `names.PERTURBATIONS`. With ``if_preheat`` the thresholds are learned in the first
+    ``preheat_step`` steps, from at most ``max_sample`` calls of an API in each.
+    """
+
+    fuzz_device: str = "npu"
+    pert_mode: str = "improve_precision"
+    handler_type: Handler = "check"
+    fuzz_level: str = "L1"
+    fuzz_stage: Stage = "forward"
+    if_preheat: bool = False
+    preheat_step: int = 15
+    max_sample: int = 15
+
+
+def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Settings, BenchmarkSettings]:
+    """Check the content of a ``config.json``, of which ``overrides`` that are not None win: steps and calls, and how.
+
+    Raises ConfigError.
+    """
+    section = common.get(TASK) or {}
+    if not isinstance(section, dict):
+        raise ConfigError(TASK, section, "an object with the keys " + ", ".join(_KEYS))
+    for key, value in section.items():
+        if key not in _KEYS:
+            raise ConfigError(f"{TASK}.{key}", value, "the keys " + ", ".join(_KEYS))
+    given = {key: common[key] for key in ("dump_path", "rank", "step", "level") if common.get(key) is not None}
+    given |= {key: section[key] for key in _CHOOSING if section.get(key) is not None}
+    given |= {key: value for key, value in overrides.items() if value is not None}
+    observed = settings(given.pop("dump_path", Settings().dump_path), **given)
+    if observed.level != "L1":
+        raise ConfigError("level", observed.level, f"L1 with task {TASK}")
+    if observed.scope and observed.list:
+        raise ConfigError(f"{TASK}.scope", list(observed.scope), "none beside list")
+    checked = {
+        key: check(f"{TASK}.{key}", section[key]) for key, check in _CHECKS.items() if section.get(key) is not None
+    }
+    return replace(observed, task=TASK), _consistent(BenchmarkSettings(**checked), observed)
+
+
+def _consistent(given: BenchmarkSettings, observed: Settings) -> BenchmarkSettings:
+    if (given.fuzz_device == "cpu") != (given.pert_mode == _ON_CPU):
+        raise ConfigError(f"{TASK}.fuzz_device", given.fuzz_device, f"cpu with {_ON_CPU}, else npu")
+    if given.fuzz_stage == "backward" and not observed.list:
+        raise ConfigError(f"{TASK}.list", [], "parts of names, where fuzz_stage is backward")
+    if given.handler_type == "fix":
+        if given.pert_mode not in _FIXING:
+            raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{' or '.join(_FIXING)} with handler_type fix")
+        if given.fuzz_stage != "forward":
+            raise ConfigError(f"{TASK}.fuzz_stage", given.fuzz_stage, "forward with handler_type fix")
+        if given.if_preheat:
+            raise ConfigError(f"{TASK}.if_preheat", True, "false with handler_type fix")
+    if given.if_preheat and given.fuzz_stage != "forward":
+        raise ConfigError(f"{TASK}.if_preheat", True, "false with fuzz_stage backward")
+    return given
+
+
+def _count(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(key, value, "a number from 1")
+    return value
+
+
+_CHECKS: Mapping[str, Any] = {
+    "fuzz_device": checks.one_of(("npu", "cpu")),
+    "pert_mode": checks.one_of(PERTURBATIONS),
+    "handler_type": checks.one_of(get_args(Handler)),
+    "fuzz_level": checks.one_of(("L1",)),
+    "fuzz_stage": checks.one_of(get_args(Stage)),
+    "if_preheat": checks.flag,
+    "preheat_step": _count,
+    "max_sample": _count,
+}
+_CHOOSING = ("scope", "list", "exclude")
+_KEYS = (*_CHOOSING, *_CHECKS)
