@@ -9,17 +9,19 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.check import check_call
     from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.live_checks.checks import LiveChecks, live
+    from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
     from pytest_msprobe.results.result import CallResult
 
 _HOMES = {
     "CallResult": "results.result",
+    "PtdbgDispatch": "live_checks.dispatch.ptdbg",
     "check_call": "engine.replay.check",
     "LiveChecks": "live_checks.checks",
     "live": "live_checks.checks",
     "precision_standard": "fixtures.precision",
 }
 
-__all__ = ["CallResult", "LiveChecks", "check_call", "live", "precision_standard"]
+__all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +31,7 @@ from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.options import LiveOptions
 from pytest_msprobe.live_checks.recorder import LiveRecorder
 from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.reports.failure import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult
@@ -40,8 +40,6 @@ from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
 _log = logging.getLogger("pytest_msprobe")
 
 _TOLD = 10
-
-_only_one = threading.Lock()
 
 # The options that a recording calls otherwise.
 _OPTIONS = {"list": "apis", "exclude": "exclude"}
@@ -76,17 +74,13 @@ def judged_live(given: dict[str, Any], setup: Setup, policy: NamedPolicy, comman
     Raises as `live`, but nothing at the end for what was found wrong.
     """
     options = _options(given)
-    if not _only_one.acquire(blocking=False):
-        raise ConfigError("live", "a check inside of another one", "one in a process at a time")
-    try:
+    with one_at_a_time():
         checks = LiveChecks(options, setup, policy, command)
         checks.begin()
         try:
             yield checks
         finally:
             checks.end()
-    finally:
-        _only_one.release()
 
 
 def _options(given: dict[str, Any]) -> LiveOptions:

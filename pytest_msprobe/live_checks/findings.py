@@ -53,7 +53,7 @@ class Findings:
     def add(
         self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
     ) -> None:
-        """Take what came of one record; ``forward`` and ``backward`` are the call's records as JSON."""
+        """Take what came of one record: a failure with where it was called, saved where that is asked for."""
         if result.verdict.outcome == "fail":
             result = replace(result, notes=(called_from(stack), *result.notes))
             if self._save is not None:

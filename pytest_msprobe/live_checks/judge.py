@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.check import JudgeForward, Replay
 from pytest_msprobe.engine.replay.side import Run, finished
 from pytest_msprobe.engine.replay.trial import Gradients, Setup, Subject
 from pytest_msprobe.engine.values.tree import tensors_with_paths
@@ -34,10 +34,14 @@ JUDGED_DEVICES = ("cpu", "cuda", "npu")
 
 
 class Judge:
-    """Judges calls, each on the device that the training made it on. ``setup`` is what all checks have in common."""
+    """Judges calls, each on the device that the training made it on. ``setup`` is what all checks have in common.
 
-    def __init__(self, setup: Setup) -> None:
+    Results are judged by the policy, or ``by`` another judge of their trial.
+    """
+
+    def __init__(self, setup: Setup, by: JudgeForward | None = None) -> None:
         self._setup = setup
+        self._by = by
         self._registry = DeviceRegistry()
         self._setups: dict[torch.device, Setup] = {}
 
@@ -50,7 +54,7 @@ class Judge:
         run = finished(seen.output, operation(call.api), arguments, tensors, seen.versions, {})
         setup = self._setup_for([*tensors.values(), *(each for _, each in tensors_with_paths(seen.output))])
         replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
-        return _judged(replay, "forward"), replay, run
+        return _judged(replay, "forward", lambda: replay.forward(self._by)), replay, run
 
     def backward(
         self,
@@ -73,7 +77,7 @@ class Judge:
         source = _source({**kept.inputs, **arriving})
         setup = self._setup_for([gradient for gradient in leaving if gradient is not None])
         replay = Replay(call, setup, source, trial_of=trial_of)
-        return _judged(replay, "backward"), replay
+        return _judged(replay, "backward", replay.backward), replay
 
     def _setup_for(self, tensors: Sequence[torch.Tensor]) -> Setup:
         """Return the setup of the device that computed these: the first that is not the CPU."""
@@ -93,10 +97,10 @@ def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[s
     return {path: tensor for path, tensor in found if not tensor.is_inference()}
 
 
-def _judged(replay: Replay, direction: Direction) -> DirectionResult:
+def _judged(replay: Replay, direction: Direction, judge: Callable[[], DirectionResult]) -> DirectionResult:
     try:
         with aside():
-            return replay.judge(direction)
+            return judge()
     except Exception as error:
         return unexpected(api_record(replay.call.name.key, direction), error)
 

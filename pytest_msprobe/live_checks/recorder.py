@@ -23,10 +23,10 @@ from msprobe_hooks.torch.recorder import TorchRecorder
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.side import may_work_in_place
-from pytest_msprobe.live_checks.findings import Findings
 from pytest_msprobe.live_checks.judge import JUDGED_DEVICES, Judge, arguments_of
 from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied, on_cpu
 from pytest_msprobe.live_checks.selection import Budget, Selection, signature
+from pytest_msprobe.live_checks.sink import Sink
 
 
 class KeptElements(TorchElements):
@@ -59,7 +59,7 @@ class LiveRecorder(TorchRecorder):
         self,
         settings: Settings,
         judge: Judge,
-        findings: Findings,
+        sink: Sink,
         selection: Selection,
         budget: Budget,
         react: Callable[[], None],
@@ -68,7 +68,7 @@ class LiveRecorder(TorchRecorder):
         #: Told after each check, where the training can be told something.
         self.react = react
         self.judge = judge
-        self.findings = findings
+        self.sink = sink
         self.selection = selection
         self.budget = budget
         #: Calls whose gradients were to be judged when they come, and those of them whose gradients came.
@@ -86,7 +86,7 @@ class LiveRecorder(TorchRecorder):
     def abandon(self) -> None:
         """Let go in a forked child: the journal, and its lock, belong to the parent."""
         super().abandon()
-        self.findings.close()
+        self.sink.close()
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
         """Return a call that is judged when it has ended."""
@@ -112,7 +112,7 @@ class LiveRecorder(TorchRecorder):
         """Judge a call that has ended; return the run that the training made."""
         with self.lock:
             result, replay, run = self.judge.forward(seen)
-            self.findings.add(result, replay, seen.forward, None, seen.stack)
+            self.sink.add(result, replay, seen.forward, None, seen.stack)
             self._end_if_full()
         return run
 
@@ -145,12 +145,12 @@ class LiveRecorder(TorchRecorder):
                 record["output"] = elements.sequence(grad_inputs, "output")
             backward = as_json(record)
             result, replay = self.judge.backward(kept, backward, elements.tensors, grad_inputs)
-            self.findings.add(result, replay, kept.forward, backward, kept.stack)
+            self.sink.add(result, replay, kept.forward, backward, kept.stack)
             self._end_if_full()
 
     def _end_if_full(self) -> None:
         # To go on would be to lose what is found from now on.
-        if self.findings.failure is not None:
+        if self.sink.failure is not None:
             self.is_recording = False
 
 

@@ -1,0 +1,1 @@
+"""msprobe's online dispatch: every operator compared with the CPU as it runs, in msprobe's two tables."""

@@ -1,0 +1,82 @@
+"""``PtdbgDispatch``: msprobe's context manager for comparing operators with the CPU while they run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.torch.session import Operators
+from msprobe_standards import Policy
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.live_checks.dispatch.options import checked
+from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly
+from pytest_msprobe.live_checks.dispatch.tables import DispatchTables
+from pytest_msprobe.live_checks.judge import Judge
+from pytest_msprobe.live_checks.options import LiveOptions
+from pytest_msprobe.live_checks.recorder import LiveRecorder
+from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.live_checks.sink import one_at_a_time
+
+_log = logging.getLogger("pytest_msprobe")
+
+
+class PtdbgDispatch:
+    """Compares every operator inside of its ``with``, forward or backward, with the same operator on the CPU.
+
+    ``dump_mode`` says whose tensors are written below ``dump_path``: of ``all`` operators, of those in ``api_list``
+    (``list``), of those that fail (``auto``), of none (``OFF``). ``tag`` is a part of the folder's name; ``debug`` logs
+    each operator. Raises ConfigError for an argument that cannot be used.
+    """
+
+    def __init__(
+        self,
+        dump_mode: str = "OFF",
+        api_list: Sequence[str] | None = None,
+        debug: bool = False,
+        dump_path: str | Path | None = None,
+        tag: str | None = None,
+        process_num: int = 0,
+    ) -> None:
+        self._options = checked(dump_mode, api_list, debug, dump_path, tag, process_num)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that was written last."""
+        return self._tables.folder
+
+    def __enter__(self) -> None:
+        """Compare from here on. Raises FolderError where nothing can be written, ConfigError inside a live check."""
+        with ExitStack() as opening:
+            opening.enter_context(one_at_a_time())
+            self._tables = tables = DispatchTables(self._options, process_rank() or 0)
+            opening.callback(tables.close)
+            self._recorder = recorder = _recorder(tables)
+            recorder.start(process_rank())
+            opening.callback(recorder.close)
+            operators = Operators(recorder)
+            operators.begin()
+            opening.callback(operators.end)
+            self._open = opening.pop_all()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Complete the tables. Raises FolderError where they were cut short and the code inside raised nothing."""
+        self._open.close()
+        tables = self._tables
+        _log.info("%s: %s", tables.folder, ", ".join(f"{count} {outcome}" for outcome, count in tables.counts.items()))
+        for where, count in self._recorder.summary.errors.items():
+            _log.warning("not compared: %s (%d times)", where, count)
+        if error is None and tables.failure is not None:
+            raise tables.failure
+
+
+def _recorder(tables: DispatchTables) -> LiveRecorder:
+    judge, budget = Judge(Setup(CpuDevice(), Policy.load("default")), by=judge_singly), Budget(None)
+    everything = Selection(1.0, None, budget, 0)
+    return LiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None)
