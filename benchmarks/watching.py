@@ -1,12 +1,13 @@
 """What watching a training costs: the CPU time of a watched step beyond a plain one, against reading the same tensors.
 
     python benchmarks/watching.py [--pairs 20] [--threads 1] [--only gpt2 resnet18]
-    .peer/bin/pip install msgspec; PYTHONPATH=hook_lib .peer/bin/python benchmarks/watching.py     (with msprobe's too)
 
 Two training steps with AdamW in plain torch: GPT-2-like (recording.py's) and ResNet-18-like, of images of 32 x 32.
 A pair is a plain and a watched step, one after the other, the order turned from pair to pair; told is the median of
 the pairs' differences. What it is held against is measured in the same pair: `torch.linalg.vector_norm` in float64 of
-each gradient, or `torch.aminmax` of each tensor, that the watched step has measured. Files are CSV, ten steps in each.
+each gradient, or `torch.aminmax` of each tensor, that the watched step has measured; and the step that msprobe's
+TrainerMon watches, in ``.peer`` and ``.peer26`` where README.md's environments are. These share the pairs; without
+them, this Python measures alone. Files are CSV, ten steps in each.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from measure import ROOT, table
 from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
+from recording_vs_peer import ENVIRONMENTS
 from torch import Tensor, nn
 
 from msprobe_hooks import TrainerMon, watch
@@ -127,7 +132,8 @@ def monitored(make: Any, monitor: Any, keys: dict[str, Any], ops: list[str], fol
     targets = {name: {} for name, _ in training.model.named_modules()} if monitor is not TrainerMon else {}
     config.write_text(json.dumps({"targets": targets, "all_xy": "xy_distribution" in keys, **keys, **written}))
     config.chmod(0o640)
-    monitor(str(config), params_have_main_grad=False).set_monitor(training.model, 1, training.optimizer)
+    watching = monitor(str(config), params_have_main_grad=False)
+    watching.set_monitor(training.model, grad_acc_steps=1, optimizer=training.optimizer)
     return training
 
 
@@ -172,52 +178,125 @@ def extrema(tensors: list[Tensor]) -> None:
             torch.aminmax(tensor)
 
 
+def timed(make: Any, keys: dict[str, Any], ops: list[str], monitors: Mapping[str, Any], pairs: int) -> dict[str, Any]:
+    """Return the seconds of ``plain``, monitors' and ``read`` runs, by turns, and how many ``tensors`` are read."""
+    folder = Path(tempfile.mkdtemp())
+    # Registered first, run last: monitors write at the end of the process.
+    atexit.register(shutil.rmtree, folder)
+    os.environ["MONITOR_OUTPUT_DIR"] = str(folder / "out")
+    tensors = watched_tensors(make, keys)
+    reading = norms if keys == GRADIENTS else extrema
+    watched = {name: monitored(make, monitor, keys, ops, folder) for name, monitor in monitors.items()}
+    runs = {
+        "plain": Training(make).step,
+        **{name: one.step for name, one in watched.items()},
+        "read": lambda: reading(tensors),
+    }
+    for run in [*runs.values(), *runs.values()]:
+        run()
+    times: dict[str, Any] = {name: [] for name in runs}
+    for number in range(pairs):
+        for name in list(runs)[:: -1 if number % 2 else 1]:
+            times[name].append(seconds(runs[name]))
+    return {**times, "tensors": len(tensors)}
+
+
+def timed_here(model: str, pairs: int, threads: int) -> Iterator[dict[str, Any]]:
+    """Yield what each case takes in this environment, msprobe's TrainerMon as ``peer`` where it is installed."""
+    torch.set_num_threads(threads)
+    monitors: dict[str, Any] = {"ours": TrainerMon}
+    if importlib.util.find_spec("msprobe"):
+        from msprobe.pytorch import TrainerMon as Peer
+
+        monitors["peer"] = Peer
+    for keys, ops in CASES.values():
+        yield timed(MODELS[model], keys, ops, monitors, pairs)
+
+
+def timed_in(environment: Path, model: str, pairs: int, threads: int) -> list[dict[str, Any]]:
+    """Return the same of another environment."""
+    words = [
+        environment / "bin" / "python",
+        __file__,
+        "--here",
+        model,
+        "--pairs",
+        str(pairs),
+        "--threads",
+        str(threads),
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "hook_lib"), "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    # The peer prints lines of its own.
+    found = [json.loads(line.removeprefix("times ")) for line in done.stdout.splitlines() if line.startswith("times ")]
+    if done.returncode or len(found) != len(CASES):
+        raise SystemExit(f"{model} in {environment}:\n{done.stderr[-2000:]}")
+    return found
+
+
+def row(name: str, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a case's row; ``found`` is what it took in each environment."""
+
+    def over(whose: str, other: str, names: list[str]) -> float:
+        """Return the median of the pairs' quotients of times, of a monitor what it adds."""
+        return statistics.median(
+            one / another
+            for key in names
+            for one, another in zip(added(found[key], whose), added(found[key], other), strict=True)
+        )
+
+    every = [*found]
+    cells = [
+        name,
+        f"{middle(found, 'plain'):.0f}",
+        f"{next(iter(found.values()))['tensors']}, {middle(found, 'read'):.1f}",
+        f"{middle(found, 'ours'):.1f}",
+        f"{over('ours', 'read', every):.2f}",
+        f"{1 + over('ours', 'plain', every):.3f}",
+    ]
+    for key in ENVIRONMENTS:
+        cells.append(f"{over('ours', 'peer', [key]):.2f}" if "peer" in found.get(key, {}) else "-")
+    return cells
+
+
+def added(times: Mapping[str, Any], whose: str) -> list[float]:
+    """Return the seconds of each run, of a monitor those beyond the plain step of the pair."""
+    if whose in ("plain", "read"):
+        return list(times[whose])
+    return [one - plain for one, plain in zip(times[whose], times["plain"], strict=True)]
+
+
+def middle(found: Mapping[str, Mapping[str, Any]], whose: str) -> float:
+    """Return the median over all environments in milliseconds."""
+    return 1e3 * statistics.median(one for times in found.values() for one in added(times, whose))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--here", choices=MODELS, help="print the times of this model in this environment as JSON")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    monitors: dict[str, Any] = {"ours": TrainerMon}
-    if importlib.util.find_spec("msprobe"):
-        from msprobe.pytorch import TrainerMon as Peer
-
-        monitors["msprobe"] = Peer
-    print(f"{arguments.pairs} pairs, torch {torch.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    folder = Path(tempfile.mkdtemp())
-    # Registered first, run last: monitors write at the end of the process.
-    atexit.register(shutil.rmtree, folder)
-    os.environ["MONITOR_OUTPUT_DIR"] = str(folder / "out")
+    if arguments.here:
+        for times in timed_here(arguments.here, arguments.pairs, arguments.threads):
+            print("times", json.dumps(times), flush=True)
+        return
+    environments = {name: folder for name, folder in ENVIRONMENTS.items() if folder.exists()}
+    environments = environments or {"here": Path(sys.prefix)}
+    share = max(1, arguments.pairs // len(environments))
+    loads = [os.getloadavg()[0]]
+    rows = []
     for model in arguments.only:
-        for case, (keys, ops) in CASES.items():
-            print(f"{model}, {case}: {compared(MODELS[model], keys, ops, monitors, folder, arguments.pairs)}")
-
-
-def compared(
-    make: Any, keys: dict[str, Any], ops: list[str], monitors: dict[str, Any], folder: Path, pairs: int
-) -> str:
-    """Return what is told of one case."""
-    tensors = watched_tensors(make, keys)
-    reading = norms if keys == GRADIENTS else extrema
-    plain = Training(make)
-    watched = {name: monitored(make, monitor, keys, ops, folder) for name, monitor in monitors.items()}
-    runs = {"plain": plain.step, **{name: one.step for name, one in watched.items()}, "read": lambda: reading(tensors)}
-    for run in runs.values():
-        run()
-        run()
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(pairs):
-        for name in list(runs)[:: -1 if number % 2 else 1]:
-            times[name].append(seconds(runs[name]))
-    read, step = statistics.median(times["read"]), statistics.median(times["plain"])
-    told = [f"step {step * 1e3:.1f} ms, {reading.__name__} of {len(tensors)} tensors {read * 1e3:.2f} ms"]
-    for name in monitors:
-        added = [one - other for one, other in zip(times[name], times["plain"], strict=True)]
-        ratios = [one / other for one, other in zip(added, times["read"], strict=True)]
-        middle, ratio = statistics.median(added), statistics.median(ratios)
-        told.append(f"{name} adds {middle * 1e3:.2f} ms, {ratio:.2f} x that, {1 + middle / step:.3f} x a step")
-    return "; ".join(told)
+        runs = {key: timed_in(folder, model, share, arguments.threads) for key, folder in environments.items()}
+        for place, case in enumerate(CASES):
+            rows.append(row(f"{model}, {case}", {key: cases[place] for key, cases in runs.items()}))
+            print(*rows[-1], sep="; ", file=sys.stderr, flush=True)
+        loads.append(os.getloadavg()[0])
+    where = f"torch {torch.__version__}, {os.cpu_count()} cores, load {min(loads):.1f} to {max(loads):.1f}"
+    print(f"{share} pairs in each of {', '.join(environments)}; {where}; medians of CPU time\n")
+    header = ["", "plain step ms", "tensors, reading them ms", "added ms", "added / reading", "watched / plain step"]
+    print(table([*header, *(f"added / added by {key}" for key in ENVIRONMENTS)], rows))
 
 
 if __name__ == "__main__":
