@@ -14,6 +14,12 @@ Numbers = NDArray[np.float64]
 #: Statistics that round as their tensor does. Shares of elements (zeros, subnormals) jump by whole elements instead.
 CONTINUOUS = ("norm", "rms", "min", "max", "mean")
 
+# What a factor shows in, and how exactly. Of 70 000 times that a unit which had switched moved a gradient by over 1e-4,
+# the three moved alike to 5 % in 17, and to 1 % in none.
+_OF_SCALE, _SAME_FACTOR = ("norm", "min", "max"), 0.01
+# The square of a norm is at least this many times that of the extremes: other elements decide of it.
+_OTHER_ELEMENTS = 4.0
+
 # Decimals with which some value of a run is written that was not rounded.
 _WHOLE_DIGITS = 15
 
@@ -42,6 +48,21 @@ def relative_difference(target: Numbers, golden: Numbers, size: Numbers) -> Numb
         ratio = np.abs(target - golden) / size
     equal = (target == golden) | (np.isnan(target) & np.isnan(golden))
     return np.where(equal, 0.0, np.where(np.isfinite(target) & np.isfinite(golden) & ~np.isnan(ratio), ratio, np.inf))
+
+
+def are_scaled(target: Mapping[str, Numbers], golden: Mapping[str, Numbers]) -> NDArray[np.bool_]:
+    """Tell at which steps a tensor is another times one factor: norm, minimum and maximum have it in common.
+
+    What changes some elements moves the three by different factors. Nothing is told where a tensor has so few elements
+    that its extremes make up its norm, or where not all three are watched.
+    """
+    if not {*_OF_SCALE} <= {*target}:
+        return np.zeros(len(next(iter(target.values()), ())), np.bool_)
+    norm, *extremes = (golden[name] for name in _OF_SCALE)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        off = np.stack([target[name] / golden[name] - 1 for name in _OF_SCALE])
+        is_one_factor = np.ptp(off, axis=0) < _SAME_FACTOR * np.min(np.abs(off), axis=0)
+        return is_one_factor & (np.square(norm) >= _OTHER_ELEMENTS * np.sum(np.square(extremes), axis=0))
 
 
 def decimals(values: Numbers) -> int:

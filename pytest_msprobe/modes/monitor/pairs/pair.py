@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reading import SeriesKey
 from msprobe_hooks.instruments.series.tables import Watched
-from pytest_msprobe.modes.monitor.pairs.differences import Numbers
+from pytest_msprobe.modes.monitor.pairs.differences import Numbers, are_scaled
 from pytest_msprobe.modes.monitor.pairs.evidence import (
     BACKWARD,
     FORWARD,
@@ -27,6 +27,7 @@ from pytest_msprobe.modes.monitor.pairs.tensors import Source, Statistics, Twins
 from pytest_msprobe.modes.monitor.pairs.tolerance import (
     BIAS,
     COARSE,
+    MOVED,
     before,
     cancellation_floor,
     rounding_floor,
@@ -143,13 +144,15 @@ class Pair:
             self._spread(tensor, key.statistic, both.steps),
         ]
         if key.task in BACKWARD:
-            floors.append(evidence.switches()[places])
+            # A unit that switches changes elements, and never all of them by one factor.
+            floors.append(np.where(are_scaled(both.target, both.golden), 0.0, evidence.switches()[places]))
         else:
             gradients = evidence.gradients(key.statistic)
             levels.append((gradients if key.task in STATES else before(gradients))[places])
             levels.append(self._own_gradient(key, both.steps))
         if key.task in FORWARD:
-            floors.append(self._biases(size, places))
+            has_switched = before(so_far(evidence.switches()))[places] > 0
+            floors += [self._biases(size, places), np.where(has_switched, MOVED, 0.0)]
         allowed = tolerance(np.max(np.broadcast_arrays(*floors), axis=0), *levels)
         # Runs that began apart have drifted by what their first common step shows.
         return allowed if self.starts_together else np.where(both.steps == self.first_step, np.inf, allowed)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.modes.monitor.pairs.differences import decimals, quantum, relative_difference, scale
+from pytest_msprobe.modes.monitor.pairs.differences import are_scaled, decimals, quantum, relative_difference, scale
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda value: value if abs(value) > 1e-6 else 1.0)
 
@@ -64,3 +64,27 @@ def test_the_quantum_is_that_of_the_rounding_and_nothing_where_values_are_whole(
 
     assert quantum(decimals(np.round(values, 6))) == pytest.approx(1e-6)
     assert quantum(decimals(values)) == 0.0
+
+
+def statistics_of(tensor: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "norm": np.array([np.linalg.norm(tensor)]),
+        "min": np.array([tensor.min()]),
+        "max": np.array([tensor.max()]),
+    }
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), factor=st.floats(0.5, 2).filter(lambda factor: abs(factor - 1) > 1e-3))
+def test_a_tensor_times_a_factor_is_scaled_and_one_with_other_elements_is_not(seed: int, factor: float) -> None:
+    random = np.random.default_rng(seed)
+    tensor, other = random.normal(size=1000), random.normal(size=1000)
+
+    assert are_scaled(statistics_of(factor * tensor * (1 + 1e-7 * other)), statistics_of(tensor)).all()
+    changed = np.where(random.random(1000) < 0.01, factor * other, tensor)
+    assert not are_scaled(statistics_of(changed), statistics_of(tensor)).any()
+
+
+@pytest.mark.parametrize("tensor", [[3.0], [-2.0, 5.0], [0.0, 0.0, 1.0]])
+def test_few_elements_tell_nothing_of_a_factor(tensor: list[float]) -> None:
+    assert not are_scaled(statistics_of(2 * np.array(tensor)), statistics_of(np.array(tensor))).any()

@@ -79,18 +79,25 @@ def test_a_gradient_that_is_rounding_only_is_not_judged_nor_is_its_parameter(gol
 
 def test_a_unit_that_switches_behind_a_relu_excuses_gradients_but_no_forward_tensor() -> None:
     kinked = trained(LAYERS, STEPS, kinked=True)
-    switched = kinked.changed(slice(9, None), 1.05, *of("actv_grad", "layers.1.input"))
+    switched = kinked.changed(slice(9, None), 1.05, *of("actv_grad", "layers.1.input")[:1])
     forward = kinked.changed(slice(9, None), 1.05, *of("actv", "layers.1.output"))
 
     assert first_departure(Pair(switched, kinked), kinked) is None
     assert first_departure(Pair(forward, kinked), kinked) == (9, "actv", "layers.1.output")
 
 
+def test_a_gradient_times_one_factor_is_no_unit_that_switched() -> None:
+    kinked = trained(LAYERS, STEPS, kinked=True, rounding=ROUNDING)
+    scaled = kinked.changed(slice(9, None), 1.001, *of("actv_grad", "layers.1.input"))
+
+    assert first_departure(Pair(scaled, kinked), kinked) == (9, "actv_grad", "layers.1.input")
+
+
 def test_shares_of_zeros_tell_whether_a_unit_switched() -> None:
     kinked = trained(LAYERS, STEPS, kinked=True)
     zeros = {SeriesKey("actv_grad", 0, f"layers.{i}.output", None, "zeros"): np.full(STEPS, 0.5) for i in range(LAYERS)}
     golden = MemoryRun(kinked.values | zeros)
-    changed = golden.changed(slice(9, None), 1.05, *of("actv_grad", "layers.1.input"))
+    changed = golden.changed(slice(9, None), 1.05, *of("actv_grad", "layers.1.input")[:1])
     switched = changed.changed(slice(9, 10), 1.01, SeriesKey("actv_grad", 0, "layers.1.output", None, "zeros"))
     order = sorted(golden.keys, key=lambda key: list(kinked.keys).index(SeriesKey(*key_of(key), "norm")))
     runs = [MemoryRun({key: run.values[key] for key in order}) for run in (golden, changed, switched)]
