@@ -80,7 +80,8 @@ class Bisection:
         if known is not None:
             if listed != known:
                 raise JournalError(
-                    "the command gives another number, or makes other calls, than when the journal was made",
+                    "was made by a command that gave another number, or made other calls",
+                    file=self.journal.path,
                     remedy="use another journal",
                 )
             return known

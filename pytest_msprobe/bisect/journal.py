@@ -50,6 +50,7 @@ class BisectionJournal:
     """
 
     def __init__(self, path: Path | None, header: Header, *, is_resumed: bool = False) -> None:
+        self.path = path
         self.listed: Listed | None = None
         self._measured: dict[Fixes, Measured] = {}
         self._lines = AppendedLines(path) if path is not None else None

@@ -63,15 +63,15 @@ class Command:
             done = self._execute(folder)
             for problem in problems_of(folder):
                 raise CommandError(
-                    f"a process of the command cannot have its calls seen:\n{problem.strip()}",
-                    remedy="install pytest-msprobe into the Python that the command runs",
+                    "the calls of a process cannot be seen; install pytest-msprobe into the Python that the command "
+                    f"runs:\n{problem.strip()}"
                 )
             output = done.stdout.decode(errors="replace")
             if done.returncode and not self.metric.is_exit_status:
                 end = "\n".join((done.stderr.decode(errors="replace").strip() or output.strip()).splitlines()[-_SHOWN:])
                 raise CommandError(
-                    f"the command ended with exit status {done.returncode}:\n{end}\n",
-                    remedy="give a command that succeeds, or take --exit-status for the number",
+                    f"the command ended with exit status {done.returncode}; give one that succeeds, or take "
+                    f"--exit-status for the number. It wrote last:\n{end}"
                 )
             told = lines_of(folder)
             if not told:

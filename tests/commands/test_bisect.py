@@ -94,7 +94,7 @@ def test_the_first_of_two_calls_is_found_and_that_there_is_another(tmp_path, cap
 @pytest.mark.slow
 def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys):
     *_, path = program(tmp_path, OF_ONE_RANK)
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", path]
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", path]
     assert bisect("--to", "float64", "--metric", r"loss (\S+)", "--", *words) == 1
     told = capsys.readouterr().out
     assert "Torch.mm.2 of rank1 moves the number" in told
@@ -129,7 +129,7 @@ def test_a_test_of_pytest_is_bisected_by_whether_it_passes(tmp_path, capsys, mon
     ("text", "options", "problem"),
     [
         (RANDOM, ["--to", "float64"], "not deterministic: two runs as it is gave"),
-        ("import torch\nraise SystemExit('no data')", [], "exit status 1:\nno data"),
+        ("import torch\nraise SystemExit('no data')", [], "It wrote last:\nno data"),
         ("import torch\ntorch.ones(3)\nprint('done')", [], "prints no float"),
         (ALONE, ["--metric", "accuracy (.*)"], "prints nothing that matches"),
         (ALONE, [], "nothing to fix: no call of the command computes in a lower precision"),

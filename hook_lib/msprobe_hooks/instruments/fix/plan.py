@@ -57,7 +57,7 @@ def read_plan(folder: Path) -> Plan:
 def claim(folder: Path) -> tuple[str, IO[bytes]]:
     """Return the name of this process, which no other of the run has, and the file for its lines."""
     rank = os.environ.get("RANK", "")
-    name = f"rank{int(rank)}" if rank.isdecimal() else current_process().name
+    name = f"rank{int(rank)}" if rank.isdecimal() else current_process().name.replace(os.sep, "_")
     for number in range(1, 1_000_000):
         process = name if number == 1 else f"{name}-{number}"
         try:
