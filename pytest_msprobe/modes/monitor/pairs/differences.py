@@ -62,7 +62,10 @@ def are_scaled(target: Mapping[str, Numbers], golden: Mapping[str, Numbers]) -> 
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         off = np.stack([target[name] / golden[name] - 1 for name in _OF_SCALE])
         is_one_factor = np.ptp(off, axis=0) < _SAME_FACTOR * np.min(np.abs(off), axis=0)
-        return is_one_factor & (np.square(norm) >= _OTHER_ELEMENTS * np.sum(np.square(extremes), axis=0))
+        scaled: NDArray[np.bool_] = is_one_factor & (
+            np.square(norm) >= _OTHER_ELEMENTS * np.square(extremes).sum(axis=0)
+        )
+    return scaled
 
 
 def decimals(values: Numbers) -> int:
