@@ -30,6 +30,10 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     if framework == "mindspore":
         from msprobe_hooks.mindspore.session import MindSporeSession
 
+        if settings.task in OVERFLOW_TASKS:
+            from msprobe_hooks.instruments.overflow_check.mindspore_recorder import MindSporeOverflowRecorder
+
+            return MindSporeSession(settings, model, MindSporeOverflowRecorder(settings))
         return MindSporeSession(settings, model)
     from msprobe_hooks.torch.session import TorchSession
 

@@ -24,10 +24,12 @@ class MindSporeSession(Session):
     module_class = nn.Cell
     module_name = "mindspore.nn.Cell"
 
-    def __init__(self, settings: Settings, model: Model | None = None) -> None:
+    def __init__(
+        self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
+    ) -> None:
         if settings.level in ("aten", "debug"):
             raise ConfigError("level", settings.level, "L0, L1 or mix, for MindSpore")
-        recorder = MindSporeRecorder(settings)
+        recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []
         if settings.records_apis:
             observers += [Calls(recorder), JitCalls(recorder, observers)]

@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from msprobe_hooks.instruments.fix.choice import Precision
-from msprobe_hooks.instruments.fix.generators import Generators
 from msprobe_hooks.instruments.fix.outcome import Outcome, Outcomes, UnraisedError
 from msprobe_hooks.torch.calls import OWN_FILES
+from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.recompute import is_stop
 
 OWN_FILES.add(__file__)

@@ -13,7 +13,6 @@ import torch.distributed as dist
 
 from msprobe_hooks.instruments.fix.checkpoints import Checkpoints
 from msprobe_hooks.instruments.fix.choice import Fixed, Precision
-from msprobe_hooks.instruments.fix.generators import Generators
 from msprobe_hooks.instruments.fix.outcome import UnraisedError
 from msprobe_hooks.instruments.fix.raising import Plan, Raising
 from msprobe_hooks.recording.config import Settings
@@ -21,6 +20,7 @@ from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table
 from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
+from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.recompute import running_checkpoint
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
 
