@@ -287,6 +287,10 @@ def item_name(match: Match) -> str:
     return match.target if match.target is not None else f"{match.golden}{_GOLDEN_MARK}"
 
 
+# A search for overflow writes the tensors of what it finds.
+_WITH_TENSORS = ("tensor", "overflow_check", "nan_check")
+
+
 def data_mode(target: Dump, golden: Dump) -> DataMode:
     """Return what two dumps can be compared by. Raises DumpError where they were recorded differently."""
     if target.task != golden.task:
@@ -294,7 +298,7 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
             f"{target.path}: task {target.task}, but {golden.path} has task {golden.task}; "
             "record both with the same task"
         )
-    if target.task not in ("tensor", "statistics"):
+    if target.task not in (*_WITH_TENSORS, "statistics"):
         raise DumpError(
             f"{target.path}: task {target.task} is not compared; record runs with task tensor or statistics"
         )
@@ -303,7 +307,7 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
             f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "
             "record both at the same level"
         )
-    if target.task == "tensor":
+    if target.task in _WITH_TENSORS:
         return "tensor"
     target_is_summed, golden_is_summed = _has_checksums(target), _has_checksums(golden)
     if target_is_summed != golden_is_summed:

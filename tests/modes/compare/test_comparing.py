@@ -401,6 +401,14 @@ def test_checksums_on_one_side_alone_are_refused(
     compare(three[0], golden).stderr.fnmatch_lines(["*recorded with checksums*without; record both the same way"])
 
 
+def test_what_two_searches_for_overflow_wrote_is_compared(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    records = {"Torch.exp.0.forward": call(tensor(2))}
+    sides = runs.both(records, records, task="overflow_check")
+    for side in sides:
+        (side.parent / "dump_tensor_data").mkdir()
+    compare(*sides).assert_outcomes(passed=1)
+
+
 def test_structure_alone_cannot_be_compared(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     records = {"Torch.mm.0.forward": call(tensor(2))}
     compare(*runs.both(records, records, task="structure")).stderr.fnmatch_lines(["*task structure is not compared*"])
