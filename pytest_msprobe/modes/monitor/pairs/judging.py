@@ -16,7 +16,7 @@ from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.modes.monitor.order import Place, places
 from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
-from pytest_msprobe.modes.monitor.pairs.signs import TASK, Signs
+from pytest_msprobe.modes.monitor.pairs.signs import TASK, Signs, probed
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
 from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
 from pytest_msprobe.modes.monitor.sign_similarity import SignSimilarity
@@ -34,7 +34,7 @@ class GoldenJudge:
 
     ``series_keys`` are those of either run, ``keys`` also those that both give together: sign similarities, where both
     hold ``signs``, which keep to the rules of a policy. All are in the order computed. ``notes`` tell what is odd about
-    the files of both, and where they are not of the same steps.
+    the files of both, and where they are not of the same steps, or signs only of one.
     """
 
     def __init__(self, target: Run, golden: Run, pair: Pair, signs: Signs | None, policy: MonitorPolicy) -> None:
@@ -46,8 +46,12 @@ class GoldenJudge:
         self._target, self._golden = {*target.keys}, {*golden.keys}
         self.series_keys: Sequence[SeriesKey] = _merged(golden.keys, target.keys)
         self.keys: Sequence[SeriesKey] = _with_signs(self.series_keys, signs.keys if signs is not None else ())
-        notes = [*target.notes, *(f"golden run: {note}" for note in golden.notes), *_other_steps(target, golden)]
-        self.notes: Sequence[str] = notes
+        self.notes: Sequence[str] = [
+            *target.notes,
+            *(f"golden run: {note}" for note in golden.notes),
+            *_other_steps(target, golden),
+            *_signs_of_one(target, golden),
+        ]
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
@@ -139,6 +143,13 @@ def _other_steps(target: Run, golden: Run) -> Iterator[str]:
                 f"{np.isin(own, theirs).sum()} of the run's {own.size} steps ({own[0]} to {own[-1]}) are compared; "
                 f"the golden run has {theirs.size} ({theirs[0]} to {theirs[-1]})"
             )
+
+
+def _signs_of_one(target: Run, golden: Run) -> Iterator[str]:
+    """Tell that signs are not compared, where one of the runs has them."""
+    has = [name for name, run in (("this", target), ("the golden", golden)) if probed(run) is not None]
+    if len(has) == 1:
+        yield f"sign similarities are not compared: only {has[0]} run has sign maps of a gradient probe"
 
 
 def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:

@@ -173,6 +173,13 @@ def test_a_probe_without_sign_maps_is_compared_by_its_numbers(pytester: pytest.P
     checked.result.stdout.fnmatch_lines(["first at step 5: grad_reduced/fc.weight/norm", "3 items: 3 failed"])
 
 
+def test_sign_maps_of_one_run_alone_are_told(pair: Pair, pytester: pytest.Pytester) -> None:
+    pair.write("a", "fc.weight", WEIGHTS)
+    write_probe(pytester.path / "b" / "rank0", [{"fc.weight": each} for each in WEIGHTS], level="L0")
+    checked = check(pytester, "--msprobe-monitor", "a", "--msprobe-golden", "b")
+    checked.result.stdout.fnmatch_lines(["*sign similarities are not compared: only this run has sign maps*"])
+
+
 def test_a_map_of_another_shape_is_named(pair: Pair, pytester: pytest.Pytester) -> None:
     pair.write("a", "fc.weight", WEIGHTS)
     pair.write("b", "fc.weight", [each.reshape(50, 200) for each in WEIGHTS])
