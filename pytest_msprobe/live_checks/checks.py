@@ -28,6 +28,7 @@ from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Header, JournalWriter
 from pytest_msprobe.live_checks.findings import Findings, NamedPolicy
 from pytest_msprobe.live_checks.judge import Judge
+from pytest_msprobe.live_checks.observed import outside_of_torch
 from pytest_msprobe.live_checks.options import LiveOptions
 from pytest_msprobe.live_checks.recorder import LiveRecorder
 from pytest_msprobe.live_checks.selection import Budget, Selection
@@ -171,11 +172,13 @@ class LiveChecks:
 
     def _react(self) -> None:
         """Tell the training of what is wrong, where it wants to hear of it while it runs."""
-        for result in self._findings.next_failures():
+        for result, stack in self._findings.next_failures():
             if self.on_failure == "stop":
                 raise PrecisionError(result, self.rerun(result))
             if self.on_failure == "warn":
-                warnings.warn(PrecisionWarning(printable(f"{result.record}: {result.reason}")), stacklevel=2)
+                code, line = outside_of_torch(stack)[0]
+                warning = PrecisionWarning(printable(f"{result.record}: {result.reason}"))
+                warnings.warn_explicit(warning, None, code.co_filename, line)
 
 
 def _observing(recorder: LiveRecorder) -> list[Observer]:

@@ -48,7 +48,7 @@ class Findings:
         self._policy = policy
         self._command = command
         self._cards: set[str] = set()
-        self._untold: list[DirectionResult] = []
+        self._untold: list[tuple[DirectionResult, Stack]] = []
 
     def add(
         self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
@@ -59,12 +59,12 @@ class Findings:
             if self._save is not None:
                 result = with_saved(result, self._saved(self._save, result, replay, forward, backward))
             self.failed.append(result)
-            self._untold.append(result)
+            self._untold.append((result, stack))
         self.counts[result.outcome] += 1
         self._write(result, replay)
 
-    def next_failures(self) -> list[DirectionResult]:
-        """Return the failures since this was last asked."""
+    def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
+        """Return the failures since this was last asked, with where they were called."""
         untold, self._untold = self._untold, []
         return untold
 

@@ -73,11 +73,15 @@ def copied(run: Run) -> Run:
     return replace(run, output=map_tensors(copy, run.output), arguments=written)
 
 
+def outside_of_torch(stack: Stack) -> Stack:
+    """Return a stack without torch's own frames, or all of it where there are no others."""
+    return [(code, line) for code, line in stack if not code.co_filename.startswith(_TORCH)] or stack
+
+
 def called_from(stack: Stack) -> str:
-    """Return where a call was made in words, without torch's own frames, from the innermost out."""
-    outside = [(code, line) for code, line in stack if not code.co_filename.startswith(_TORCH)]
+    """Return where a call was made in words, from the innermost frame out."""
     lines = [
         f"  {code.co_filename}:{line}, in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
-        for code, line in (outside or stack)[:_FRAMES]
+        for code, line in outside_of_torch(stack)[:_FRAMES]
     ]
     return "\n".join(["Called at:", *lines])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import msprobe_hooks
 import pytest_msprobe
 from msprobe_hooks import ConfigError
 from pytest_msprobe.commands.main import main
@@ -135,6 +137,24 @@ def test_a_journal_of_another_run_is_not_touched(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="exists"), pytest_msprobe.live(journal=path):
         pass
     assert path.read_text() == "something\n"
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_leaves_the_journal_to_its_parent(tmp_path: Path) -> None:
+    with pytest_msprobe.live(journal=tmp_path / "live.jsonl"):
+        child = os.fork()
+        if child == 0:
+            torch.ones(4).sin()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        torch.ones(3).exp()
+    assert list(read_journal(tmp_path / "live.jsonl").entries) == ["step0/rank::Tensor.exp.0.forward"]
+
+
+def test_a_recording_and_a_live_check_see_the_same_calls_and_not_each_other(tmp_path: Path) -> None:
+    with msprobe_hooks.record(tmp_path) as session, pytest_msprobe.live() as checks:
+        torch.full((5,), 2.0, requires_grad=True).exp().sum().backward()
+    assert session.summary.calls + session.summary.backwards == checks.counts.total()
 
 
 def test_steps_are_told_apart(tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ def names(checks: pytest_msprobe.LiveChecks) -> list[str]:
 
 def test_a_wrong_result_is_found_where_it_was_called() -> None:
     warns = pytest.warns(PrecisionWarning, match=r"Functional\.softmax\.0\.forward")
-    with WRONG_SOFTMAX, warns, pytest_msprobe.live() as checks:
+    with WRONG_SOFTMAX, warns as told, pytest_msprobe.live() as checks:
         step()
     assert names(checks) == ["Functional.softmax.0.forward"]
     assert f"{__file__}:" in checks.failed[0].notes[0]
+    assert told[0].filename == __file__
 
 
 def test_a_wrong_gradient_is_found_though_the_result_is_right() -> None:
