@@ -27,7 +27,8 @@ class Imprecise(TorchDispatchMode):
         if func is torch.ops.aten.mm.default:
             self.products += 1
             if self.products in FAULTS and args[0].dtype is torch.float32:
-                args = [operand.bfloat16().float() for operand in args]
+                # Smooth, unlike rounding: the rounding of the calls before is not made larger by it.
+                return func(*args) * 1.001
         return func(*args, **(kwargs or {}))
 
 def train():
