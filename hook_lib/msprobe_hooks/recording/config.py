@@ -96,13 +96,8 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
         key: value for key, value in overrides.items() if value is not None
     }
     task = _task("task", given.get("task") or "statistics")
-    section = common.get(task) or {}
     keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
-    if not isinstance(section, dict):
-        raise ConfigError(task, section, "an object with the keys " + ", ".join(keys))
-    for key, value in section.items():
-        if key not in keys and key not in msprobe_keys.SECTION_KEYS:
-            raise ConfigError(f"{task}.{key}", value, "the keys " + ", ".join(keys))
+    section = checks.object_with(keys, also=msprobe_keys.SECTION_KEYS)(task, common.get(task) or {})
     msprobe_keys.refuse_section(task, section)
     given |= {key: value for key, value in section.items() if key in keys}
     given["task"] = task

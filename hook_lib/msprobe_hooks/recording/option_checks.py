@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,20 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError("config_path", str(path), "a file that holds one JSON object")
     return found
+
+
+def object_with(names: Collection[str], also: Collection[str] = ()) -> Callable[[str, object], Mapping[str, Any]]:
+    """Return the check for an object with some keys; those of ``also`` are taken too, and not offered."""
+
+    def check(key: str, value: object) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ConfigError(key, value, "an object with the keys " + ", ".join(names))
+        for name in value:
+            if name not in names and name not in also:
+                raise ConfigError(f"{key}.{name}", value[name], "the keys " + ", ".join(names))
+        return value
+
+    return check
 
 
 def one_of(allowed: tuple[str, ...]) -> Callable[[str, object], str]:

@@ -43,12 +43,7 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
 
     Raises ConfigError.
     """
-    section = common.get(TASK) or {}
-    if not isinstance(section, dict):
-        raise ConfigError(TASK, section, "an object with the keys " + ", ".join(_KEYS))
-    for key, value in section.items():
-        if key not in _KEYS:
-            raise ConfigError(f"{TASK}.{key}", value, "the keys " + ", ".join(_KEYS))
+    section = checks.object_with(_KEYS)(TASK, common.get(TASK) or {})
     given = {key: common[key] for key in ("dump_path", "rank", "step", "level") if common.get(key) is not None}
     given |= {key: section[key] for key in _CHOOSING if section.get(key) is not None}
     given |= {key: value for key, value in overrides.items() if value is not None}

@@ -51,12 +51,7 @@ class ProbeSettings:
 
 def probe_settings(common: Mapping[str, Any], **overrides: Any) -> ProbeSettings:
     """Check the content of a ``config.json``, of which ``overrides`` that are not None win. Raises ConfigError."""
-    section = common.get(TASK) or {}
-    if not isinstance(section, dict):
-        raise ConfigError(TASK, section, "an object with the keys " + ", ".join(_SECTION))
-    for key, value in section.items():
-        if key not in _SECTION:
-            raise ConfigError(f"{TASK}.{key}", value, "the keys " + ", ".join(_SECTION))
+    section = checks.object_with(_SECTION)(TASK, common.get(TASK) or {})
     shared = {field.name for field in fields(ProbeSettings)} - _SECTION.keys()
     given = {key: common[key] for key in common if key in shared}
     given |= {key: value for key, value in overrides.items() if value is not None}

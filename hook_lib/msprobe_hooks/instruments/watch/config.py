@@ -22,7 +22,7 @@ from msprobe_hooks.instruments.watch.checks import (
     whole_number,
 )
 from msprobe_hooks.instruments.watch.names import WHAT
-from msprobe_hooks.recording.option_checks import flag, one_of, read_json
+from msprobe_hooks.recording.option_checks import flag, object_with, one_of, read_json
 
 FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
 
@@ -140,16 +140,12 @@ def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
 
 def _collectives(value: object) -> tuple[Collectives, bool]:
     key, names = "cc_distribution", ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
-    if not isinstance(value, Mapping):
-        raise ConfigError(key, value, "an object with the keys " + ", ".join(names))
-    for name in value:
-        if name not in names:
-            raise ConfigError(f"{key}.{name}", value[name], "the keys " + ", ".join(names))
-    codelines = value.get("cc_codeline", [])
+    given = object_with(names)(key, value)
+    codelines = given.get("cc_codeline", [])
     if not isinstance(codelines, (list, tuple)) or not all(_is_pattern(line) for line in codelines):
         raise ConfigError(f"{key}.cc_codeline", codelines, "a list of regular expressions")
-    before, only_stacks = (flag(f"{key}.{name}", value.get(name, False)) for name in names[2:])
-    is_on = flag(f"{key}.enable", value.get("enable", False))
+    before, only_stacks = (flag(f"{key}.{name}", given.get(name, False)) for name in names[2:])
+    is_on = flag(f"{key}.enable", given.get("enable", False))
     return Collectives(tuple(codelines), before, only_stacks), is_on
 
 
@@ -162,12 +158,8 @@ def _is_pattern(line: object) -> bool:
 
 
 def _alerts(value: object) -> Alerts:
-    if not isinstance(value, Mapping):
-        raise ConfigError("alert", value, "an object with the keys rules, dump")
-    for name in value:
-        if name not in ("rules", "dump"):
-            raise ConfigError(f"alert.{name}", value[name], "the keys rules, dump")
-    return Alerts(_rules("alert.rules", value.get("rules", [])), flag("alert.dump", value.get("dump", False)))
+    given = object_with(("rules", "dump"))("alert", value)
+    return Alerts(_rules("alert.rules", given.get("rules", [])), flag("alert.dump", given.get("dump", False)))
 
 
 def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]:
