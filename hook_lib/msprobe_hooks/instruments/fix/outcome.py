@@ -43,7 +43,7 @@ class Outcomes:
         # A function whose result depends on autocast gives another dtype under each of its settings.
         setting = torch.get_autocast_dtype(_device_of(leaves).type) if is_cast else None
         try:
-            key = (func, spec, setting, tuple(map(_form, leaves)))
+            key = (func, spec, setting, tuple(map(_form, leaves)), _repetitions(leaves))
             known = self._known.get(key)
         except TypeError:
             return _foretold(func, leaves, spec, is_cast)
@@ -63,6 +63,12 @@ def _form(leaf: Any) -> Any:
         return leaf.dtype, leaf.device, leaf.shape, leaf.stride()
     # 1, 1.0 and True are equal and give results of different dtypes. A float may be another one at each step.
     return type(leaf), None if type(leaf) is float else leaf
+
+
+def _repetitions(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """Return for each leaf where it stands first: what a call writes to depends on which of them are one tensor."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(leaf), place) for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
 
 
 def _device_of(leaves: Sequence[Any]) -> torch.device:

@@ -106,6 +106,16 @@ def test_a_tensor_given_by_out_is_written_and_returned():
     assert torch.equal(out, raised(torch.mm, a, b))
 
 
+def test_a_call_writes_to_no_other_argument_though_one_like_it_was_given_the_same_tensor_twice():
+    a, b, w = normal(4), normal(4), normal(4, requires_grad=True)
+    with fix("Tensor.mul_") as fixed:
+        a.mul_(a)
+        version = w._version
+        b.mul_(w)
+    assert fixed.raised == {"Tensor.mul_": 2}
+    assert w._version == version
+
+
 def test_assigning_to_an_element_changes_the_tensor():
     x = normal(4)
     with fix("Tensor.__setitem__") as fixed:
