@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -35,9 +35,11 @@ class Again:
         if any(type(tensor) not in _PLAIN for tensor in tensors):
             raise NotPerturbedError("it is given a tensor of its own kind")
         self._generators = Generators(self._leaves)
+        self._autocast = _autocast({tensor.device.type for tensor in tensors})
         self.writes = _may_write(called, args, kwargs)
         with Quiet():
             self._flags = [isinstance(leaf, Tensor) and leaf.requires_grad for leaf in self._leaves]
+            self._differentiated = [id(leaf) for leaf, flag in zip(self._leaves, self._flags, strict=True) if flag]
             self._leaves = [self._kept(leaf) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
         self._versions = [(leaf, leaf._version) for leaf in self._leaves if isinstance(leaf, Tensor)]
         self.draws = False
@@ -56,7 +58,7 @@ class Again:
         if self.draws:
             self._generators.restore()
         try:
-            with _unseen(), _in_precision(perturbation):
+            with _unseen(), self._in_precision(perturbation):
                 return self._func(*args, **kwargs)
         finally:
             if self.draws:
@@ -76,21 +78,34 @@ class Again:
         return args, kwargs
 
     def gradients(self, perturbation: str, grad_outputs: list[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients of perturbed inputs, for those of the outputs that arrived."""
+        """Return the gradients of perturbed inputs, for those of the outputs that arrived.
+
+        A tensor that was given several times has their sum at each of its places, as a record has it.
+        """
         args, kwargs = self.perturbed(perturbation)
         leaves = _differentiated((args, kwargs))
         with _unseen(), torch.enable_grad():
-            with _in_precision(perturbation):
+            with self._in_precision(perturbation):
                 result = self._func(*args, **kwargs)
             outputs = zip(_differentiated(result), grad_outputs, strict=True)
             pairs = [(one, grad) for one, grad in outputs if grad is not None]
             arriving = [grad.to(one.device, one.dtype) for one, grad in pairs]
-            return list(torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True))
+            return self._summed(torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True))
 
     def shares_memory(self, output: Tensor) -> bool:
         """Tell whether an output is one of the inputs, or a view of it."""
         address = output.untyped_storage().data_ptr()
         return any(tensor.untyped_storage().data_ptr() == address for tensor, _ in self._versions)
+
+    def _summed(self, gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+        sums: dict[int, Tensor] = {}
+        for tensor, gradient in zip(self._differentiated, gradients, strict=True):
+            if gradient is not None:
+                sums[tensor] = sums[tensor] + gradient if tensor in sums else gradient
+        return [sums.get(tensor) for tensor in self._differentiated]
+
+    def _in_precision(self, perturbation: str) -> AbstractContextManager[object]:
+        return torch._C._DisableAutocast() if perturbation in _CHANGES_WHAT_IS_DRAWN else _casting(self._autocast)
 
     def _kept(self, tensor: Tensor) -> Tensor:
         return tensor.detach().clone() if self.writes else tensor.detach()
@@ -123,5 +138,24 @@ def _unseen() -> Iterator[None]:
         yield
 
 
-def _in_precision(perturbation: str) -> Any:
-    return torch._C._DisableAutocast() if perturbation in _CHANGES_WHAT_IS_DRAWN else nullcontext()
+def _autocast(devices: Iterable[str]) -> list[tuple[str, torch.dtype]]:
+    """Return for which of these devices autocast is on, and to which dtype."""
+    if not torch._C._is_any_autocast_enabled():
+        return []
+    return [
+        (device, torch.get_autocast_dtype(device))
+        for device in devices
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    ]
+
+
+@contextmanager
+def _casting(autocast: list[tuple[str, torch.dtype]]) -> Iterator[None]:
+    """Set autocast as it was for a call, whose backward pass runs outside of its region or in that of another one."""
+    with ExitStack() as stack:
+        if not autocast:
+            stack.enter_context(torch._C._DisableAutocast())
+        for device, dtype in autocast:
+            # Its cache would keep the casts of what is only made here until the program's region ends.
+            stack.enter_context(torch.autocast(device, dtype, cache_enabled=False))
+        yield

@@ -126,6 +126,30 @@ def test_gradients_are_compared_with_those_of_perturbed_inputs(benchmark):
     ]
 
 
+def test_gradients_of_a_call_under_autocast_are_compared_under_autocast(benchmark):
+    x, w = (tensor.float().requires_grad_() for tensor in similar())
+
+    def program():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = F.linear(x, w)
+        y.float().square().mean().backward()
+
+    rows, summary = benchmark(program, pert_mode="no_change", fuzz_stage="backward", list=["linear"])
+    assert rows == []
+    assert summary.perturbed == 1
+
+
+def test_a_tensor_that_is_given_twice_has_one_gradient(benchmark):
+    x = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)
+
+    def program():
+        torch.stack([x * x, x]).sum().backward()
+
+    rows, summary = benchmark(program, pert_mode="no_change", fuzz_stage="backward", list=["__mul__"])
+    assert rows == []
+    assert summary.perturbed == 1
+
+
 def test_fix_goes_on_with_the_other_result(benchmark):
     x, y = similar()
     found = []
