@@ -246,11 +246,14 @@ class OverflowRecorder(LookingRecorder):
 
     def former(self, key: tuple[int, int]) -> tuple[Any, Any]:
         """Return what is known of the greatest and the least value of a tensor that was freed or has changed."""
-        if key in self._non_finite:
-            entry = self._non_finite[key]
-            return _NAN if entry is None else (entry.Max, entry.Min)
         witness = self._overwritten.get(key)
-        return (None, None) if witness is None or math.isfinite(*self.numbers([witness])) else _NAN
+        # What is known of a freed tensor may stand under the id of this one; its witness is its own.
+        if witness is not None and math.isfinite(*self.numbers([witness])):
+            return None, None
+        entry = self._non_finite.get(key)
+        if entry is not None:
+            return entry.Max, entry.Min
+        return _NAN if witness is not None or key in self._non_finite else (None, None)
 
     def _report(self, observed: Observed, finding: Finding, inputs: tuple[Place, ...]) -> None:
         files = self._files

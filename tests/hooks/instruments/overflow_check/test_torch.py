@@ -157,6 +157,16 @@ def test_an_input_that_was_written_over_is_marked_and_not_written(look, tmp_path
     assert body["output"][0]["data_name"] == "Tensor.mul_.0.forward.output.0.pt"
 
 
+def test_what_was_known_of_a_freed_tensor_is_not_taken_for_another_in_its_place(look):
+    # Python gives the ids of what it frees to what it makes next.
+    def program():
+        for _ in range(20):
+            torch.exp(torch.tensor([1000.0]))
+            torch.tensor([1e30]).mul_(1e30)
+
+    assert len(names(look(program))) == 40
+
+
 def test_recording_ends_after_as_many_as_are_wanted(tmp_path, records):
     x = torch.tensor([1e3])
     with record(tmp_path, task="overflow_check", overflow_nums=2) as session:
