@@ -19,37 +19,60 @@ class StepHooks:
     """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
 
     def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Put the hooks on. Raises ConfigError for what is no optimizer."""
-        self._handles: list[Any] = []
-        self._patched: Any = None
+        """Put the hooks on. Raises ConfigError for what is no optimizer, and for one that calls no hooks."""
         if not callable(getattr(optimizer, "step", None)):
             raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, which has a method step")
-        if hasattr(optimizer, "register_step_pre_hook"):
-            self._handles = [
-                optimizer.register_step_pre_hook(lambda *_: before()),
-                optimizer.register_step_post_hook(lambda *_: after()),
-            ]
+        self._handles: list[Any] = []
+        if not hasattr(optimizer, "register_step_pre_hook"):
+            # One around others, as Megatron's, has a method and no hooks.
+            self._handles.append(_Stepping(optimizer, before, after))
             return
-        # An optimizer around others, as Megatron's, has a method and no hooks.
-        step = optimizer.step
-
-        def stepping(*args: Any, **kwargs: Any) -> Any:
-            before()
-            result = step(*args, **kwargs)
-            after()
-            return result
-
-        optimizer.step = stepping
-        self._patched = optimizer
+        try:
+            self._handles.append(optimizer.register_step_pre_hook(lambda *_: before()))
+            self._handles.append(optimizer.register_step_post_hook(lambda *_: after()))
+        except AttributeError:
+            # Accelerate's is of torch's class, and never initialized as such.
+            raise ConfigError(
+                "optimizer",
+                type(optimizer).__name__,
+                "one that calls hooks around its steps; of one that was put around another, that other",
+            ) from None
 
     def remove(self) -> None:
         """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        if self._patched is not None:
-            del self._patched.step
-            self._patched = None
+
+
+class _Stepping:
+    """Stands in for an optimizer's method ``step``, also where somebody else has put another around it since."""
+
+    def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._optimizer = optimizer
+        self._former = vars(optimizer).get("step")
+        self._step = optimizer.step
+        self._around: tuple[Callable[[], None], Callable[[], None]] | None = (before, after)
+        optimizer.step = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._around is None:
+            return self._step(*args, **kwargs)
+        before, after = self._around
+        before()
+        result = self._step(*args, **kwargs)
+        after()
+        return result
+
+    def remove(self) -> None:
+        """Put back what was there before; with another around it, only call that from now on."""
+        self._around = None
+        if vars(self._optimizer).get("step") is not self:
+            return
+        if self._former is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._former
 
 
 class OptimizerState:

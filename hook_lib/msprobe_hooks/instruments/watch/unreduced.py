@@ -99,8 +99,9 @@ class UnreducedGradients:
         if self._is_alone:
             task = torch._C._current_graph_task_id()
             if task != self._task:
+                # What waits is of the pass around this one, as reentrant checkpointing has it, or of one that raised.
+                self._finish()
                 self._task = task
-                self._waiting.clear()
                 finish = self._collection.harmless("gradients", self._finish)
                 torch.autograd.Variable._execution_engine.queue_callback(finish)
             self._waiting.append(weight)

@@ -209,6 +209,37 @@ def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path,
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradients_of_layers_around_a_checkpoint_are_told_in_backward_order(tmp_path, use_reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = (nn.Linear(3, 3, bias=False) for _ in range(3))
+
+        def forward(self, x):
+            return self.third(checkpoint(self.second, self.first(x), use_reentrant=use_reentrant))
+
+    one = Checkpointed()
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.0)
+    with watch(one, optimizer, tmp_path, what=["gradients"]) as watcher:
+        train(one, optimizer, steps=1)
+    found = by_name(watcher.rows, "grad_unreduced")
+    assert [name for name, _ in found] == ["third.weight", "second.weight", "first.weight"]
+    for (name, _), (norm,) in found.items():
+        assert norm == pytest.approx(one.get_parameter(name).grad.norm().item(), rel=1e-6)
+
+
+def test_a_forward_pass_in_inference_mode_hinders_none_after_it(tmp_path):
+    one = nn.Linear(100, 100)
+    with watch(one, None, tmp_path, what=["activations"], statistics=STATISTICS) as watcher:
+        for is_inference in (True, False):
+            with torch.inference_mode(is_inference):
+                one(torch.ones(100, 100))
+            watcher.end_step()
+            assert by_name(watcher.rows, "actv")[".input", 0][0] == 100.0
+    assert not watcher.collection.errors
+
+
 def test_a_module_that_is_evaluated_inside_of_a_training_hides_none_around_it(tmp_path):
     one = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
     one[1].eval()
@@ -421,6 +452,63 @@ def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
 def test_what_is_no_optimizer_is_refused(tmp_path):
     told = "optimizer is 'str'; allowed: an optimizer, which has a method step"
     with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
+        pass
+
+
+class Around:
+    """An optimizer around another, without hooks."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_step_that_somebody_else_replaced_stays_so(tmp_path, is_first):
+    def count_steps():
+        step = optimizer.step
+
+        def counting():
+            counted.append(1)
+            step()
+
+        optimizer.step = counting
+
+    counted = []
+    one = nn.Linear(2, 1)
+    optimizer = Around(adam(one))
+    if is_first:
+        count_steps()
+    with watch(one, optimizer, tmp_path, what=["parameters"]) as watcher:
+        if not is_first:
+            count_steps()
+        optimizer.step()
+    optimizer.step()
+    assert len(counted) == 2
+    assert watcher.step == 1
+
+
+def test_a_method_that_was_replaced_is_the_optimizer_s_own_again(tmp_path):
+    one = nn.Linear(2, 1)
+    optimizer = Around(adam(one))
+    with watch(one, optimizer, tmp_path, what=["parameters"]):
+        optimizer.step()
+    assert "step" not in vars(optimizer)
+
+
+def test_an_optimizer_that_calls_no_hooks_is_refused(tmp_path):
+    class Uninitialized(torch.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self):
+            self.optimizer.step()
+
+    one = model()
+    told = "optimizer is 'Uninitialized'; allowed: one that calls hooks .* put around another, that other"
+    with pytest.raises(ConfigError, match=told), watch(one, Uninitialized(adam(one)), tmp_path):
         pass
 
 
