@@ -69,20 +69,28 @@ def test_a_statistic_does_not_depend_on_which_others_are_wanted(values, names):
     assert measured(tensor, statistics=names) == pytest.approx({name: whole[name] for name in names}, nan_ok=True)
 
 
+# Small tensors are measured together, large ones each by itself.
+@pytest.mark.parametrize("rows", [4, 5000], ids=["small", "large"])
 @pytest.mark.parametrize(
-    "tensor",
+    "make",
     [
-        torch.arange(24.0).reshape(4, 6).t(),
-        torch.arange(24.0).reshape(2, 3, 2, 2).to(memory_format=torch.channels_last),
-        torch.arange(24.0)[::2],
-        torch.arange(4.0).expand(3, 4),
-        torch.arange(12).reshape(3, 4),
-        torch.tensor([True, False, True]),
+        lambda rows: torch.arange(6.0 * rows).reshape(rows, 6).t(),
+        lambda rows: torch.arange(12.0 * rows).reshape(rows, 3, 2, 2).to(memory_format=torch.channels_last),
+        lambda rows: torch.arange(12.0 * rows).reshape(rows, 3, 2, 2).to(memory_format=torch.channels_last)[1:],
+        lambda rows: torch.arange(6.0 * rows)[::2],
+        lambda rows: torch.arange(4.0).expand(rows, 4),
+        lambda rows: torch.arange(3 * rows).reshape(rows, 3),
+        lambda rows: torch.arange(2 * rows) % 3 == 0,
+        lambda rows: (torch.arange(2.0 * rows) % 7).to(torch.float8_e4m3fn),
+        lambda rows: torch.complex(torch.arange(2.0 * rows), torch.ones(2 * rows)).conj(),
     ],
+    ids=["turned", "channels last", "a slice", "strided", "expanded", "integers", "bool", "float8", "complex"],
 )
-def test_layout_and_kind_of_numbers_do_not_matter(tensor):
+def test_layout_and_kind_of_numbers_do_not_matter(make, rows):
+    tensor = make(rows)
+    values = (tensor.abs() if tensor.is_complex() else tensor).double()
     found = measured(tensor)
-    for name, value in expected(tensor.double().numpy().flatten(), 0.0).items():
+    for name, value in expected(values.numpy().flatten(), 0.0).items():
         assert found[name] == pytest.approx(value), name
 
 
@@ -107,12 +115,19 @@ def test_norms_of_numbers_whose_squares_leave_float32_are_right():
     assert [one["norm"] for one in found] == pytest.approx([1e31, 1e-29, math.sqrt(70_000) * 1e-30], rel=1e-6)
 
 
-def test_nan_and_inf_are_told():
-    found = measured(torch.tensor([1.0, math.nan, math.inf, math.nan]))
+@pytest.mark.parametrize("count", [4, 10_000])
+def test_nan_and_inf_are_told(count):
+    infinite = torch.ones(count)
+    infinite[1] = -math.inf
+    broken = infinite.clone()
+    broken[2:4] = math.nan
+    found = measured(broken)
     assert found["nans"] == 2
     assert math.isnan(found["min"])
     assert math.isnan(found["norm"])
-    assert measured(torch.tensor([1.0, -math.inf]))["min"] == -math.inf
+    found = measured(infinite)
+    assert found["nans"] == 0
+    assert (found["min"], found["max"], found["norm"]) == (-math.inf, 1.0, math.inf)
 
 
 def test_what_cannot_be_measured_has_nan_for_all():
@@ -125,8 +140,9 @@ def test_id_is_the_value_of_a_tensor_without_dimensions():
     assert math.isnan(measured(torch.tensor([3.5]))["id"])
 
 
-def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rounds_to():
-    assert measured(torch.tensor([0.0, 1e-7, 1.0, 2.0], dtype=torch.float16))["zeros"] == 0.25
+@pytest.mark.parametrize("times", [1, 5000])
+def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rounds_to(times):
+    assert measured(torch.tensor([0.0, 1e-7, 1.0, 2.0], dtype=torch.float16).repeat(times))["zeros"] == 0.25
 
 
 def test_numbers_that_wait_on_a_device_are_fetched_into_their_places():
