@@ -32,7 +32,8 @@ class Outcomes:
     """Foretells the outcome of calls; those alike, by the forms of their tensors and all other arguments, once."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Outcome | UnraisedError] = {}
+        # Why there is none as text: an exception would keep the tensors of its frames.
+        self._known: dict[Any, Outcome | str] = {}
 
     def of(self, func: Any, leaves: Sequence[Any], spec: Any) -> Outcome:
         """Return the outcome of a call with these arguments, flattened.
@@ -51,10 +52,10 @@ class Outcomes:
             try:
                 known = _foretold(func, leaves, spec, is_cast)
             except UnraisedError as error:
-                known = error
+                known = str(error)
             self._known[key] = known
-        if isinstance(known, UnraisedError):
-            raise known.with_traceback(None)
+        if isinstance(known, str):
+            raise UnraisedError(known)
         return known
 
 

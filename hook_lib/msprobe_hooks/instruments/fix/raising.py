@@ -75,10 +75,10 @@ class Raising:
         Raises UnraisedError where it draws random numbers, which would be others, or fails so; nothing is changed then.
         """
         generators = Generators(plan.leaves)
-        with _unseen():
-            raised = self._cast_all(plan.leaves)
-        args, kwargs = pytree.tree_unflatten([raised.get(id(leaf), leaf) for leaf in plan.leaves], plan.spec)
         try:
+            with _unseen():
+                raised = self._cast_all(plan.leaves)
+            args, kwargs = pytree.tree_unflatten([raised.get(id(leaf), leaf) for leaf in plan.leaves], plan.spec)
             with torch._C._DisableAutocast():
                 result = plan.func(*args, **kwargs)
         except Exception as error:

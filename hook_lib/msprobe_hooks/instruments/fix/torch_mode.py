@@ -6,6 +6,7 @@ import threading
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -112,9 +113,11 @@ class FixingMode(CountingMode):
             result = self.raising.make(plan())
         except UnraisedError as reason:
             self.fixed.left[qualified, str(reason)] += 1
-            return run()
-        self.fixed.raised[qualified] += 1
-        return result
+        else:
+            self.fixed.raised[qualified] += 1
+            return result
+        # Not where the reason is handled: it would be the context of what the program raises.
+        return run()
 
 
 class ListingMode(CountingMode):
@@ -131,9 +134,10 @@ class ListingMode(CountingMode):
         checkpoint = running_checkpoint()
         if checkpoint is not None and checkpoint.backward_pass is not None:
             return run()
-        try:
+        leaves = None
+        with suppress(UnraisedError):
             leaves = plan().leaves
-        except UnraisedError:
+        if leaves is None:
             return run()
         generators = Generators(leaves)
         result = run()

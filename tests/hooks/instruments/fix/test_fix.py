@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 
 import pytest
 import torch
@@ -218,8 +220,20 @@ def test_a_call_in_a_checkpoint_is_raised_again_when_it_is_made_again(early_stop
 
 
 def test_an_error_of_the_program_is_its_own():
-    with fix("Torch.matmul"), pytest.raises(RuntimeError, match="cannot be multiplied"):
+    with fix("Torch.matmul"), pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
         torch.matmul(normal(3, 4), normal(3, 4))
+    assert raised.value.__context__ is None
+
+
+def test_the_tensors_of_a_call_that_is_left_as_it_was_are_not_kept():
+    x = normal(4)
+    known = weakref.ref(x)
+    with fix("Tensor.masked_select") as fixed:
+        x.masked_select(x > 0)
+        del x
+        gc.collect()
+        assert known() is None
+    assert fixed.left == {("Tensor.masked_select", "it cannot be told beforehand what it returns"): 1}
 
 
 def test_modes_of_the_program_see_the_call_once_and_in_the_other_precision():
