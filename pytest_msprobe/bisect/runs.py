@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +35,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command whose processes take a plan when they start, and its number."""
+    """A command whose processes take a plan when they start, and its number.
+
+    ``accepted`` are the exit statuses of a run that has a number, None where all are; ``timeout`` is in seconds.
+    """
 
     words: Sequence[str]
     to: Precision
     metric: Metric
+    accepted: Collection[int] | None = (0,)
+    timeout: float | None = None
 
     def list_calls(self) -> Run:
         """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
@@ -60,38 +67,67 @@ class Command:
         with tempfile.TemporaryDirectory(prefix="msprobe-bisect-") as name:
             folder = Path(name)
             plan.write(folder)
-            done = self._execute(folder)
+            status = self._execute(folder)
             for problem in problems_of(folder):
                 raise CommandError(
                     "the calls of a process cannot be seen; install pytest-msprobe into the Python that the command "
                     f"runs:\n{problem.strip()}"
                 )
-            output = done.stdout.decode(errors="replace")
-            if done.returncode and not self.metric.is_exit_status:
-                end = "\n".join((done.stderr.decode(errors="replace").strip() or output.strip()).splitlines()[-_SHOWN:])
+            output = (folder / _OUTPUT).read_text(errors="replace")
+            if self.accepted is not None and status not in self.accepted:
+                written = (folder / _ERRORS).read_text(errors="replace").strip() or output.strip()
+                end = "\n".join(written.splitlines()[-_SHOWN:])
                 raise CommandError(
-                    f"the command ended with exit status {done.returncode}; give one that succeeds, or take "
+                    f"the command ended with exit status {status}; give one that succeeds, or take "
                     f"--exit-status for the number. It wrote last:\n{end}"
                 )
             told = lines_of(folder)
             if not told:
                 raise CommandError(f"{self.words[0]}: {_unseen(folder)}")
-            return Run(self.metric.of(done.returncode, output), told)
+            return Run(self.metric.of(status, output), told)
 
-    def _execute(self, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    def _execute(self, folder: Path) -> int:
+        """Run it, with what it writes in files, and return its exit status."""
         paths = [str(AT_START), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: str(folder)}
         try:
-            return subprocess.run(
-                self.words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-            )
+            # Files, since what the command leaves running would keep a pipe open.
+            with (folder / _OUTPUT).open("wb") as output, (folder / _ERRORS).open("wb") as errors:
+                process = subprocess.Popen(
+                    self.words,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise CommandError(
                 f"{self.words[0]}: cannot be run: {error.strerror or error}",
                 remedy="give the command as a shell takes it, as in -- python train.py",
             ) from None
+        try:
+            return process.wait(self.timeout)
+        except subprocess.TimeoutExpired:
+            raise CommandError(
+                f"the command had not ended after {self.timeout:g} s", remedy="allow more by --timeout"
+            ) from None
+        finally:
+            _end(process)
 
 
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command that still runs and its processes; a launcher is asked first, as it has sessions of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE)
+
+
+_OUTPUT, _ERRORS = "stdout", "stderr"
+# Seconds in which a launcher such as torchrun ends its processes.
+_GRACE = 40
 _SHOWN = 12
 _REMEDIES: Mapping[Precision, str] = {
     "float32": "where it computes in float32, try --to float64",

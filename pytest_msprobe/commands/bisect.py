@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from msprobe_hooks.instruments.fix.choice import PRECISIONS
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what moves the number by more is found (default: a tenth of what all calls do, beyond rounding)",
     )
     parser.add_argument("--max-runs", type=int, metavar="N", help="run the command so often at most")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end a run, and the search, after so long")
     kept = parser.add_mutually_exclusive_group()
     kept.add_argument("--journal", type=Path, metavar="FILE", help="write a line for each run to this new file")
     kept.add_argument("--resume", type=Path, metavar="FILE", help="go on with what this journal has, and write it on")
@@ -60,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--bound {arguments.bound:g}: expected a number of at least 0")
     if arguments.max_runs is not None and arguments.max_runs < 1:
         raise CommandError(f"--max-runs {arguments.max_runs}: expected a number of at least 1")
+    if arguments.timeout is not None and not 0 < arguments.timeout < math.inf:
+        raise CommandError(f"--timeout {arguments.timeout:g}: expected a number of seconds above 0")
     command = _command(arguments)
     journal = BisectionJournal(
         arguments.journal or arguments.resume, _header(command), is_resumed=arguments.resume is not None
@@ -79,8 +83,13 @@ def _command(arguments: argparse.Namespace) -> Command:
     is_test = len(words) == 1 and "::" in words[0]
     if is_test:
         words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s", words[0]]
-    is_exit_status = arguments.exit_status or (is_test and arguments.metric is None)
-    return Command(words, arguments.to, read_metric(arguments.metric, is_exit_status=is_exit_status))
+    accepted: Collection[int] | None = None if arguments.exit_status else (0,)
+    is_exit_status = arguments.exit_status
+    if is_test and not is_exit_status and arguments.metric is None:
+        # Of pytest's others, none is about a test that ran.
+        is_exit_status, accepted = True, (0, 1)
+    metric = read_metric(arguments.metric, is_exit_status=is_exit_status)
+    return Command(words, arguments.to, metric, accepted, arguments.timeout)
 
 
 def _header(command: Command) -> Header:

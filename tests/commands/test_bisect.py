@@ -106,23 +106,37 @@ def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys
 def test_a_bisection_that_was_cut_short_goes_on_with_its_journal(tmp_path, capsys):
     words, journal = program(tmp_path, ALONE), str(tmp_path / "journal.jsonl")
     assert bisect("--to", "float64", "--max-runs", "4", "--journal", journal, *words) == 2
-    assert "--max-runs 4: more runs are needed" in capsys.readouterr().err
+    first = capsys.readouterr()
+    assert "--max-runs 4: more runs are needed" in first.err
+    assert "run 3, all 7 calls in float64" in first.out
     assert bisect("--to", "float64", "--resume", journal, *words) == 1
     told = capsys.readouterr().out
     assert "Torch.mm.2 moves the number" in told
     # Of the runs that the journal has, only the first is made again, to see that the program is the same.
-    assert "all 6 calls" not in told.partition("\n\n")[0]
+    runs = told.partition("\n\n")[0]
+    assert "all 7 calls" not in runs
+    assert "again" not in runs
 
 
 @pytest.mark.slow
 def test_a_test_of_pytest_is_bisected_by_whether_it_passes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    limit = "def test_loss():\n    assert abs(train().item() - EXACT) < 1e-6\n"
+    # The fault moves the number by 1e-2, rounding by 1e-6.
+    limit = "def test_loss():\n    assert abs(train().item() - EXACT) < 1e-3\n"
     exact = FAULTY.replace("FAULTS", "()") + "print(train().item())"
     done = subprocess.run([sys.executable, "-c", exact], capture_output=True, text=True, check=True)
     Path("test_it.py").write_text(FAULTY.replace("FAULTS", "{3}") + limit.replace("EXACT", done.stdout.strip()))
     assert bisect("--to", "float64", "test_it.py::test_loss") == 1
     assert "Torch.mm.2 moves the number" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_test_that_is_not_there_is_told_in_pytests_words(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("test_it.py").write_text("import torch\n")
+    assert bisect("test_it.py::test_loss") == 2
+    assert "ended with exit status 4" in (told := capsys.readouterr().err)
+    assert "not found: " in told
 
 
 @pytest.mark.slow
@@ -155,7 +169,12 @@ def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
         (["--", sys.executable, "-c", "print(1.5)"], "no process of the command imported torch"),
         (["--bound", "-1", "--", "x"], "--bound -1: expected a number of at least 0"),
         (["--max-runs", "0", "--", "x"], "--max-runs 0: expected a number of at least 1"),
+        (["--timeout", "0", "--", "x"], "--timeout 0: expected a number of seconds above 0"),
         (["--metric", "(", "--", "x"], "no regular expression"),
+        (
+            ["--timeout", "1", "--", sys.executable, "-c", "import time; time.sleep(600)"],
+            "run 1, as it is: the command had not ended after 1 s; allow more by --timeout",
+        ),
     ],
 )
 def test_what_is_given_wrong_is_told(capsys, words, problem):
