@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +22,7 @@ from msprobe_hooks.instruments.watch.groups import is_left_out_in
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.anomalies import Alert
     from msprobe_hooks.instruments.series.writing import Row
+    from msprobe_hooks.instruments.watch.run_files import RunFiles
     from msprobe_hooks.instruments.watch.watcher import Watcher
 
 _log = logging.getLogger("msprobe_hooks")
@@ -114,7 +115,8 @@ class Monitor(ABC):
             after_step=self._after_step,
             when_alerted=self._keep_alerts,
         )
-        atexit.register(self._finish)
+        # When the program ends, or nothing holds model and optimizer any more.
+        weakref.finalize(watcher, _finish, watcher.files)
         if self._switch is None:
             watcher.follow(self._plan)
             self._open_anomalies()
@@ -196,13 +198,12 @@ class Monitor(ABC):
         if self._anomalies is not None and self._plan.alerts.dump:
             self._anomalies.add(alerts)
 
-    def _finish(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            try:
-                watcher.close()
-            except MonitorError as error:
-                _log.error("the last steps are lost: %s", error)
+
+def _finish(files: RunFiles) -> None:
+    try:
+        files.close()
+    except MonitorError as error:
+        _log.error("the last steps are lost: %s", error)
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,6 +42,8 @@ class UnreducedGradients:
         self._waiting: list[Weight] = []
         self._task: int | None = None
         self._nodes: list[Any] = []
+        # Held here and not by the hooks: the garbage collector does not see what torch holds.
+        self._arrivals: list[Callable[..., None]] = []
         self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
         self._handles = [self._watch(weight) for weight in weights]
         self._unlisten = self._listen(weights)
@@ -50,6 +54,7 @@ class UnreducedGradients:
             handle.remove()
         self._handles.clear()
         self._nodes.clear()
+        self._arrivals.clear()
         self._unlisten()
 
     def end_step(self) -> None:
@@ -59,14 +64,15 @@ class UnreducedGradients:
 
     def _watch(self, weight: Weight) -> Any:
         arrive = self._collection.harmless(f"the gradient of {weight.name!r}", lambda *_: self._arrive(weight))
-        parameter = weight.parameter
+        self._arrivals.append(arrive)
+        hook, parameter = partial(_call, weakref.ref(arrive)), weight.parameter
         if self._has_main_grad and hasattr(parameter, "main_grad"):
             # Megatron adds to main_grad in a hook behind the accumulation of ``grad``, put on before this one.
             with torch.enable_grad():
                 node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
             self._nodes.append(node)
-            return node.register_hook(arrive)
-        return parameter.register_post_accumulate_grad_hook(arrive)
+            return node.register_hook(hook)
+        return parameter.register_post_accumulate_grad_hook(hook)
 
     def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
         self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}
@@ -118,3 +124,9 @@ class UnreducedGradients:
         for number in numbers:
             those = [one for one in weights if number is None or self._arrived[one] - 1 == number]
             measure(self._collection, "grad_unreduced", [(one, one.gradient()) for one in those], number)
+
+
+def _call(arrival: weakref.ref[Callable[..., None]], *_: object) -> None:
+    arrive = arrival()
+    if arrive is not None:
+        arrive()

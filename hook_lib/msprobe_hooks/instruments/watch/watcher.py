@@ -45,8 +45,8 @@ class Removable(Protocol):
 class Watcher(ABC):
     """Watches a model, or its virtual pipeline chunks, and the optimizer whose steps end those of the training.
 
-    ``rows`` and ``alerts`` are those of the latest step that was collected. Without an optimizer, `end_step` is to be
-    called at the end of each step.
+    ``rows`` and ``alerts`` are those of the latest step that was collected, ``files`` what is written. Without an
+    optimizer, `end_step` is to be called at the end of each step.
 
     With ``has_main_grad`` gradients are read from ``main_grad``, where a parameter has one. ``is_left_out`` tells
     parameters whose gradients another rank tells of. Raises ConfigError where ``model`` is not one, or a list of them.
@@ -79,7 +79,7 @@ class Watcher(ABC):
         self.micro_batches = whole_number(1)("micro_batches", micro_batches)
         self.has_main_grad = has_main_grad
         self._base = base
-        self._files = RunFiles(base, self.rank)
+        self.files = RunFiles(base, self.rank)
         self._is_left_out = is_left_out
         self._called_after_step = after_step
         self._called_when_alerted = when_alerted
@@ -143,7 +143,7 @@ class Watcher(ABC):
         is_watched = plan.is_for(self.rank)
         collection = self.new_collection(plan)
         weights = self._weights(plan)
-        self._files.follow(plan if is_watched else Plan(format="api"))
+        self.files.follow(plan if is_watched else Plan(format="api"))
         self._remove_observers()
         self.plan, self.collection, self._alarm, self.collected = plan, collection, alarm, collected
         if is_watched:
@@ -166,7 +166,7 @@ class Watcher(ABC):
     @property
     def folder(self) -> Path | None:
         """Where files are written, None where there are none."""
-        return self._files.folder
+        return self.files.folder
 
     @property
     def is_finished(self) -> bool:
@@ -203,7 +203,7 @@ class Watcher(ABC):
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None
-        self._files.close()
+        self.files.close()
 
     def _weights(self, plan: Plan) -> list[Weight]:
         """Return the parameters that the optimizer steps; without an optimizer all of them."""
@@ -277,7 +277,7 @@ class Watcher(ABC):
         structure, self._structure = self._structure, None
         if structure is not None:
             structure.write(self.folder or self._base)
-        self._files.add(self.step, rows)
+        self.files.add(self.step, rows)
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)

@@ -90,7 +90,7 @@ assert list(found) == [
     "all_reduce/pre_0", "all_reduce/post_0", "all_gather_into_tensor/pre_0",
     "all_gather_into_tensor/post_0", "all_gather_into_tensor/post_1",
 ], found
-monitor._finish()
+monitor._watcher.close()
 assert dist.all_reduce is before
 assert "wait_and_tell" not in dist.Work.wait.__qualname__
 dist.barrier()

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
+import weakref
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch import nn
 from msprobe_hooks import ConfigError, TrainerMon
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.reading import open_run, rank_folders
+from tests.support.requirements import require
 
 EVERYTHING = {
     "xy_distribution": True,
@@ -247,6 +251,19 @@ class TestAnomaliesThatAreKept:
         trained(TrainerMon(config(wg_distribution=True, format="api", alert=EACH_VALUE)), 53)
         steps = [one["step"] for one in self.entries(tmp_path).values() if one["call_id"] == 0]
         assert steps == [*range(50)]
+
+
+def test_a_model_that_nobody_trains_any_more_is_freed_and_its_files_are_finished(config, trained, tmp_path):
+    require(find_spec("pyarrow"), "pyarrow")
+    watched = {"xy_distribution": True, "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
+    monitor = TrainerMon(config(**watched, format="parquet", step_count_per_record=100))
+    trained(monitor, 2)
+    model = weakref.ref(monitor._watcher.models[0])
+    del monitor
+    gc.collect()
+    assert model() is None
+    (folder,) = (tmp_path / "out").iterdir()
+    assert (folder / "grad_reduced_0-1.parquet").is_file()
 
 
 class TestAFolderThatIsGoneOnWith:
