@@ -72,6 +72,15 @@ def test_a_pools_median_is_the_median_rounded_up_to_a_power_of_two(values: list[
     assert median <= max(2 * lower, 2.0**-55)
 
 
+def test_the_median_is_that_of_any_number_of_series() -> None:
+    pool = Pool(1)
+    step = np.zeros(1, np.intp)
+    for difference, count in ((0.0, 2**16 + 2), (0.25, 3)):
+        for _ in range(count):
+            pool.add(step, np.array([difference]))
+    assert pool.median() == 0.0
+
+
 def test_a_pool_without_series_at_a_step_has_level_zero_there() -> None:
     pool = Pool(3)
     pool.add(np.array([1]), np.array([0.5]))
