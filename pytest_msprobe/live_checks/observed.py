@@ -45,8 +45,8 @@ class Observed:
 class Awaiting:
     """What of a call is kept until its gradients come: nothing that belongs to the training or to its graph.
 
-    ``run`` holds copies. ``shared`` are the groups of inputs, by their place among those that require a gradient, that
-    are one tensor.
+    ``kind`` is what those gradients share with others that are alike. ``run`` holds copies. ``shared`` are the groups
+    of inputs, by their place among those that require a gradient, that are one tensor.
     """
 
     name: str

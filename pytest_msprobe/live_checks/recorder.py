@@ -123,20 +123,31 @@ class LiveRecorder(TorchRecorder):
 
         def come(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
             self.arrived += 1
-            if self.is_recording and step == self.step:
+            if not self.is_recording or not self._is_in_time(kept, step):
+                return
+            try:
                 self._judge_backward(kept, grad_outputs, grad_inputs)
-                self.react()
+            except Exception as error:
+                # Gradients may be such as cannot be copied, those of a vmap; the backward pass is the training's.
+                self.summary.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
+            self.react()
 
         self.watch(outputs, inputs, come)
+
+    def note_repeated(self) -> None:
+        """Count a further backward pass through a call; the first was judged."""
+        if self.is_recording:
+            self.selection.leave_out("further backward pass through the same call")
+
+    def _is_in_time(self, kept: Awaiting, step: int) -> bool:
+        if step != self.step:
+            return self.selection.leave_out("the gradients came after their step")
+        return self.budget.allows(kept.kind) or self.selection.leave_out("no time left when the gradients came (share)")
 
     def _judge_backward(
         self, kept: Awaiting, grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]
     ) -> None:
-        kind = ("backward", kept.kind)
-        if not self.budget.allows(kind):
-            self.selection.leave_out("no time left when the gradients came (share)")
-            return
-        with self.lock, self.budget.spending(kind):
+        with self.lock, self.budget.spending(kept.kind):
             name = backward_of(kept.name)
             elements = KeptElements(name, on_cpu)
             with self.quiet():
@@ -210,7 +221,7 @@ class LiveCall(ApiCall):
         if outputs and isinstance(inputs, Inputs) and inputs.count:
             kept = Awaiting(
                 name=self.name,
-                kind=self._kind,
+                kind=("backward", self._kind),
                 forward=seen.forward,
                 inputs=seen.inputs,
                 run=copied(run),

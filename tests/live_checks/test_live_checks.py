@@ -184,3 +184,25 @@ def test_a_wrong_call_is_saved_reported_and_judged_again(
     # The fault is not in this torch.
     assert main(["replay", str(folder)]) == 0
     assert b"it was fail by" in capsysbinary.readouterr().out
+
+
+def test_gradients_that_are_not_judged_are_counted_by_reason() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest_msprobe.live(apis=["exp"]) as checks:
+        twice, late = x.exp(), torch.exp(x)
+        twice.sum().backward(retain_graph=True)
+        twice.sum().backward()
+        checks.step()
+        late.sum().backward()
+    assert checks.counts == {"pass": 3}
+    reasons = ("further backward pass through the same call", "the gradients came after their step")
+    assert [checks.left_out[reason] for reason in reasons] == [1, 1]
+
+
+def test_gradients_that_cannot_be_looked_at_are_counted_and_the_backward_pass_goes_on() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest_msprobe.live(apis=["exp"]) as checks:
+        (jacobian,) = torch.autograd.grad(x.exp(), x, torch.eye(3), is_grads_batched=True)
+    assert torch.equal(jacobian, torch.eye(3) * torch.ones(3).exp())
+    assert checks.counts == {"pass": 1}
+    assert [count for reason, count in checks.left_out.items() if "gradients of Tensor.exp" in reason] == [1]
