@@ -247,6 +247,7 @@ def _obstacle(name: str, args: Any, kwargs: Any) -> str | None:
 
 
 def _obstacle_of(tensor: Tensor) -> str | None:
-    if type(tensor) is not Tensor and not isinstance(tensor, Parameter):
+    # A DTensor says of itself that it is an instance of Parameter.
+    if type(tensor) not in (Tensor, Parameter):
         return f"takes a {type(tensor).__name__}"
     return None if tensor.device.type in JUDGED_DEVICES else f"on the device {tensor.device.type}"

@@ -12,12 +12,12 @@ import torch
 
 
 def signature(name: str, args: Any, kwargs: Any) -> Hashable:
-    """Return what calls share that are alike: the API and its inputs but for the values of tensors and floats.
+    """Return what calls share that are alike: the API, the modes, the inputs but for the values of tensors and floats.
 
     ``name`` is that of the forward record.
     """
     api = name.rsplit(".", 2)[0]
-    return api, torch.is_grad_enabled(), _form(args), _form(kwargs)
+    return api, torch.is_grad_enabled(), torch._C._is_any_autocast_enabled(), _form(args), _form(kwargs)
 
 
 def _form(value: Any) -> Any:
@@ -28,7 +28,7 @@ def _form(value: Any) -> Any:
         return tuple(map(_form, value))
     if isinstance(value, Mapping):
         return tuple((str(key), _form(item)) for key, item in value.items())
-    return value if isinstance(value, (int, str)) else type(value)
+    return value if isinstance(value, (int, str, torch.dtype)) else type(value)
 
 
 _NO_TIME = "no time left (share)"

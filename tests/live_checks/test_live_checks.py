@@ -30,6 +30,17 @@ def test_calls_that_are_alike_are_checked_as_often_as_asked() -> None:
     assert checks.left_out == {"like 2 that were checked (per_api)": 2}
 
 
+def test_calls_to_another_dtype_and_under_autocast_are_not_alike() -> None:
+    x = torch.ones(3, 3)
+    with pytest_msprobe.live(per_api=1, apis=["to", "linear"]) as checks:
+        for dtype in (torch.float16, torch.bfloat16):
+            x.to(dtype)
+        F.linear(x, x)
+        with torch.autocast("cpu", torch.bfloat16):
+            F.linear(x, x)
+    assert checks.counts == {"pass": 4}
+
+
 def test_a_sample_is_about_as_large_as_asked_and_the_same_each_time() -> None:
     counts = []
     for _ in range(2):
@@ -52,6 +63,17 @@ def test_calls_that_cannot_be_replayed_are_counted_by_reason() -> None:
         torch.func.vmap(torch.sin)(torch.ones(2, 2))
         torch.ones(2).cos().add_(1)
     assert checks.left_out == {"inside a transform of torch.func": 1, "may write to a tensor of inference mode": 1}
+
+
+class Wrapped(torch.Tensor):
+    """A class of the user's own, as that of sharded weights is."""
+
+
+def test_a_parameter_of_another_class_is_not_judged_as_a_tensor() -> None:
+    weight = torch.nn.Parameter(torch.ones(3).as_subclass(Wrapped))
+    with pytest_msprobe.live() as checks:
+        weight.sin()
+    assert checks.left_out == {"takes a Wrapped": 1}
 
 
 def test_a_call_that_raises_is_counted_and_its_error_passes() -> None:
