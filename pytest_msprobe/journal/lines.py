@@ -54,4 +54,6 @@ def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise JournalError("another run is writing this journal", file=path, remedy="give each run its own") from None
+        raise JournalError(
+            "another run is writing this journal", file=path, remedy="give each run, and each rank, its own"
+        ) from None

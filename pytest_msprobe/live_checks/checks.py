@@ -15,7 +15,7 @@ from typing import Any
 
 from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.session import Observer
+from msprobe_hooks.recording.session import Observer, observing
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.recording_mode import RecordingMode
@@ -77,11 +77,8 @@ def judged_live(given: dict[str, Any], setup: Setup, policy: NamedPolicy, comman
     options = _options(given)
     with one_at_a_time():
         checks = LiveChecks(options, setup, policy, command)
-        checks.begin()
-        try:
+        with checks.looking():
             yield checks
-        finally:
-            checks.end()
 
 
 def _options(given: dict[str, Any]) -> LiveOptions:
@@ -105,7 +102,7 @@ class LiveChecks:
         self._recorder = LiveRecorder(
             options.recording(), Judge(setup), self._findings, self._selection, self._budget, self._react
         )
-        self._observers = _observing(self._recorder)
+        self._observers = _observers(self._recorder)
 
     @property
     def counts(self) -> Counter[str]:
@@ -142,20 +139,18 @@ class LiveChecks:
         recorder.step += 1
         self._findings.place = recording_folder(recorder.step, process_rank())
 
-    def begin(self) -> None:
-        """Look at calls from here on."""
-        self._findings.place = recording_folder(0, process_rank())
-        self._recorder.start(process_rank())
-        for observer in self._observers:
-            observer.begin()
-
-    def end(self) -> None:
-        """Look at no more calls; the journal is complete."""
-        for observer in reversed(self._observers):
-            observer.end()
-        self._recorder.close()
-        self._findings.close()
-        _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at the calls inside; at the end the journal is complete."""
+        try:
+            self._findings.place = recording_folder(0, process_rank())
+            self._recorder.start(process_rank())
+            with observing(self._observers):
+                yield
+        finally:
+            self._recorder.close()
+            self._findings.close()
+            _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
 
     def require_journal(self) -> None:
         """Raise JournalError where the journal was cut short."""
@@ -181,7 +176,7 @@ class LiveChecks:
                 warnings.warn_explicit(warning, None, code.co_filename, line)
 
 
-def _observing(recorder: LiveRecorder) -> list[Observer]:
+def _observers(recorder: LiveRecorder) -> list[Observer]:
     if recorder.settings.level == "aten":
         return [Operators(recorder)]
     mode = RecordingMode(recorder, api_table())
@@ -190,7 +185,7 @@ def _observing(recorder: LiveRecorder) -> list[Observer]:
 
 def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:
     if path.exists() and path.stat().st_size:
-        raise JournalError("exists", file=path, remedy="another name starts a new journal")
+        raise JournalError("exists", file=path, remedy="another name starts a new journal; each rank needs its own")
     header = Header(
         dumps={},
         settings={"mode": "live", "policy": policy.name} | ({"level": policy.level} if policy.level else {}),
