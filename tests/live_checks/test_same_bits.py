@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -142,3 +143,13 @@ def test_a_step_computes_the_same_bits_and_nothing_right_is_called_wrong(
     assert all(map(torch.equal, plain, [*checked, torch.get_rng_state()]))
     assert checks.counts["pass"] > 2
     assert checks.failed == []
+
+
+def test_a_warning_that_is_given_once_is_given_once_and_those_of_the_reference_never() -> None:
+    with warnings.catch_warnings(record=True) as given, pytest_msprobe.live(per_api=None) as checks:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warnings.warn("of the training", UserWarning, stacklevel=1)
+            torch.ones(3, dtype=torch.complex64).to(torch.float32)
+    assert checks.counts["pass"] == 3
+    assert [str(warning.message)[:15] for warning in given] == ["of the training", "Casting complex"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.replay.variety import lost_variety
 from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.results.exceptions import describe_error
@@ -100,9 +100,8 @@ class Replay:
         return tensors
 
     def _result(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
-        with warnings.catch_warnings():
-            # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
-            warnings.simplefilter("ignore")
+        # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+        with unwarned():
             record = f"{self.call.name.key}.{direction}"
             recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all

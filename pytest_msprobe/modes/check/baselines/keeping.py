@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -13,6 +12,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors, with_kept
@@ -51,9 +51,8 @@ def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: Sa
     if not paths:
         return None
     try:
-        with warnings.catch_warnings():
-            # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
-            warnings.simplefilter("ignore")
+        # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
+        with unwarned():
             return _keep(replay, result.record, paths, dump, options)
     except OSError as error:
         return KeptTensors(problem=error.strerror or str(error))

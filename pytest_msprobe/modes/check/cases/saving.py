@@ -7,7 +7,6 @@ import functools
 import hashlib
 import os
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
@@ -88,9 +88,8 @@ def save_case(replay: Replay, result: DirectionResult, origin: CaseOrigin, optio
     """
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        with _alone(options.folder), warnings.catch_warnings():
-            # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
-            warnings.simplefilter("ignore")
+        # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
+        with _alone(options.folder), unwarned():
             return _save(replay, result, origin, options)
     except OSError as error:
         return SavedCase(problem=f"{options.folder}: {error.strerror or error}")

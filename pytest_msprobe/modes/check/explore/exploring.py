@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +25,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.randomness import random_property
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
@@ -84,8 +84,7 @@ def explore(
     if search.is_random:
         return search.found
     key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with unwarned():
         try:
             rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
             plans = plans_around(replay.call, search.smallest_sizes(), direction, rounds_once=rounds_once)

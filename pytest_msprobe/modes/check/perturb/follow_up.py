@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from pytest_msprobe.engine.replay.perturbing import perturbed_call
 from pytest_msprobe.engine.replay.repeating import why_unrepeatable
 from pytest_msprobe.engine.replay.trial import TargetError
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.modes.check.judged import Judged, can_run_again
 from pytest_msprobe.results.perturbed import Perturbed, with_perturbed
 from pytest_msprobe.results.result import DirectionResult
@@ -37,9 +37,8 @@ class Perturb:
             return with_perturbed(
                 judged.result, Perturbed(api, self._perturbation, judged.direction, left_out=left_out)
             )
-        with warnings.catch_warnings():
-            # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
-            warnings.simplefilter("ignore")
+        # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+        with unwarned():
             try:
                 perturbed = perturbed_call(replay.trial, judged.direction, self._perturbation)
             except (Skip, TargetError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 
 from msprobe_hooks.dump.names import Direction
@@ -12,6 +11,7 @@ from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.repeating import target_results, unstable_outputs, why_unrepeatable
 from pytest_msprobe.engine.replay.trial import TargetError
+from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.modes.check.judged import Judged, can_run_again
 from pytest_msprobe.results.repeats import Repeats, with_repeats
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -42,9 +42,8 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
     left_out = why_unrepeatable(replay.trial, setup.framework.name)
     if left_out:
         return with_repeats(result, Repeats(api, times, left_out=left_out))
-    with warnings.catch_warnings():
-        # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
-        warnings.simplefilter("ignore")
+    # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+    with unwarned():
         try:
             target_results(replay.trial, direction)
         except (Skip, TargetError):
