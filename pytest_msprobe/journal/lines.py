@@ -54,6 +54,5 @@ def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise JournalError(
-            "another run is writing this journal", file=path, remedy="give each run, and each rank, its own"
-        ) from None
+        remedy = "give each run and rank its own"
+        raise JournalError("another run is writing this journal", file=path, remedy=remedy) from None

@@ -361,7 +361,9 @@ def test_a_run_on_a_journal_in_use_is_one_usage_error(pytester: pytest.Pytester)
     result = pytester.runpytest_inprocess(*base, "--msprobe-resume=run.jsonl")
     writer.close()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: another run is writing this journal; give each run, and each rank, its own"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: *run.jsonl: another run is writing this journal; give each run and rank its own"]
+    )
     assert path.read_bytes() == before
 
 
