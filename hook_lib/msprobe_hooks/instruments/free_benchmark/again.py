@@ -15,6 +15,7 @@ from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
 from msprobe_hooks.torch.apis import WRITING
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.versions import version_of
 
 # In another dtype or elsewhere, other numbers are drawn from the same seed.
 _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
@@ -41,7 +42,7 @@ class Again:
             self._flags = [isinstance(leaf, Tensor) and leaf.requires_grad for leaf in self._leaves]
             self._differentiated = [id(leaf) for leaf, flag in zip(self._leaves, self._flags, strict=True) if flag]
             self._leaves = [self._kept(leaf) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        self._versions = [(leaf, leaf._version) for leaf in self._leaves if isinstance(leaf, Tensor)]
+        self._versions = [(leaf, version_of(leaf)) for leaf in self._leaves if isinstance(leaf, Tensor)]
         self.draws = False
 
     def after_call(self) -> None:
@@ -68,7 +69,7 @@ class Again:
         """Return perturbed arguments that require gradients where the call's did. Raises as ``results`` does."""
         if self.draws and perturbation in _CHANGES_WHAT_IS_DRAWN:
             raise NotPerturbedError("it draws random numbers, which would then be others")
-        if any(tensor._version != version for tensor, version in self._versions):
+        if any(version_of(tensor) != version for tensor, version in self._versions):
             raise NotPerturbedError("its inputs were written over")
         with Quiet():
             changed = perturb(perturbation, *pytree.tree_unflatten(self._leaves, self._spec))

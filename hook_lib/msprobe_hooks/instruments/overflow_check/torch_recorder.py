@@ -12,6 +12,7 @@ from torch import Tensor
 from msprobe_hooks.instruments.overflow_check.recorder import OverflowRecorder
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.statistics import is_readable, local_part
+from msprobe_hooks.torch.versions import version_of
 
 # Sums of these would overflow where no element does.
 _WIDER = {torch.float16: torch.float32}
@@ -22,7 +23,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
 
     def version(self, tensor: Tensor) -> int:
         """Return the version counter; a tensor of inference mode has none."""
-        return -1 if tensor.is_inference() else tensor._version
+        return version_of(tensor)
 
     def tensors_of(self, values: Any) -> list[tuple[Tensor, int]]:
         """Return the tensors among nested values, each with its version."""
@@ -98,7 +99,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
 
 def _collect(values: Any, found: list[tuple[Tensor, int]]) -> None:
     if isinstance(values, Tensor):
-        found.append((values, -1 if values.is_inference() else values._version))
+        found.append((values, version_of(values)))
     elif isinstance(values, (tuple, list)):
         for value in values:
             if isinstance(value, _NESTED):

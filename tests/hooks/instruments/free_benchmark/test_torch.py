@@ -99,6 +99,21 @@ def similar():
     return torch.rand(2, 64, 8).bfloat16()
 
 
+def test_calls_in_inference_mode_are_made_again(benchmark):
+    found = []
+
+    def program():
+        with torch.inference_mode():
+            x = torch.tensor([3.0, 2.0, 1.0]) * 2
+            found.append(x.add_(1))
+
+    rows, summary = benchmark(program, pert_mode="change_value", list=["__mul__", "add_"])
+    # 6, 4, 2 against 2, 4, 6, and 7, 5, 3 against 3, 5, 7
+    assert [float(row["max_rel"]) for row in rows] == pytest.approx([2, 4 / 3])
+    assert torch.equal(found[0], torch.tensor([7.0, 5.0, 3.0]))
+    assert summary.perturbed == 2
+
+
 def test_a_call_in_low_precision_is_improved(benchmark):
     x, y = similar()
 
