@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from pytest_msprobe.modes.monitor.pairs.differences import Numbers, decimals, qu
 from pytest_msprobe.modes.monitor.pairs.pool import Pool
 from pytest_msprobe.modes.monitor.pairs.precision import UNIT_ROUNDOFF, dtype_of
 from pytest_msprobe.modes.monitor.pairs.tensors import Twins
-from pytest_msprobe.modes.monitor.pairs.tolerance import CANCELLATION, SWITCH, before, so_far
+from pytest_msprobe.modes.monitor.pairs.tolerance import CANCELLATION, DRIFTED, SWITCH, SWITCHES, before, so_far
 
 FORWARD = ("actv",)
 BACKWARD = ("actv_grad", "grad_unreduced", "grad_reduced")
@@ -117,16 +118,18 @@ class Evidence:
         """Return the largest size of a task's tensors at each step."""
         return self._largest[task, statistic]
 
+    @cached_property
     def switches(self) -> Numbers:
-        """Return the floor of gradients at each step: what units that switch change of them.
+        """The floor of gradients at each step: what units that switch change of them.
 
         Where shares of zeros are watched they tell the steps, for gradients on either side of the unit alike.
         """
         if self.is_smooth:
             return np.zeros(len(self.steps))
-        if self._zeros_watched:
-            return np.where(self._switched, SWITCH, 0.0)
-        return np.full(len(self.steps), SWITCH)
+        statistics = {statistic for task, statistic in self._apart if task in BACKWARD}
+        apart = np.max([np.zeros(len(self.steps)), *map(self.gradients, statistics)], axis=0)
+        floor = np.where(before(apart) > DRIFTED, SWITCHES, SWITCH)
+        return np.where(self._switched, floor, 0.0) if self._zeros_watched else floor
 
     def driven_by_noise(self, unit_roundoff: float) -> list[str]:
         """Return the parameters whose gradients are zero but for rounding, so that they wander as rounding has it."""

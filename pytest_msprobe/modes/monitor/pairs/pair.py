@@ -145,13 +145,13 @@ class Pair:
         ]
         if key.task in BACKWARD:
             # A unit that switches changes elements, and never all of them by one factor.
-            floors.append(np.where(are_scaled(both.target, both.golden), 0.0, evidence.switches()[places]))
+            floors.append(np.where(are_scaled(both.target, both.golden), 0.0, evidence.switches[places]))
         else:
             gradients = evidence.gradients(key.statistic)
             levels.append((gradients if key.task in STATES else before(gradients))[places])
             levels.append(self._own_gradient(key, both.steps))
         if key.task in FORWARD:
-            has_switched = before(so_far(evidence.switches()))[places] > 0
+            has_switched = before(so_far(evidence.switches))[places] > 0
             floors += [self._biases(size, places), np.where(has_switched, MOVED, 0.0)]
         allowed = tolerance(np.max(np.broadcast_arrays(*floors), axis=0), *levels)
         # Runs that began apart have drifted by what their first common step shows.

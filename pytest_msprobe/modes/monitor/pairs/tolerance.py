@@ -17,8 +17,11 @@ GROWTH: Final = 32.0
 ROUNDINGS: Final = 32.0
 #: Roundings, in units of the largest tensor of a task, that remain where a gradient cancels to nothing.
 CANCELLATION: Final = 16.0
-#: What units that switch on in one of two runs change of the gradients behind them.
-SWITCH: Final = 0.5
+#: What units that switch on in one of two runs change of the gradients behind them: at first, and once most gradients
+#: are further apart than `DRIFTED`, so that many units have.
+SWITCH: Final = 0.25
+SWITCHES: Final = 0.5
+DRIFTED: Final = 1e-3
 #: What forward tensors may differ by once a unit has switched: Adam's first step is its rate, whichever the sign.
 MOVED: Final = 5e-3
 #: What forward tensors and parameters may differ by where nothing that is watched tells how far they honestly drift.

@@ -86,6 +86,20 @@ def test_a_unit_that_switches_behind_a_relu_excuses_gradients_but_no_forward_ten
     assert first_departure(Pair(forward, kinked), kinked) == (9, "actv", "layers.1.output")
 
 
+def test_units_that_switch_change_more_once_most_gradients_are_apart() -> None:
+    kinked = trained(LAYERS, STEPS, kinked=True)
+    gradients = [key for key in kinked.keys if key.task in ("actv_grad", "grad_reduced")]
+    drifted = kinked.changed(slice(5, 20), 1.004, *(key for key in gradients if key.statistic == "norm"))
+    behind = of("actv_grad", "layers.1.input")[:1]
+
+    assert first_departure(Pair(drifted.changed(slice(9, None), 1.6, *behind), kinked), kinked) is None
+    assert first_departure(Pair(kinked.changed(slice(9, None), 1.6, *behind), kinked), kinked) == (
+        9,
+        "actv_grad",
+        "layers.1.input",
+    )
+
+
 def test_a_gradient_times_one_factor_is_no_unit_that_switched() -> None:
     kinked = trained(LAYERS, STEPS, kinked=True, rounding=ROUNDING)
     scaled = kinked.changed(slice(9, None), 1.001, *of("actv_grad", "layers.1.input"))
