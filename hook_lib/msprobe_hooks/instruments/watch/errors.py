@@ -16,7 +16,7 @@ class Errors(Counter[str]):
         """Count what went wrong, and tell it the first time."""
         self[where] += 1
         if self[where] == 1:
-            _log.warning("%s is not watched: %s: %s", where, type(error).__name__, error)
+            _log.warning("not watched: %s: %s: %s", where, type(error).__name__, error)
 
     def kept_from(self, where: str) -> KeptErrors:
         """Return a context, to be entered any number of times, that exceptions do not leave: they are noted."""
@@ -25,7 +25,7 @@ class Errors(Counter[str]):
     def tell_counts(self) -> None:
         """Tell how often each came."""
         for where, count in self.items():
-            _log.warning("%s was not watched %d times", where, count)
+            _log.warning("not watched (%d x): %s", count, where)
 
 
 class KeptErrors:

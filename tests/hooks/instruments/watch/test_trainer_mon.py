@@ -106,7 +106,7 @@ def test_a_target_chooses_module_side_and_element(config, trained, tmp_path):
 
 def test_an_element_that_is_not_there_is_told(config, trained, caplog):
     trained(TrainerMon(config(targets={"0": {"input": "tuple[3]:1"}}, xy_distribution=True)), 2)
-    told = "module '0' is not watched: ValueError: its input has 1 elements; targets asks for tuple[3]:1"
+    told = "not watched: module '0': ValueError: its input has 1 elements; targets asks for tuple[3]:1"
     assert [record.message for record in caplog.records] == [told]
 
 
