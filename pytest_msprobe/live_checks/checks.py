@@ -100,7 +100,13 @@ class LiveChecks:
         journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
         self._findings = Findings(journal, options.saving(), policy, command)
         self._recorder = LiveRecorder(
-            options.recording(), Judge(setup), self._findings, self._selection, self._budget, self._react
+            options.recording(),
+            Judge(setup),
+            self._findings,
+            self._selection,
+            self._budget,
+            self._react,
+            options.waiting_bytes(),
         )
         self._observers = _observers(self._recorder)
 

@@ -41,7 +41,7 @@ class Observed:
     stack: Stack
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Awaiting:
     """What of a call is kept until its gradients come: nothing that belongs to the training or to its graph.
 

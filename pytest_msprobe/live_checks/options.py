@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings, settings
-from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits, parse_size
 
 Level = Literal["L1", "aten"]
 OnFailure = Literal["warn", "fail", "stop"]
@@ -23,6 +23,7 @@ class LiveOptions:
     ``apis`` are parts of the names of records, such as ``Torch.matmul`` or ``linear``; none means all. ``exclude`` are
     APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked, at most
     ``per_api`` that are alike (None for all), and in at most a ``share`` of the time (None for all that it takes).
+    ``waiting`` is the most memory, as ``500MiB``, that copies may take while calls wait for their gradients.
     ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample.
     """
 
@@ -33,6 +34,7 @@ class LiveOptions:
     per_api: int | None = 3
     share: float | None = None
     backward: bool = True
+    waiting: str = "4GiB"
     on_failure: OnFailure = "warn"
     journal: str | Path | None = None
     save_failures: str | Path | None = None
@@ -52,11 +54,19 @@ class LiveOptions:
                 "save_failures", str(self.save_failures), "only with safetensors: pip install 'pytest-msprobe[cases]'"
             )
         self.recording()
+        self.waiting_bytes()
 
     def recording(self) -> Settings:
         """Return what calls are seen, as of a recording. Raises ConfigError."""
         modes = ["all"] if self.backward else ["forward"]
         return settings(".", task="tensor", level=self.level, list=self.apis, exclude=self.exclude, data_mode=modes)
+
+    def waiting_bytes(self) -> int:
+        """Return how many bytes copies may take while calls wait for their gradients. Raises ConfigError."""
+        size = parse_size(self.waiting) if isinstance(self.waiting, str) else None
+        if size is None:
+            raise ConfigError("waiting", self.waiting, "a size such as 500MiB or 4GiB")
+        return size
 
     def saving(self) -> SaveOptions | None:
         """Return where failing cases are saved, None where they are not."""

@@ -27,6 +27,7 @@ from pytest_msprobe.live_checks.judge import JUDGED_DEVICES, Judge, arguments_of
 from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied, on_cpu
 from pytest_msprobe.live_checks.selection import Budget, Selection, signature
 from pytest_msprobe.live_checks.sink import Sink
+from pytest_msprobe.live_checks.waiting import WaitingMemory, bytes_of
 
 
 class KeptElements(TorchElements):
@@ -63,6 +64,7 @@ class LiveRecorder(TorchRecorder):
         selection: Selection,
         budget: Budget,
         react: Callable[[], None],
+        waiting: int,
     ) -> None:
         super().__init__(settings)
         #: Told after each check, where the training can be told something.
@@ -73,6 +75,7 @@ class LiveRecorder(TorchRecorder):
         self.budget = budget
         #: Calls whose gradients were to be judged when they come, and those of them whose gradients came.
         self.awaited = self.arrived = 0
+        self._waiting_memory = WaitingMemory(waiting)
 
     def start(self, rank: int | None) -> bool:
         """Look at calls from here on. There are no files that could be in the way."""
@@ -116,8 +119,15 @@ class LiveRecorder(TorchRecorder):
             self._end_if_full()
         return run
 
-    def await_gradients(self, kept: Awaiting, outputs: list[Tensor], inputs: Inputs) -> None:
-        """Have the gradients of a call judged when they come."""
+    def fits(self, size: int) -> bool:
+        """Tell whether copies of so many bytes may be kept until gradients come."""
+        return self._waiting_memory.fits(size) or self.selection.leave_out(
+            "no memory left to wait for gradients (waiting)"
+        )
+
+    def await_gradients(self, kept: Awaiting, size: int, outputs: list[Tensor], inputs: Inputs) -> None:
+        """Have the gradients of a call judged when they come; ``size`` is what is kept of it in bytes."""
+        self._waiting_memory.reserve(kept, size)
         self.awaited += 1
         step = self.step
 
@@ -219,6 +229,9 @@ class LiveCall(ApiCall):
         run = recorder.judge_forward(seen)
         outputs = recorder.differentiated(produced)
         if outputs and isinstance(inputs, Inputs) and inputs.count:
+            size = bytes_of((*seen.inputs.values(), *tensors_in((run.output, run.changed), Tensor)))
+            if not recorder.fits(size):
+                return
             kept = Awaiting(
                 name=self.name,
                 kind=("backward", self._kind),
@@ -228,7 +241,7 @@ class LiveCall(ApiCall):
                 shared=[*inputs.edges.values(), *inputs.leaves.values()],
                 stack=seen.stack,
             )
-            recorder.await_gradients(kept, outputs, inputs)
+            recorder.await_gradients(kept, size, outputs, inputs)
 
 
 def _obstacle(name: str, args: Any, kwargs: Any) -> str | None:

@@ -26,7 +26,7 @@ def parse_limits(text: str) -> tuple[int, int]:
 
     Raises ValueError where these are no sizes.
     """
-    sizes = [_bytes(part.strip()) for part in text.split(",")]
+    sizes = [parse_size(part.strip()) for part in text.split(",")]
     if not 1 <= len(sizes) <= 2 or None in sizes:
         raise ValueError(f"{text!r}: expected a size, or two with a comma, such as 500MiB or {DEFAULT_LIMITS}")
     first, last = sizes[0] or 0, sizes[-1] or 0
@@ -41,6 +41,7 @@ def format_size(size: int) -> str:
     return f"{size} B"
 
 
-def _bytes(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
+    """Return the bytes that a text such as ``500MiB`` says, None where it is no size."""
     match = _SIZE.fullmatch(text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None

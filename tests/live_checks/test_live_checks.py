@@ -110,6 +110,7 @@ def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
         ({"on_failure": "ignore"}, "allowed: warn, fail, stop"),
         ({"level": "L0"}, "allowed: L1, aten"),
         ({"apis": "matmul"}, "list is 'matmul'"),
+        ({"waiting": "much"}, "waiting is 'much'; allowed: a size such as 500MiB"),
         ({"samples": 3}, "samples is 3; allowed: one of the options policy"),
         ({"policy": "no-such"}, "policy is 'no-such'"),
     ],
@@ -228,3 +229,17 @@ def test_gradients_that_cannot_be_looked_at_are_counted_and_the_backward_pass_go
     assert torch.equal(jacobian, torch.eye(3) * torch.ones(3).exp())
     assert checks.counts == {"pass": 1}
     assert [count for reason, count in checks.left_out.items() if "gradients of Tensor.exp" in reason] == [1]
+
+
+def test_copies_wait_for_gradients_in_so_much_memory_and_the_other_gradients_are_counted() -> None:
+    x = torch.ones(1000, requires_grad=True)
+    # An input and an output of 4000 bytes each.
+    with pytest_msprobe.live(apis=["exp"], per_api=None, waiting="12KiB") as checks:
+        for _ in range(2):
+            (x.exp() + x.exp()).sum().backward()
+        lost = x.exp()
+        del lost
+        x.exp().sum().backward()
+    left_out = {key: count for key, count in checks.left_out.items() if "apis" not in key}
+    assert left_out == {"no memory left to wait for gradients (waiting)": 2, "no gradient came": 1}
+    assert checks.counts == {"pass": 9}

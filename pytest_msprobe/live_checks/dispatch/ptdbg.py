@@ -79,4 +79,5 @@ class PtdbgDispatch:
 def _recorder(tables: DispatchTables) -> LiveRecorder:
     judge, budget = Judge(Setup(CpuDevice(), Policy.load("default")), by=judge_singly), Budget(None)
     everything = Selection(1.0, None, budget, 0)
-    return LiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None)
+    # Operators have no gradients to wait for.
+    return LiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None, 0)
