@@ -134,5 +134,8 @@ def _difference(first: Listed, second: Listed) -> str:
     counts = f"{len(first.candidates)} and {len(second.candidates)}"
     for left, right in zip(first.candidates, second.candidates, strict=False):
         if left != right:
-            return f"the command is not deterministic: two runs made other calls, first {left.call} and {right.call}"
+            names = [left.call, right.call]
+            if left.process != right.process:
+                names = [f"{each.call} of {each.process}" for each in (left, right)]
+            return f"the command is not deterministic: two runs made other calls, first {' and '.join(names)}"
     return f"the command is not deterministic: two runs made {counts} calls that can be raised"

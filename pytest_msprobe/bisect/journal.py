@@ -87,13 +87,15 @@ class BisectionJournal:
         _require_same(lines.path, first, header)
         for number, line in enumerate(rest, start=2):
             try:
-                self._take(decode_json(line, _Line))
-            except JsonError as error:
+                noted = decode_json(line, _Line)
+                float(noted.number)
+            except (JsonError, ValueError) as error:
                 raise JournalError(
                     f"line {number} is damaged ({error})",
                     file=lines.path,
                     remedy="delete that line to go on without it",
                 ) from None
+            self._take(noted)
 
     def _take(self, line: Listed | Measured) -> None:
         if isinstance(line, Listed):

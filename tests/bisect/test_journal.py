@@ -65,9 +65,10 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path, text, problem):
         resumed(path)
 
 
-def test_a_damaged_line_is_named(path):
+@pytest.mark.parametrize("damaged", [b"{]\n", b'{"line":"run","fixes":[0,1,false],"number":"one"}\n'])
+def test_a_damaged_line_is_named(path, damaged):
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:-1], b"{]\n"]))
+    path.write_bytes(b"".join([*lines[:-1], damaged]))
     with pytest.raises(JournalError, match="line 3 is damaged"):
         resumed(path)
 
