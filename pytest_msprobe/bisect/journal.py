@@ -89,7 +89,7 @@ class BisectionJournal:
             try:
                 noted = decode_json(line, _Line)
                 float(noted.number)
-            except (JsonError, ValueError) as error:
+            except ValueError as error:
                 raise JournalError(
                     f"line {number} is damaged ({error})",
                     file=lines.path,
