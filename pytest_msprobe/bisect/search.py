@@ -33,8 +33,6 @@ class Fixes(NamedTuple):
 
     def describe(self, total: int) -> str:
         """Return which calls are raised, in words."""
-        if self.start == self.stop:
-            return "no call"
         if self.stop - self.start == total:
             return f"all {total} calls" if total > 1 else "the one call"
         if self.is_inverted:
@@ -43,8 +41,6 @@ class Fixes(NamedTuple):
             return f"call {self.stop} alone"
         return f"calls {self.start + 1} to {self.stop}"
 
-
-NONE = Fixes(0, 0)
 
 #: Runs the command with some calls raised and returns its number.
 Measure = Callable[[Fixes], float]
