@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from msprobe_hooks.recording.session import observing
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.session import Operators
 from msprobe_standards import Policy
@@ -58,9 +59,7 @@ class PtdbgDispatch:
             self._recorder = recorder = _recorder(tables)
             recorder.start(process_rank())
             opening.callback(recorder.close)
-            operators = Operators(recorder)
-            operators.begin()
-            opening.callback(operators.end)
+            opening.enter_context(observing([Operators(recorder)]))
             self._open = opening.pop_all()
 
     def __exit__(
