@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings, settings
+from msprobe_hooks.recording.option_checks import one_of
 from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits, parse_size
 
 Level = Literal["L1", "aten"]
@@ -46,9 +47,8 @@ class LiveOptions:
             _require_share("share", self.share)
         if self.per_api is not None and (type(self.per_api) is not int or self.per_api < 1):
             raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
-        for key, allowed in (("level", get_args(Level)), ("on_failure", get_args(OnFailure))):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(key, getattr(self, key), ", ".join(allowed))
+        one_of(get_args(Level))("level", self.level)
+        one_of(get_args(OnFailure))("on_failure", self.on_failure)
         if self.save_failures is not None and importlib.util.find_spec("safetensors") is None:
             raise ConfigError(
                 "save_failures", str(self.save_failures), "only with safetensors: pip install 'pytest-msprobe[cases]'"

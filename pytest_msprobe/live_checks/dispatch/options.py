@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 
 from msprobe_hooks.errors import ConfigError, shown
+from msprobe_hooks.recording.option_checks import flag, one_of
 
 DumpMode = Literal["all", "list", "auto", "OFF"]
 
@@ -45,10 +46,8 @@ def checked(
     dump_mode: object, api_list: object, debug: object, dump_path: object, tag: object, process_num: object
 ) -> DispatchOptions:
     """Check the arguments of a dispatch. Raises ConfigError that names what is wrong and what is allowed."""
-    if dump_mode not in get_args(DumpMode):
-        raise ConfigError("dump_mode", dump_mode, ", ".join(get_args(DumpMode)))
-    if not isinstance(debug, bool):
-        raise ConfigError("debug", debug, "true or false")
+    one_of(get_args(DumpMode))("dump_mode", dump_mode)
+    flag("debug", debug)
     if not isinstance(dump_path, (str, Path)) or not Path(dump_path).is_dir():
         raise ConfigError("dump_path", dump_path, "an existing folder")
     if tag is not None and not (isinstance(tag, str) and _NAME.fullmatch(tag)):
