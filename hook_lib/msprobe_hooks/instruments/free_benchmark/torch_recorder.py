@@ -87,15 +87,7 @@ class BenchmarkedCall(ApiCall):
 
     _recorder: TorchBenchmarkRecorder
 
-    def begin(
-        self,
-        args: Any,
-        kwargs: Any,
-        changed: Any = None,
-        written: list[Any] | None = None,
-        *,
-        has_backward: bool = True,
-    ) -> None:
+    def begin(self, *_: Any, **__: Any) -> None:
         """Ask whether the call is wanted."""
         self._is_wanted = self._recorder.filter.admits(self.name)
 
