@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
+from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
 
@@ -178,7 +179,7 @@ def step_ratio(folder: Path, repeat: int, made, **options):
         statistics.median(plain) * 1e3,
         statistics.median(recorded) * 1e3,
         statistics.median(stopped) * 1e3,
-        max(summary.records, summary.looked_at) // (repeat + 1),
+        (summary.looked_at if isinstance(summary, OverflowSummary) else summary.records) // (repeat + 1),
     )
 
 

@@ -17,7 +17,6 @@ _NAMED = 10
 class Summary:
     """Counts of one recording, of what is in the files.
 
-    ``looked_at`` are records in which inf and nan were looked for, and ``overflows`` those in which they arise;
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
     written, which ended the recording.
@@ -27,7 +26,6 @@ class Summary:
     backwards: int = 0
     modules: int = 0
     saves: int = 0
-    looked_at: int = 0
     raised: int = 0
     repeated: int = 0
     late: int = 0
@@ -35,7 +33,6 @@ class Summary:
     bytes: int = 0
     started: bool = False
     folders: list[Path] = field(default_factory=list)
-    overflows: list[str] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
@@ -55,8 +52,6 @@ class Summary:
         self.errors[f"{where}: {described(error)}".splitlines()[0]] += 1
 
     def __str__(self) -> str:
-        if self.looked_at:
-            return "; ".join([*self.stopped(), self._looked_at(), *self.notes()])
         if self.records == 0:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
@@ -72,17 +67,12 @@ class Summary:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded, nor looked at."""
-        return self.records == 0 and self.looked_at == 0
+        """Whether nothing was recorded."""
+        return self.records == 0
 
     def stopped(self) -> list[str]:
         """Return why files could not be written."""
         return [f"recording stopped: {self.failure}"] if self.failure else []
-
-    def _looked_at(self) -> str:
-        where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
-        found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
-        return f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
 
     def notes(self) -> list[str]:
         """Return what is to be known of what is missing."""

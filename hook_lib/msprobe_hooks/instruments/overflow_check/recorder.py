@@ -23,6 +23,7 @@ from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
 from msprobe_hooks.instruments.overflow_check.found import Overflow
 from msprobe_hooks.instruments.overflow_check.looking import LookingRecorder
 from msprobe_hooks.instruments.overflow_check.observed import Observed, PostponedElements, Stub
+from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
@@ -48,8 +49,11 @@ class OverflowRecorder(LookingRecorder):
     BaseException that reaches the program.
     """
 
+    summary: OverflowSummary
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
+        self.summary = OverflowSummary()
         self.overflows: list[Overflow] = []
         self.on_overflow: Callable[[Overflow], None] | None = None
         self._making: dict[str, PostponedElements] = {}
