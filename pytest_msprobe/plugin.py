@@ -20,7 +20,7 @@ from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
-from pytest_msprobe.run import collection, distribution, journaling, marks, options, reporting
+from pytest_msprobe.run import collection, dealing, distribution, journaling, marks, options, reporting
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
@@ -74,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
         distribution.start_worker(config)
         chosen.mode.open(config, dumps)
         reporting.register(config)
+        dealing.start(config)
+        # Last, so that it leaves out what has finished of what everything else leaves.
         journaling.start(config)
 
 

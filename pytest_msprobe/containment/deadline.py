@@ -6,13 +6,14 @@ import contextlib
 import faulthandler
 import math
 import mmap
-import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
+
+from msprobe_hooks.dump.sizes import recorded_elements
 
 # What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
 _GRACE_SECONDS = 5.0
@@ -26,8 +27,6 @@ _ELEMENTS = 10_000_000
 # Alarms and watchdogs take no more than some centuries, and a record may claim any size.
 _LONGEST_SECONDS = 1e9
 
-_SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')
-
 
 class DeadlineExceededError(BaseException):
     """An item took longer than it may; no Exception, so that no handler of the code under test takes it for its own."""
@@ -40,14 +39,8 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
     """
     if base is None:
         return None
-    elements = sum(_elements(match[1]) for record in records for match in _SHAPE.finditer(record))
+    elements = sum(map(recorded_elements, records))
     return min(base * (1 + elements / _ELEMENTS), _LONGEST_SECONDS)
-
-
-def _elements(shape: bytes) -> float:
-    # As floats, which also hold the product of sizes that no tensor has.
-    sizes = [float(size) for size in shape.split(b",") if size.strip()]
-    return 0.0 if 0 in sizes else math.prod(sizes)
 
 
 class EndTime:

@@ -26,14 +26,16 @@ VERSION = 2
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a journal is about.
 
-    ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged; a run that resumes must have
-    the same. ``root`` is the folder that the ids' paths start from, ``rerun`` the words of the command that runs one
-    item again, with ``<dump>`` and ``<record>`` in place of the item's. ``began`` is when, as ISO 8601 with time zone.
+    ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged, ``shard`` which part of a run
+    this is, as ``3/8``; a run that resumes must have the same. ``root`` is the folder that the ids' paths start from,
+    ``rerun`` the words of the command that runs one item again, with ``<dump>`` and ``<record>`` in place of the
+    item's. ``began`` is when, as ISO 8601 with time zone.
     """
 
     msprobe_journal: int = VERSION
     dumps: dict[str, str]
     settings: dict[str, str]
+    shard: str = ""
     root: str = ""
     rerun: tuple[str, ...] = ()
     began: str = ""
@@ -194,9 +196,13 @@ class JournalWriter:
 
 def require_same(path: Path, found: Header, wanted: Header) -> None:
     """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
-    for name in {**found.settings, **wanted.settings}:
-        # Settings that say no more than the default are left out.
-        before, now = found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)")
+    # Settings that say no more than the default are left out.
+    facts = {
+        name: (found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)"))
+        for name in {**found.settings, **wanted.settings}
+    }
+    facts["shard"] = (found.shard or "(all)", wanted.shard or "(all)")
+    for name, (before, now) in facts.items():
         if before != now:
             raise JournalError(
                 f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"

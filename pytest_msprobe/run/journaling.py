@@ -200,6 +200,7 @@ def _header(config: pytest.Config, options: Options) -> Header:
     return Header(
         dumps={name: fingerprint(path) for name, path in files.items()},
         settings={"mode": options.mode.name, "policy": policy, **facts.settings},
+        shard=str(options.shard or ""),
         root=str(config.rootpath),
         rerun=tuple(shlex.split(again)),
         began=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -17,7 +17,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
-from pytest_msprobe.run import run_ut
+from pytest_msprobe.run import run_ut, shards
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
@@ -57,6 +57,7 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
+    shard: shards.Shard | None
 
     def words(self, *, with_device: bool = True) -> list[str]:
         """Return the command-line words that ask for the same verdicts, on the same device or on none."""
@@ -129,6 +130,7 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         action="store_true",
         help="check calls that are the same but for the values of their tensors once",
     )
+    shards.add_option(group)
     add(
         "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
     )
@@ -187,6 +189,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
+        shard=shards.read_shard(config),
     )
     for other in modes_of(config):
         other.read_options(config, is_chosen=other is mode)

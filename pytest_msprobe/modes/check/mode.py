@@ -73,7 +73,8 @@ class CheckMode:
         lines = [f"msprobe: policy {options.policy}{level}, device {options.device}, seed {options.seed}"]
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
         lines += run_ut(config).header()
-        return [*lines, _dumps_in_words(config), *baselines.header(config)]
+        shard = [f"msprobe: shard {options.shard}"] if options.shard is not None else []
+        return [*lines, _dumps_in_words(config), *shard, *baselines.header(config)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary, msprobe's tables and what writes a baseline."""

@@ -1,0 +1,47 @@
+"""``--msprobe-shard I/N``: one of N parts of a run, each with as much recorded work as the others."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.mode import modes_of
+
+_OPTION = "--msprobe-shard"
+
+
+class Shard(NamedTuple):
+    """One part of so many; ``number`` counts from 1."""
+
+    number: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+
+def add_option(group: pytest.OptionGroup) -> None:
+    """Add the option."""
+    group.addoption(
+        _OPTION,
+        metavar="I/N",
+        help="check one of N parts of the dumps, for job arrays: parts have equal work and no record twice",
+    )
+
+
+def read_shard(config: pytest.Config) -> Shard | None:
+    """Return the shard that is asked for, None for all. Raises OptionError."""
+    text = config.getoption("msprobe_shard")
+    if not text:
+        return None
+    parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    shard = Shard(int(parts[1]), int(parts[2])) if parts else None
+    if shard is None or not 1 <= shard.number <= shard.total:
+        raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, as in 3/8")
+    mode = modes_of(config).chosen(config)[0]
+    if mode is not modes_of(config).default:
+        raise OptionError(f"{_OPTION} is about checks, {mode.flag} is not one", remedy="leave it away")
+    return shard
