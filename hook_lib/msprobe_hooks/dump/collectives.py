@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
+
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 #: Several sends and receives in one call.
 BATCH = "batch_isend_irecv"
 #: One rank gives to all others.
-FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "scatter_tensor"})
 #: All ranks give to one.
-TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
+TO_ROOT = frozenset({"reduce", "gather", "gather_object", "gather_into_tensor"})
+#: Ranks wait for each other, and no values are given.
+BARRIERS = frozenset({"barrier", "monitored_barrier"})
 
 #: Arguments that are only written to, by index and by name: what they hold before the call was never computed.
 RECEIVED: Mapping[str, tuple[str, ...]] = {
@@ -28,3 +33,105 @@ RECEIVED: Mapping[str, tuple[str, ...]] = {
     "all_gather_into_tensor": ("0", "output_tensor"),
     "reduce_scatter_tensor": ("0", "output"),
 }
+
+#: Operations that reduce what ranks give, by the argument ``op``.
+REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"})
+
+#: By operation, the argument whose tensors have the same dtypes and shapes on all ranks.
+SHARED: Mapping[str, str] = {
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_reduce": "tensor",
+    "broadcast": "tensor",
+    "gather": "tensor",
+    "gather_into_tensor": "tensor",
+    "reduce": "tensor",
+    "reduce_scatter": "input_list",
+    "reduce_scatter_tensor": "input",
+    "scatter": "tensor",
+}
+
+#: Names of one operation, by the name that they share.
+_SAME = {
+    "_all_gather_base": "all_gather_into_tensor",
+    "all_gather_single": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "all_to_all_single_with_output_shape": "all_to_all_single",
+    "all_to_all_with_output_shape": "all_to_all",
+}
+
+#: Positional arguments, by the operation's name.
+_PARAMETERS = {
+    "all_gather": ("tensor_list", "tensor", "group"),
+    "all_gather_into_tensor": ("output_tensor", "input_tensor", "group"),
+    "all_gather_object": ("object_list", "obj", "group"),
+    "all_reduce": ("tensor", "op", "group"),
+    "all_to_all": ("output_tensor_list", "input_tensor_list", "group"),
+    "all_to_all_single": ("output", "input", "output_split_sizes", "input_split_sizes", "group"),
+    "barrier": ("group",),
+    "broadcast": ("tensor", "src", "group"),
+    "broadcast_object_list": ("object_list", "src", "group"),
+    "gather": ("tensor", "gather_list", "dst", "group"),
+    "gather_object": ("obj", "object_gather_list", "dst", "group"),
+    "irecv": ("tensor", "src", "group", "tag"),
+    "isend": ("tensor", "dst", "group", "tag"),
+    "monitored_barrier": ("group",),
+    "recv": ("tensor", "src", "group", "tag"),
+    "recv_object_list": ("object_list", "src", "group"),
+    "reduce": ("tensor", "dst", "op", "group"),
+    "reduce_scatter": ("output", "input_list", "op", "group"),
+    "reduce_scatter_tensor": ("output", "input", "op", "group"),
+    "scatter": ("tensor", "scatter_list", "src", "group"),
+    "scatter_object_list": ("scatter_object_output_list", "scatter_object_input_list", "src", "group"),
+    "send": ("tensor", "dst", "group", "tag"),
+    "send_object_list": ("object_list", "dst", "group"),
+}
+
+# Functions of mindspore.communication.comm_func, where they differ: they return what they receive.
+_MINDSPORE_PARAMETERS = {
+    "all_gather_into_tensor": ("tensor", "group"),
+    "all_to_all": ("output_shape_list", "input_tensor_list", "group"),
+    "all_to_all_single": ("output_shape", "tensor", "output_split_sizes", "input_split_sizes", "group"),
+    "gather_into_tensor": ("tensor", "dst", "group"),
+    "reduce_scatter_tensor": ("tensor", "op", "group"),
+    "scatter_tensor": ("tensor", "src", "group"),
+}
+
+
+def operation_of(api: str) -> str:
+    """Return the name that all spellings of a collective share: ``_all_gather_base`` is ``all_gather_into_tensor``."""
+    return _SAME.get(api, api)
+
+
+def returns_received(record: ForwardRecord) -> bool:
+    """Tell whether a collective returns what it receives, as those of MindSpore's ``comm_func`` do.
+
+    All others write to their arguments, and the record's output is its arguments after the call.
+    """
+    tensors = tensors_of(record.args) or tensors_of(record.kwargs) or tensors_of(record.output)
+    return record.name.startswith("Distributed.") and any(_is_mindspore(tensor) for tensor in tensors)
+
+
+def arguments(record: ForwardRecord) -> dict[str, Element]:
+    """Return the arguments of a collective by name, as recorded before the call."""
+    return dict(zip(_positional(record), record.args, strict=False)) | record.kwargs
+
+
+def arguments_after(record: ForwardRecord) -> dict[str, Element]:
+    """Return the arguments of a collective by name, as recorded after the call; none where it has returned nothing."""
+    if returns_received(record):
+        return {}
+    names = [*_positional(record)[: len(record.args)], *record.kwargs]
+    return dict(zip(names, record.output, strict=False))
+
+
+def _positional(record: ForwardRecord) -> tuple[str, ...]:
+    operation = operation_of(parse_api_name(record.name).api)
+    known = _MINDSPORE_PARAMETERS.get(operation) if returns_received(record) else None
+    names = known or _PARAMETERS.get(operation, ())
+    return names + tuple(map(str, range(len(names), len(record.args))))
+
+
+def _is_mindspore(tensor: TensorElement) -> bool:
+    return tensor.type.startswith("mindspore")

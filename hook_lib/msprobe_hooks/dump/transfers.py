@@ -1,34 +1,67 @@
 """Transfers between ranks: who gives values to whom, which records of ranks belong together, and in what order.
 
-The n-th send of one rank to another belongs to the n-th receive there; the n-th call of a collective in a group
-belongs to the n-th call of it on the group's other ranks.
+The n-th send of one rank to another belongs to the n-th receive there; the n-th collective in a group belongs to the
+n-th on the group's other ranks, but where a rank lacks one or has one more.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from msprobe_hooks.dump.collectives import BATCH, FROM_ROOT, RECEIVED, RECEIVES, SENDS, TO_ROOT
+from msprobe_hooks.dump.alignment import align
+from msprobe_hooks.dump.collectives import (
+    BARRIERS,
+    BATCH,
+    FROM_ROOT,
+    RECEIVED,
+    RECEIVES,
+    REDUCING,
+    SENDS,
+    SHARED,
+    TO_ROOT,
+    arguments,
+    arguments_after,
+    operation_of,
+    returns_received,
+)
+from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import is_forward, parse_api_name
-from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, ValueElement
+from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, ValueElement, tensors_of
 
 Key: TypeAlias = tuple[object, ...]
+
+#: A tensor's dtype, without the framework's name, and its shape.
+TensorKind: TypeAlias = tuple[str, tuple[int, ...]]
+
+# What frameworks call the group of all ranks where they name groups.
+_WORLD_GROUPS = frozenset({"hccl_world_group", "nccl_world_group", "mccl_world_group"})
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a transfer. The ends with the same ``key`` and ``number`` are one transfer.
+    """One end of a transfer. Ends of one ``key``, a group or a pair of ranks, are brought together in their order.
 
-    ``expected`` are the ranks that take part, empty where the record does not say.
+    ``expected`` are the ranks that take part, empty where the record does not say. All ends of a transfer should agree
+    in ``operation``, ``root``, ``reduction`` and ``tensors``, dtype and shape of what all ranks have alike; each is
+    None where the record does not tell.
     """
 
     key: Key
     gives: bool
     takes: bool
     expected: frozenset[int] = frozenset()
+    operation: str | None = None
+    root: int | None = None
+    reduction: str | None = None
+    tensors: tuple[TensorKind, ...] | None = None
+
+    @property
+    def is_point_to_point(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.key[0] == "p2p"
 
 
 def is_communication(name: str) -> bool:
@@ -47,54 +80,91 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """
     api = parse_api_name(record.name).api
-    group = _group_ranks(record)
     if api == BATCH:
-        return tuple(_batch_ends(record.args, rank))
+        return tuple(_batch_ends(record.args or list(record.kwargs.values()), rank))
+    given = arguments(record)
+    group = group_ranks(given.get("group"))
     if api in SENDS or api in RECEIVES:
-        role = "dst" if api in SENDS else "src"
-        peer = _root(record, role, group)
-        tag = _integer(record.kwargs.get("tag")) or 0
-        return () if peer is None else (_transfer(rank, peer, tag, sends=api in SENDS),)
+        peer = _root(record, given, "dst" if api in SENDS else "src", group)
+        tag = _integer(given.get("tag")) or 0
+        tensors = _kinds(given if api in SENDS else arguments_after(record), "tensor", record)
+        return () if peer is None else (_transfer(rank, peer, tag, sends=api in SENDS, tensors=tensors),)
+    name = _group_name(given.get("group"))
     # One rank may name the group of all ranks where another leaves it to the default.
-    key = (api, _group_name(record) if world.issubset(group) or not group else tuple(sorted(group)))
-    expected = frozenset(group) or world
-    if api in FROM_ROOT:
-        root = _root(record, "src", group)
-        return (End((*key, root), gives=root == rank, takes=root != rank, expected=expected),)
-    if api in TO_ROOT:
-        root = _root(record, "dst", group)
-        return (End((*key, root), gives=True, takes=root == rank, expected=expected),)
-    return (End(key, gives=True, takes=True, expected=expected),)
+    is_world = world.issubset(group) if group else not name
+    operation = operation_of(api)
+    root = _root(record, given, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT | TO_ROOT else None
+    return (
+        End(
+            ("group", "" if is_world else tuple(sorted(group)) or name),
+            gives=api not in BARRIERS and (api not in FROM_ROOT or root == rank),
+            takes=api not in BARRIERS and (root is None or (api in FROM_ROOT) is (root != rank)),
+            expected=frozenset(group) or (world if is_world else frozenset()),
+            operation=operation,
+            root=root,
+            reduction=_reduction(given.get("op"), operation),
+            tensors=_kinds({**given, **arguments_after(record)}, SHARED.get(operation, ""), record),
+        ),
+    )
 
 
-def _transfer(rank: int, peer: int, tag: int, *, sends: bool) -> End:
+def _transfer(rank: int, peer: int, tag: int, *, sends: bool, tensors: tuple[TensorKind, ...] | None) -> End:
     source, destination = (rank, peer) if sends else (peer, rank)
-    return End(("p2p", source, destination, tag), gives=sends, takes=not sends, expected=frozenset({rank, peer}))
+    key = ("p2p", source, destination, tag)
+    return End(key, gives=sends, takes=not sends, expected=frozenset({rank, peer}), tensors=tensors)
 
 
 def _batch_ends(elements: Iterable[Element], rank: int) -> Iterator[End]:
+    for operation in batched(elements):
+        name, peer = _text(operation.get("op")), _integer(operation["peer"])
+        if peer is not None and name in SENDS | RECEIVES:
+            tag = _integer(operation.get("tag")) or 0
+            yield _transfer(rank, peer, tag, sends=name in SENDS, tensors=_kinds(operation, "tensor"))
+
+
+def batched(elements: Iterable[Element]) -> Iterator[Mapping[str, Element]]:
+    """Yield the sends and receives of a batch, each by the names of its fields: ``op``, ``peer``, ``tag``, ``tensor``.
+
+    ``elements`` are the batch's arguments, before the call or after it.
+    """
     for element in elements:
         if isinstance(element, list):
-            yield from _batch_ends(element, rank)
+            yield from batched(element)
         elif isinstance(element, MappingElement) and "peer" in element.items:
-            operation, peer = element.items.get("op"), _integer(element.items["peer"])
-            name = operation.value if isinstance(operation, ValueElement) else None
-            if peer is not None and name in SENDS | RECEIVES:
-                yield _transfer(rank, peer, _integer(element.items.get("tag")) or 0, sends=name in SENDS)
+            yield element.items
 
 
-def _root(record: ForwardRecord, role: str, group: list[int]) -> int | None:
-    """Return the rank, counted over all groups, that ``src`` or ``dst`` names; the default is rank 0."""
-    within = _integer(record.kwargs.get(f"group_{role}"))
+def _kinds(
+    given: Mapping[str, Element], name: str, record: ForwardRecord | None = None
+) -> tuple[TensorKind, ...] | None:
+    """Return dtype and shape of the tensors of an argument, None where they are not recorded."""
+    element = given.get(name)
+    if element is None and record is not None and name and returns_received(record):
+        element = record.output[0] if record.output else None
+    tensors = tensors_of([element])
+    return tuple((plain_dtype(tensor.dtype), tensor.shape) for tensor in tensors) or None
+
+
+def _reduction(element: Element, operation: str) -> str | None:
+    if operation not in REDUCING:
+        return None
+    name = _text(element)
+    if name is None:
+        return "SUM" if element is None else None
+    # An operator with a factor is printed with its place in memory.
+    return None if " at 0x" in name else name.rpartition(".")[2].upper()
+
+
+def _root(record: ForwardRecord, given: Mapping[str, Element], role: str, group: Sequence[int]) -> int | None:
+    """Return the rank, counted over all groups, that ``src`` or ``dst`` names; None where a receive takes from any."""
+    within = _integer(given.get(f"group_{role}"))
     if within is not None:
         return group[within] if 0 <= within < len(group) else within if not group else None
-    named = _integer(record.kwargs.get(role))
+    named = _integer(given.get(role))
     if named is not None:
         return named
-    positional = next((number for number in map(_integer, record.args) if number is not None), None)
-    if positional is None and parse_api_name(record.name).api in FROM_ROOT | TO_ROOT:
-        return 0
-    return positional
+    takes_from_any = parse_api_name(record.name).api in RECEIVES and not returns_received(record)
+    return None if takes_from_any else 0
 
 
 def _integer(element: Element) -> int | None:
@@ -102,18 +172,24 @@ def _integer(element: Element) -> int | None:
     return value if type(value) is int else None
 
 
-def _group_ranks(record: ForwardRecord) -> list[int]:
-    for element in (*record.args, *record.kwargs.values()):
-        if isinstance(element, ValueElement) and isinstance(element.value, dict):
-            ranks = element.value.get("group_ranks")
-            if isinstance(ranks, list) and all(type(rank) is int for rank in ranks):
-                return ranks
-    return []
+def _text(element: Element) -> str | None:
+    value = element.value if isinstance(element, ValueElement) else None
+    return value if isinstance(value, str) else None
 
 
-def _group_name(record: ForwardRecord) -> str:
-    element = record.kwargs.get("group")
-    return element.value if isinstance(element, ValueElement) and isinstance(element.value, str) else ""
+def group_ranks(element: Element) -> tuple[int, ...]:
+    """Return the ranks of a recorded process group in its order; none where the record does not tell."""
+    value = element.value if isinstance(element, ValueElement) else None
+    ranks = value.get("group_ranks") if isinstance(value, dict) else None
+    return tuple(ranks) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
+
+
+def _group_name(element: Element) -> str:
+    """Return the name of a group whose ranks are not recorded; none for that of all ranks."""
+    value = element.value if isinstance(element, ValueElement) else None
+    if isinstance(value, dict):
+        value = value.get("group_id")
+    return value if isinstance(value, str) and value not in _WORLD_GROUPS else ""
 
 
 @dataclass(slots=True)
@@ -127,33 +203,37 @@ class Communication:
 
 C = TypeVar("C", bound=Communication)
 
-#: By transfer, the communication records that share it, each with its end of it.
+#: By transfer, its key and its number in the order of the key, the records that share it, each with its end of it.
 Transfers: TypeAlias = Mapping[tuple[Key, int], list[tuple[C, End]]]
 
 
 def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
-    """Bring the ends of each transfer together, from the communication records of each rank in their order."""
-    transfers = defaultdict[tuple[Key, int], list[tuple[C, End]]](list)
+    """Bring the ends of each transfer together, from the communication records of each rank in their order.
+
+    A rank that lacks a call, has one more or made it in another order loses that one and none of those behind it.
+    """
+    ends = defaultdict[Key, dict[tuple[int, bool], list[tuple[C, End]]]](lambda: defaultdict(list))
     for records in ranks:
-        numbering = _Numbering()
         for record in records:
             for end in record.ends:
-                transfers[numbering.transfer_of(end)].append((record, end))
+                # A rank that sends to itself has both ends of a transfer.
+                ends[end.key][record.rank, end.is_point_to_point and end.gives].append((record, end))
+    transfers: dict[tuple[Key, int], list[tuple[C, End]]] = {}
+    for key, sides in ends.items():
+        sequences = list(sides.values())
+        for number, column in enumerate(align(dict(enumerate(map(_contents, _comparable(sequences)))))):
+            transfers[key, number] = [sequences[side][place] for side, place in sorted(column.items())]
     return transfers
 
 
-class _Numbering:
-    """Numbers the ends of one rank in the order of its records."""
+def _comparable(sequences: list[list[tuple[C, End]]]) -> list[list[tuple[End, bool]]]:
+    """Return the ends, each with whether its tensors are told by all ends of the operation."""
+    untold = {end.operation for sequence in sequences for _, end in sequence if end.tensors is None}
+    return [[(end, end.operation not in untold) for _, end in sequence] for sequence in sequences]
 
-    def __init__(self) -> None:
-        self._seen: Counter[tuple[Key, bool, bool]] = Counter()
 
-    def transfer_of(self, end: End) -> tuple[Key, int]:
-        """Return which transfer an end belongs to."""
-        # A rank that sends to itself has both ends of a transfer; a root changes no collective's count.
-        side = (end.key, end.gives, end.takes) if end.key[0] == "p2p" else (end.key, True, True)
-        self._seen[side] += 1
-        return end.key, self._seen[side]
+def _contents(ends: list[tuple[End, bool]]) -> list[tuple[object, ...]]:
+    return [(end.operation, end.root, end.reduction, end.tensors if has_tensors else None) for end, has_tensors in ends]
 
 
 def in_layers(ranks: Iterable[Sequence[C]], transfers: Transfers[C]) -> Iterator[list[C]]:

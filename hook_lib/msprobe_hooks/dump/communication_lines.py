@@ -1,0 +1,80 @@
+"""``communication.jsonl`` beside a dump: when each communication began and ended, written at once.
+
+A record stands in ``dump.json`` once its call is over, and that is written in blocks; of a rank that was killed or
+hangs these lines tell what it was in. A line of a call that begins is its record without values, so that its partners
+can be found. Readers of dumps ignore the file, and a dump is whole without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from msprobe_hooks.decoding import JsonError, decode_json
+
+FILE: Final = "communication.jsonl"
+
+#: A call begins; it has returned a handle that must be waited for; it is over; it raised an exception.
+Event = Literal["began", "launched", "ended", "raised"]
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened to a call, by the name of its record; ``time`` is in seconds since 1970.
+
+    Where a call began there are its arguments, as in a record but for the values of tensors.
+    """
+
+    event: Event
+    record: str
+    time: float
+    input_args: list[Any] = []
+    input_kwargs: dict[str, Any] = {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The record of a call that began, as far as it is known."""
+        return {"input_args": self.input_args, "input_kwargs": self.input_kwargs}
+
+
+class CommunicationLines:
+    """The file of one step and rank while it is written; each line is with the system when a method returns."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the dump's; the file is made when there is something to write."""
+        self._path = folder / FILE
+        self._file: int | None = None
+
+    def write(self, line: Line) -> None:
+        """Append a line. Raises OSError where the disk refuses."""
+        if self._file is None:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o640)
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def read_lines(folder: Path) -> list[Line]:
+    """Return the lines beside a dump in their order, none where there is no file.
+
+    What is no such line, as the last one of a process that was killed, is left out.
+    """
+    try:
+        text = (folder / FILE).read_bytes()
+    except OSError:
+        return []
+    return list(_lines(text))
+
+
+def _lines(text: bytes) -> Iterator[Line]:
+    for raw in text.splitlines():
+        with suppress(JsonError):
+            yield decode_json(raw, Line)
