@@ -12,7 +12,7 @@ import msgspec
 
 from msprobe_hooks.decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.dump.layout import TENSOR_FOLDER
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.names import is_module_name, typeable_name
 from msprobe_hooks.dump.schema import (
     MAX_DEPTH,
     BackwardRecord,
@@ -74,6 +74,11 @@ class Dump:
     def module_count(self) -> int:
         """How many records are about modules."""
         return len(self.records) - len(self.api_names)
+
+    def is_recomputed(self, name: str) -> bool:
+        """Tell, without decoding it, whether a record is of a call that activation checkpointing made again."""
+        raw = bytes(self.records[name])
+        return b'"is_recompute": true' in raw or b'"is_recompute":true' in raw
 
     def forward(self, name: str) -> ForwardRecord:
         """Decode a forward record. Raises RecordError where it is malformed, KeyError where there is none."""
@@ -144,11 +149,7 @@ def _typeable(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     """Return records by names that can be shown and typed: what has no shape is spelled out, as ESC by its escape."""
     if all(map(str.isprintable, records)):
         return records
-    return {"".join(map(_spelled, name)): record for name, record in records.items()}
-
-
-def _spelled(char: str) -> str:
-    return char if char.isprintable() else char.encode("unicode_escape").decode()
+    return {typeable_name(name): record for name, record in records.items()}
 
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:

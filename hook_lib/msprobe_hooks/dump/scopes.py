@@ -14,9 +14,11 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
-from msprobe_hooks.dump.names import forward_of
+from msprobe_hooks.dump.names import forward_of, typeable_name
 
 _MAX_DEPTH = 400
+# Not a record: how many micro steps Megatron made of a step.
+_MICRO_STEP_COUNT = "megatron_micro_step_number"
 _FRAMEWORK = re.compile(r"(?:site|dist)-packages/(?:torch|torch_npu|mindspore|msprobe|msprobe_hooks)/")
 _TEXT = frozenset({str})
 _TEXT_OR_NONE = frozenset({str, type(None)})
@@ -55,7 +57,7 @@ class Surroundings:
     def __init__(self, folder: Path) -> None:
         """``folder`` is that of ``dump.json``."""
         self._stack_file = folder / STACK_FILE
-        self._construct_file = folder / CONSTRUCT_FILE
+        self.construct_file = folder / CONSTRUCT_FILE
 
     @property
     def has_stacks(self) -> bool:
@@ -70,7 +72,12 @@ class Surroundings:
     @cached_property
     def parents(self) -> Table[str | None]:
         """The record of the module in which each record was made, None at the top."""
-        return _read(self._construct_file, _parents)
+        return _read(self.construct_file, _parents)
+
+    @cached_property
+    def micro_steps(self) -> Mapping[str, int]:
+        """The micro step of each record of which the file says one, as it does for Megatron."""
+        return _read(self.construct_file, _micro_steps).entries
 
 
 def modules_around(record: str, parent_of: Callable[[str], str | None]) -> list[str]:
@@ -105,10 +112,23 @@ def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
 def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
     """Return the parents and whether all is of a form that msprobe writes."""
     # Megatron's micro steps stand beside the parent.
-    parents = {name: _first(value) if isinstance(value, list) else value for name, value in content.items()}
-    if _TEXT_OR_NONE.issuperset(map(type, parents.values())):
-        return parents, True
-    return {name: parent for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}, False
+    parents = {
+        typeable_name(name): _first(value) if isinstance(value, list) else value
+        for name, value in content.items()
+        if name != _MICRO_STEP_COUNT
+    }
+    known = {name: _typeable(parent) for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}
+    return known, len(known) == len(parents)
+
+
+def _typeable(parent: Any) -> str | None:
+    return None if parent is None else typeable_name(parent)
+
+
+def _micro_steps(content: dict[str, Any]) -> tuple[dict[str, int], bool]:
+    """Return the micro steps that stand beside parents."""
+    steps = ((name, value[1]) for name, value in content.items() if isinstance(value, list) and len(value) == 2)
+    return {typeable_name(name): step for name, step in steps if type(step) is int and step >= 0}, True
 
 
 def _first(values: list[Any]) -> Any:

@@ -201,7 +201,7 @@ class _Matcher:
 
     @cached_property
     def _recomputes(self) -> bool:
-        return any(_is_recomputed(dump, name) for dump in (self._target, self._golden) for name in dump.records)
+        return any(dump.is_recomputed(name) for dump in (self._target, self._golden) for name in dump.records)
 
     def _match_modules(self) -> None:
         self._join(is_module_name, self._rules.translate, self._rules.translate_golden, "name")
@@ -306,13 +306,8 @@ def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], 
         if not counted:
             numbers[name] = key
             continue
-        again = _is_recomputed(dump, name)
+        again = dump.is_recomputed(name)
         api = api_of(key)
         numbers[name] = (api, counts[api, again], again)
         counts[api, again] += 1
     return numbers
-
-
-def _is_recomputed(dump: Dump, name: str) -> bool:
-    raw = bytes(dump.records[name])
-    return b'"is_recompute": true' in raw or b'"is_recompute":true' in raw

@@ -1,0 +1,62 @@
+"""The tree of a run's modules and calls: what every picture of it is drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """What a node stands for; the numbers are those of msprobe's files."""
+
+    MODULE = 0
+    API = 1
+    #: A run of API calls that no module made.
+    COLLECTION = 9
+
+
+@dataclass(slots=True)
+class Node:
+    """A call of a module or of an API, by its record's name; ``children`` are in the order in which they began.
+
+    ``parent`` is empty for the root. ``micro_step`` counts the forward and backward passes of a step.
+    """
+
+    name: str
+    kind: Kind
+    parent: str = ""
+    children: list[str] = field(default_factory=list)
+    micro_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A tree of nodes by name, the root first and the others in the order in which they began."""
+
+    root: str
+    nodes: Mapping[str, Node]
+
+    @property
+    def micro_steps(self) -> int:
+        """How many micro steps there are."""
+        return max(node.micro_step for node in self.nodes.values()) + 1
+
+    def path(self, name: str) -> list[str]:
+        """Return the names from the root to a node, both included."""
+        names = []
+        while name:
+            names.append(name)
+            name = self.nodes[name].parent
+        return names[::-1]
+
+    def children_first(self) -> Iterator[Node]:
+        """Yield every node after its children."""
+        waiting = [(self.nodes[self.root], False)]
+        while waiting:
+            node, is_open = waiting.pop()
+            if is_open or not node.children:
+                yield node
+            else:
+                waiting.append((node, True))
+                waiting += [(self.nodes[name], False) for name in reversed(node.children)]

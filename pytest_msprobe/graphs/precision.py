@@ -1,0 +1,43 @@
+"""How precise a node is, as the number and the colour of msprobe 26."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from pytest_msprobe.graphs.nodes import Graph, Kind
+
+Outcome = Literal["pass", "warn", "fail", "skip"]
+
+#: The index of an outcome; what nothing was measured of has none.
+INDEX: Mapping[Outcome, float] = {"pass": 0.0, "warn": 0.5, "fail": 1.0}
+
+
+class Level(NamedTuple):
+    """A class of precision: its colour, the indices from ``low`` up to ``high``, and what it is called."""
+
+    colour: str
+    low: float
+    high: float
+    name: str
+    description: str
+
+
+#: msprobe's classes. It ends the last one at 1, the index of an error, and its viewer then does not find errors.
+LEVELS = (
+    Level("#FFFCF3", 0.0, 0.3, "pass", "the call agrees with the golden run"),
+    Level("#FFDC7F", 0.3, 0.6, "warning", "the call differs by more than is usual"),
+    Level("#FF704D", 0.6, 1.1, "error", "the call differs by more than is allowed"),
+)
+UNMATCHED = ("#C7C7C7", "the golden run has no such call")
+
+
+def precision_indices(graph: Graph, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """Return the index of each node that has one: that of its record's outcome, of a collection its worst call's."""
+    found = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
+    for node in graph.nodes.values():
+        if node.kind is Kind.COLLECTION:
+            indices = [found[name] for name in node.children if name in found]
+            if indices:
+                found[node.name] = max(indices)
+    return found
