@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.values import PlacedValue, Value, read_values
 from pytest_msprobe.engine.loading import import_torch
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured, Value
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured
 from pytest_msprobe.modes.compare.rules import worse
 from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error
-from pytest_msprobe.modes.compare.values import PlacedValue, read_values
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

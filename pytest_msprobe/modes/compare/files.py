@@ -9,11 +9,12 @@ import torch
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.modes.compare.layouts import plain_pair
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row, Value
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 from pytest_msprobe.modes.compare.tensors import measure_tensors
 from pytest_msprobe.results.skips import Skip
 

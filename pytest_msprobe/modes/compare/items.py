@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.compare.advice import advice
 from pytest_msprobe.modes.compare.pairs import Pair, item_name
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row, Value, encode
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem

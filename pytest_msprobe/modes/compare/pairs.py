@@ -12,6 +12,7 @@ from msprobe_hooks.dump.layout import StepRank
 from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.dump.scopes import Surroundings, modules_around
+from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.values import (
@@ -25,7 +26,6 @@ from pytest_msprobe.modes.compare.mapping import record_of
 from pytest_msprobe.modes.compare.matching import Match, Matching, MatchingRules, match_records
 from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
 from pytest_msprobe.modes.compare.structure import intact
-from pytest_msprobe.modes.compare.values import PlacedValue, read_values
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

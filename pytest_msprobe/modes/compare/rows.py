@@ -8,15 +8,15 @@ gives them back in execution order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 import pytest
 
+from msprobe_hooks.dump.values import Group, Value
+
 #: What the two dumps allow: files with values, statistics of the values, or checksums of them.
 DataMode = Literal["tensor", "statistics", "md5"]
-#: ``saved``: a variable that the user recorded by name, at level debug.
-Group = Literal["input", "parameters", "output", "parameters_grad", "saved"]
 Outcome = Literal["pass", "warn", "fail", "skip"]
 #: How two calls found each other: by name, by name but for the call's number, by a user's mapping, by what surrounds
 #: them (a renamed layer), or by the shapes or values of what they were given (a reordered call).
@@ -26,7 +26,6 @@ Cause = Literal["", "culprit", "inherited"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
 #: is empty, the shapes differ, the dtypes are of different kinds, or a mapping or a framework leaves the value out.
 Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind", "left out"]
-Number: TypeAlias = bool | int | float
 
 #: In the metrics of every data mode: how far the two are apart as a fraction of their own scale; 0 is equal.
 SCALED_ERROR = "scaled_error"
@@ -45,30 +44,6 @@ TENSOR_METRICS = (
     "max_ulp_error",
     "nonfinite_mismatch",
 )
-
-
-class Value(msgspec.Struct, frozen=True, array_like=True):
-    """One recorded value on one side.
-
-    ``name`` is msprobe's name of it (``Functional.linear.0.forward.input.0``), ``type`` the recorded type
-    (``torch.Tensor``, ``int``; empty for None). A tensor has dtype (as recorded), shape and, where they were taken,
-    ``statistics`` (max, min, mean, norm), a checksum or the name of its file; a plain value has ``text``.
-    """
-
-    name: str
-    type: str = ""
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    requires_grad: bool | None = None
-    statistics: tuple[Number | None, Number | None, Number | None, Number | None] | None = None
-    checksum: str | None = None
-    data_name: str | None = None
-    text: str = ""
-
-    @property
-    def is_tensor(self) -> bool:
-        """Whether the value is a tensor."""
-        return bool(self.dtype)
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.dtypes import plain_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.rows import Value
+    from msprobe_hooks.dump.values import Value
 
 
 class RowRule(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_msprobe.modes.compare.rows import STATISTICS
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.rows import Number, Value
+    from msprobe_hooks.dump.values import Number, Value
 
 _DIFFERENCES = tuple(f"{name}_diff" for name in STATISTICS)
 _RELATIVES = tuple(f"{name}_rel_diff" for name in STATISTICS)

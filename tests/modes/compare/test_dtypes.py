@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.files import load
-from pytest_msprobe.modes.compare.rows import Value
 from pytest_msprobe.modes.compare.rules import float_dtype
 from pytest_msprobe.modes.compare.structure import signature
 from pytest_msprobe.run.marks import of_record

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.modes.compare.rows import STATISTICS_METRICS, Value
+from msprobe_hooks.dump.values import Value
+from pytest_msprobe.modes.compare.rows import STATISTICS_METRICS
 from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error
 
 INF, NAN = math.inf, math.nan

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.modes.compare.across.apis import parameter_names
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Group, Row, Value
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.values import PlacedValue
     from pytest_msprobe.modes.compare.across.apis import ApiPair
-    from pytest_msprobe.modes.compare.values import PlacedValue
 
 _PARAMETERS = frozenset({"parameters", "parameters_grad"})
 _NO_GRADIENT = frozenset({"", "NoneType"})

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row, Value
+from msprobe_hooks.dump.values import Value
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
 from pytest_msprobe.reports.pages.writing import write_page
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {

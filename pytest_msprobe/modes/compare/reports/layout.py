@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from pytest_msprobe.modes.compare.rows import STATISTICS, ComparedCall, DataMode, Row, Value
+from msprobe_hooks.dump.values import Value
+from pytest_msprobe.modes.compare.rows import STATISTICS, ComparedCall, DataMode, Row
 
 Cell: TypeAlias = str | int | float
 #: Title, and what a row shows under it.

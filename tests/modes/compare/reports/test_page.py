@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
-from pytest_msprobe.modes.compare.rows import ComparedCall, Row, Value
+from pytest_msprobe.modes.compare.rows import ComparedCall, Row
 from tests.support.browser import click, open_browser, texts, until
 
 

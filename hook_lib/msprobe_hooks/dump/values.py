@@ -5,15 +5,45 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+import msgspec
 
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.modes.compare.rows import Group, Number, Value
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+
+#: What a value is to its call. ``saved``: a variable that the user recorded by name, at level debug.
+Group = Literal["input", "parameters", "output", "parameters_grad", "saved"]
+Number: TypeAlias = bool | int | float
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True):
+    """One recorded value on one side.
+
+    ``name`` is msprobe's name of it (``Functional.linear.0.forward.input.0``), ``type`` the recorded type
+    (``torch.Tensor``, ``int``; empty for None). A tensor has dtype (as recorded), shape and, where they were taken,
+    ``statistics`` (max, min, mean, norm), a checksum or the name of its file; a plain value has ``text``.
+    """
+
+    name: str
+    type: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    requires_grad: bool | None = None
+    statistics: tuple[Number | None, Number | None, Number | None, Number | None] | None = None
+    checksum: str | None = None
+    data_name: str | None = None
+    text: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is a tensor."""
+        return bool(self.dtype)
+
 
 #: A value with the group that it belongs to and its place in the call.
 PlacedValue: TypeAlias = tuple[Group, str, Value]
@@ -95,7 +125,7 @@ def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any,
 def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     dtype = leaf.get("dtype")
     if not isinstance(dtype, str):
-        return Value(f"{record}.{place}", *_plain(kind, leaf.get("value", leaf.get("format"))))
+        return Value(f"{record}.{place}", *_plain(kind, leaf.get("value", leaf.get("format", leaf.get("group_ranks")))))
     shape = leaf.get("shape")
     if (
         not isinstance(shape, list)
