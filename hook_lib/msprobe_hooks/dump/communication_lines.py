@@ -16,6 +16,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.dump.writer import FILE_MODE, as_json
+from msprobe_hooks.errors import RecordingError
 
 FILE: Final = "communication.jsonl"
 
@@ -50,10 +52,17 @@ class CommunicationLines:
         self._file: int | None = None
 
     def write(self, line: Line) -> None:
-        """Append a line. Raises OSError where the disk refuses."""
-        if self._file is None:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o640)
-        os.write(self._file, msgspec.json.encode(line) + b"\n")
+        """Append a line. Raises RecordingError where the disk refuses."""
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, FILE_MODE)
+            os.write(self._file, as_json(line) + b"\n")
+        except OSError as error:
+            raise RecordingError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+    def remove(self) -> None:
+        """Delete the file, closed."""
+        self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file."""

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.layout import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STA
 from msprobe_hooks.errors import RecordingError
 
 _FOLDER_MODE = 0o750
-_FILE_MODE = 0o640
+FILE_MODE = 0o640
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ class JsonStream:
     def __init__(self, path: Path, head: bytes, tail: bytes) -> None:
         """Create the file. Raises RecordingError where it exists or cannot be written."""
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         except FileExistsError:
             raise former_dump(path) from None
         except OSError as error:

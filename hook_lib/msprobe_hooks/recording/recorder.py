@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
+from msprobe_hooks.dump.communication_lines import Line
 from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Emit, Inputs
@@ -181,6 +182,13 @@ class Recorder(ABC):
         with self.lock:
             has_stack = frame is not None and self.settings.extra_info
             self._add(name, record, parent, count, self._stacks.stack(frame) if has_stack else None)
+
+    def tell_communication(self, line: Line) -> None:
+        """Write at once what happens to a communication, so that it is known of a process that is killed in it."""
+        with self.lock:
+            files = self._files
+            if files is not None:
+                self._or_fail(lambda: files.tell(line))
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
         """Have the backward record of a call written when its gradients come by, and counted as ``count``."""

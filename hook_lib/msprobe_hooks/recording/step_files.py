@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
 from msprobe_hooks.dump.layout import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.writer import DumpWriter, former_dump, make_folder
@@ -34,7 +35,7 @@ def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
 
 
 class StepFiles:
-    """``dump.json``, ``stack.json``, ``construct.json`` and the tensors of one step.
+    """``dump.json``, ``stack.json``, ``construct.json``, ``communication.jsonl`` and the tensors of one step.
 
     ``tensors`` is None where none are kept. The summary counts a record once it is in the file.
     """
@@ -58,6 +59,9 @@ class StepFiles:
             keeps_tensors=settings.keeps_tensors,
             extra_info=settings.extra_info and settings.level != "debug",
         )
+        # What only writes some calls says nothing of who waited for whom.
+        is_whole = settings.task in ("statistics", "tensor", "structure") and settings.level != "debug"
+        self._communication = CommunicationLines(folder) if is_whole else None
         self.tensors = open_tensors(self._writer.tensor_folder) if settings.keeps_tensors else None
         self._has_values = settings.task != "structure"
         self._has_parents = settings.level in ("L0", "mix")
@@ -91,6 +95,11 @@ class StepFiles:
         if stack is not None and self._has_stacks:
             self._stacks.add(name, stack)
 
+    def tell(self, line: Line) -> None:
+        """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
+        if self._communication is not None:
+            self._communication.write(line)
+
     def add_phase(self, phase: str) -> None:
         """Note a phase, which records may have as their parent."""
         self._parents.append((phase, None))
@@ -121,7 +130,7 @@ class StepFiles:
     def close(self) -> None:
         """Close what was written. Raises RecordingError where a tensor could not be written."""
         self._summary.bytes += self._writer.size
-        self._writer.close()
+        self._close()
         if self.tensors is not None:
             try:
                 self.tensors.close()
@@ -132,8 +141,15 @@ class StepFiles:
 
     def remove(self) -> None:
         """Take the files away again, closed and with no record in them, and the folders that were made for them."""
+        if self._communication is not None:
+            self._communication.remove()
         self._writer.remove()
 
     def abandon(self) -> None:
         """Let go without writing."""
+        self._close()
+
+    def _close(self) -> None:
         self._writer.close()
+        if self._communication is not None:
+            self._communication.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Generator
 from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
@@ -13,12 +13,17 @@ from msprobe_hooks.torch.interposition import Around, Interposition
 
 Call = TypeVar("Call")
 
+_COALESCING = "_coalescing_manager"
+
 
 class CollectiveHooks(Generic[Call]):
     """Has ``around(name)`` run in place of each collective, between ``begin`` and ``end``.
 
     What it runs says by `returned` what belongs to a call, and ``done`` gets that once the call is over. ``refused``
     is told of functions that nothing can be put around. Of more than ``most_waiting`` calls the oldest is forgotten.
+    ``also`` are functions beside those that msprobe records.
+
+    What is called inside of ``_coalescing_manager`` is made when that is left.
     """
 
     def __init__(
@@ -27,45 +32,84 @@ class CollectiveHooks(Generic[Call]):
         done: Callable[[Call], None],
         refused: Callable[[str, TypeError], None],
         most_waiting: int | None = None,
+        also: Collection[str] = (),
     ) -> None:
         self._around = around
         self._done = done
         self._refused = refused
         self._most_waiting = most_waiting
+        self._names = sorted(api_lists.DISTRIBUTED.union(also))
         self._interposed: list[Interposition] = []
-        self._waiting: dict[int, tuple[Any, Call]] = {}
+        self._waiting: dict[int, tuple[Any, list[Call]]] = {}
+        self._coalesced: list[Call] | None = None
         self._wait: Any = None
 
     def begin(self) -> None:
         """Watch the functions and the class whose ``wait`` ends an asynchronous call."""
-        for name in sorted(api_lists.DISTRIBUTED):
-            function = getattr(c10d, name, None)
-            if function is None:
-                continue
-            try:
-                self._interposed.append(Interposition(function, self._around(name)))
-            except TypeError as error:
-                self._refused(name, error)
+        for name in self._names:
+            self._interpose(name, self._around(name))
+        self._interpose(_COALESCING, self._around_coalescing)
         self._wait = wait = dist.Work.wait
 
         def wait_and_tell(work: Any, *args: Any, **kwargs: Any) -> Any:
             result = wait(work, *args, **kwargs)
             if id(work) in self._waiting:
-                _, call = self._waiting.pop(id(work))
-                self._done(call)
+                _, calls = self._waiting.pop(id(work))
+                self._end_all(calls)
             return result
 
         dist.Work.wait = wait_and_tell  # type: ignore[method-assign, assignment]
 
-    def returned(self, result: Any, call: Call) -> None:
-        """Take what a collective returned: the call is over, or will be when that has been waited for."""
+    def returned(self, result: Any, call: Call) -> bool:
+        """Take what a collective returned: the call is over, or will be when that has been waited for.
+
+        Returns whether it is still to be waited for.
+        """
+        if self._coalesced is not None:
+            self._coalesced.append(call)
+            return True
+        return self._wait_for(result, [call])
+
+    def _wait_for(self, result: Any, calls: list[Call]) -> bool:
         works = [work for work in (result if isinstance(result, list) else [result]) if hasattr(work, "wait")]
         if not works:
-            self._done(call)
-            return
-        self._waiting[id(works[-1])] = (works[-1], call)
+            self._end_all(calls)
+            return False
+        self._waiting[id(works[-1])] = (works[-1], calls)
         if self._most_waiting is not None and len(self._waiting) > self._most_waiting:
             del self._waiting[next(iter(self._waiting))]
+        return True
+
+    def _end_all(self, calls: list[Call]) -> None:
+        for call in calls:
+            self._done(call)
+
+    def _interpose(self, name: str, around: Around) -> None:
+        function = getattr(c10d, name, None)
+        if function is None:
+            return
+        try:
+            self._interposed.append(Interposition(function, around))
+        except TypeError as error:
+            self._refused(name, error)
+
+    def _around_coalescing(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Generator[Any, None, None]:
+        return self._coalescing(function(*args, **kwargs))
+
+    def _coalescing(self, entered: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Do as ``_coalescing_manager`` does, and take what it returns for all calls inside of it."""
+        calls = self._coalesced = []
+        try:
+            manager = next(entered)
+            try:
+                yield manager
+            except BaseException as error:
+                entered.throw(error)
+                raise
+            next(entered, None)
+        finally:
+            self._coalesced = None
+        self._wait_for(manager.works, calls)
 
     def end(self) -> list[Call]:
         """Stop watching; return what belongs to calls that nobody waited for."""
@@ -74,4 +118,4 @@ class CollectiveHooks(Generic[Call]):
         self._interposed.clear()
         dist.Work.wait = self._wait  # type: ignore[method-assign]
         waiting, self._waiting = self._waiting, {}
-        return [call for _, call in waiting.values()]
+        return [call for _, calls in waiting.values() for call in calls]

@@ -1,15 +1,21 @@
-"""Collective communication, which no mode sees, by interposition in ``torch.distributed``."""
+"""Collective communication, which no mode sees, by interposition in ``torch.distributed``.
+
+A record is written when the communication is over. That one has begun is told at once, in ``communication.jsonl``.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.dump.collectives import RECEIVED
+from msprobe_hooks.dump.collectives import BARRIERS, RECEIVED
+from msprobe_hooks.dump.communication_lines import Event, Line
 from msprobe_hooks.recording.calls import CallRecord
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
+from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.interposition import Around
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
@@ -21,7 +27,7 @@ class Collectives:
     def __init__(self, recorder: TorchRecorder) -> None:
         self._recorder = recorder
         self._hooks: CollectiveHooks[CollectiveCall] = CollectiveHooks(
-            self._recording, lambda call: call.end(call.given), self._note_refused
+            self._recording, lambda call: call.end(call.given), self._note_refused, also=BARRIERS
         )
 
     def begin(self) -> None:
@@ -41,7 +47,8 @@ class Collectives:
             recorder = self._recorder
             if not recorder.is_recording or recorder.is_suspended:
                 return function(*args, **kwargs)
-            call = CollectiveCall(recorder, name, sys._getframe(2))
+            kind = BarrierCall if name in BARRIERS else CollectiveCall
+            call = kind(recorder, name, sys._getframe(2))
             call.begin(args, kwargs)
             recorder.is_suspended = True
             try:
@@ -51,7 +58,8 @@ class Collectives:
                 raise
             finally:
                 recorder.is_suspended = False
-            self._hooks.returned(result, call)
+            if self._hooks.returned(result, call):
+                call.tell("launched")
             return result
 
         return around
@@ -70,27 +78,49 @@ class CollectiveCall(CallRecord):
         self._api = name
 
     def begin(self, args: Any, kwargs: Any) -> None:
-        """Take the arguments before the call."""
+        """Take the arguments before the call, and tell that it begins."""
         recorder = self._recorder
         self.given = (args, kwargs)
         try:
             if not recorder.directions.forward or not recorder.filter.admits(self.name):
                 return
             self._record = {}
-            self._elements = elements = recorder.elements(self.name)
-            if recorder.settings.task == "structure" or not recorder.directions.input:
-                return
-            received = RECEIVED.get(self._api, ())
-            with Quiet():
-                self._record["input_args"] = elements.sequence(
-                    [None if str(place) in received else value for place, value in enumerate(args)], "input"
-                )
-                self._record["input_kwargs"] = elements.mapping(
-                    {key: None if key in received else value for key, value in kwargs.items()}, "kwargs"
-                )
-            self._record["is_recompute"] = False
+            self._elements = recorder.elements(self.name)
+            self._take_given(args, kwargs)
+            self._tell_beginning(args, kwargs)
         except Exception as error:
             recorder.summary.note_error(self.name, error)
+
+    def _take_given(self, args: Any, kwargs: Any) -> None:
+        recorder = self._recorder
+        assert self._record is not None
+        if recorder.settings.task == "structure" or not recorder.directions.input:
+            return
+        received = RECEIVED.get(self._api, ())
+        with Quiet():
+            self._record["input_args"] = self._elements.sequence(
+                [None if str(place) in received else value for place, value in enumerate(args)], "input"
+            )
+            self._record["input_kwargs"] = self._elements.mapping(
+                {key: None if key in received else value for key, value in kwargs.items()}, "kwargs"
+            )
+        self._record["is_recompute"] = False
+
+    def _tell_beginning(self, args: Any, kwargs: Any) -> None:
+        kinds = TorchElements(self.name, lambda tensor, entry: None, None)
+        with Quiet():
+            given = kinds.sequence(args, "input"), kinds.mapping(kwargs, "kwargs")
+        self._recorder.tell_communication(Line("began", self.name, time.time(), *given))
+
+    def tell(self, event: Event) -> None:
+        """Tell what has happened to the call, if it is recorded."""
+        if self._record is not None:
+            self._recorder.tell_communication(Line(event, self.name, time.time()))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell that the call raised, and write a record that says what."""
+        self.tell("raised")
+        super().fail(error)
 
     def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
         """Take the arguments after the call, or note that it was never waited for."""
@@ -99,6 +129,8 @@ class CollectiveCall(CallRecord):
         self._measured.forget()
         if self._record is None:
             return
+        if is_complete:
+            self.tell("ended")
         wanted = recorder.directions.output and recorder.settings.task != "structure"
         try:
             if not is_complete:
@@ -111,3 +143,13 @@ class CollectiveCall(CallRecord):
                 self._emit()
         except Exception as error:
             recorder.summary.note_error(self.name, error)
+
+
+class BarrierCall(CollectiveCall):
+    """A call in which ranks only wait for each other: told in ``communication.jsonl``, and no record of a dump."""
+
+    def _take_given(self, args: Any, kwargs: Any) -> None:
+        pass
+
+    def _emit(self) -> None:
+        pass

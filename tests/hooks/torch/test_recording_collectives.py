@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 
+from msprobe_hooks.dump.communication_lines import read_lines
+from msprobe_hooks.dump.communications import read_calls
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.torch.interposition import Interposition
 from tests.support.requirements import require
@@ -133,3 +135,39 @@ def test_an_interposed_function_keeps_identity_and_signature_of_calls():
 def test_what_is_no_python_function_is_refused():
     with pytest.raises(TypeError, match="is not a Python function"):
         Interposition(len, lambda function, args, kwargs: None)
+
+
+def told(dump):
+    """Return what the lines beside a dump say, in words: ``began all_reduce.0``."""
+    lines = read_lines(dump.path.parent)
+    return [f"{line.event} {line.record.removeprefix('Distributed.').removesuffix('.forward')}" for line in lines]
+
+
+def test_that_communication_begins_and_ends_is_told_in_lines_beside_the_dump(ranks):
+    body = ["work = dist.broadcast(x, src=0, async_op=True)", "dist.all_reduce(torch.ones(3))", "work.wait()"]
+    body += ["dist.barrier()", "dist.all_reduce(x, async_op=True)"]
+    for dump in ranks(body):
+        assert told(dump) == [
+            *("began broadcast.0", "launched broadcast.0", "began all_reduce.0", "ended all_reduce.0"),
+            *("ended broadcast.0", "began barrier.0", "ended barrier.0", "began all_reduce.1", "launched all_reduce.1"),
+        ]
+        assert not any("barrier" in name for name in dump.records)
+        calls = read_calls(dump, 0, frozenset({0, 1})).calls
+        assert [call.name.split(".")[1] for call in calls] == ["broadcast", "all_reduce", "barrier", "all_reduce"]
+        assert calls[1].ends[0].tensors == (("float32", (3,)),)
+
+
+def test_coalesced_collectives_are_recorded_when_they_have_been_made(ranks):
+    body = [
+        "with dist._coalescing_manager():",
+        "    dist.all_reduce(x)",
+        "y = torch.full((3,), float(rank))",
+        "with dist._coalescing_manager(async_ops=True) as manager:",
+        "    dist.all_reduce(y, async_op=True)",
+        "manager.wait()",
+        "assert session.summary.errors == {}, session.summary.errors",
+    ]
+    for dump in ranks(body):
+        first, second = (dump.forward(f"Distributed.all_reduce.{n}.forward") for n in range(2))
+        assert (first.output[0].max, second.output[0].max) == (3.0, 1.0)
+        assert told(dump)[-2:] == ["launched all_reduce.1", "ended all_reduce.1"]
