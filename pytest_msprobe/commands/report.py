@@ -1,15 +1,16 @@
-"""``pytest-msprobe report``: a journal as Markdown, JUnit and msprobe's tables; several as a trend."""
+"""``pytest-msprobe report``: journals as Markdown, JUnit and msprobe's tables, or as a trend."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
+from pytest_msprobe.journal.runs import Part, WholeRun, whole_runs
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkTables
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.markdown import markdown
@@ -26,7 +27,11 @@ _STANDARD_OUTPUT = "-"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the journal and the reports that can be made of it."""
     parser.add_argument(
-        "journals", metavar="JOURNAL", type=Path, nargs="+", help="a file that pytest --msprobe-journal wrote"
+        "journals",
+        metavar="JOURNAL",
+        type=Path,
+        nargs="+",
+        help="a file that pytest --msprobe-journal wrote; shards of one run are put together, other runs stay apart",
     )
     parser.add_argument(
         "--trend", action="store_true", help="tell how the margins of each API move over several journals, by date"
@@ -52,14 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
+    runs = whole_runs([Part(path, read_journal(path)) for path in dict.fromkeys(arguments.journals)])
     if arguments.trend:
-        _refuse(arguments, ("junit", "markdown"), "is of one journal", "leave out --trend")
-        _report_trend(arguments)
-        return 0
-    _refuse(arguments, ("html", "series"), "is of a trend", "give --trend and the journals of several runs")
-    if len(arguments.journals) > 1:
-        raise CommandError(f"{len(arguments.journals)} journals are given", remedy="give --trend, or one journal")
-    _report(arguments, read_journal(arguments.journals[0]))
+        _refuse(arguments, ("junit", "markdown"), "is no part of a trend", "leave out --trend")
+        _report_trend(arguments, runs)
+    else:
+        _refuse(arguments, ("html", "series"), "is of a trend", "give --trend and the journals of several runs")
+        _report(arguments, runs)
     return 0
 
 
@@ -69,25 +73,25 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, re
             raise CommandError(f"--{name} {what}", remedy=remedy)
 
 
-def _report(arguments: argparse.Namespace, journal: Journal) -> None:
+def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     text: str | None = arguments.markdown
     if arguments.junit:
-        _write_junit(journal, arguments.junit)
+        _write_junit(runs, arguments.junit)
     if arguments.csv:
-        _write_tables(journal, arguments.csv)
+        for number, run in enumerate(runs, 1):
+            _write_tables(run.journal, arguments.csv if len(runs) == 1 else arguments.csv / f"run{number}")
     if text not in (None, _STANDARD_OUTPUT):
         with _written(Path(text)) as part:
-            part.write_text(markdown(journal), encoding="utf-8")
+            part.write_text(markdown(runs), encoding="utf-8")
     if text == _STANDARD_OUTPUT or not (arguments.junit or arguments.csv or text):
-        _show(markdown(journal))
+        _show(markdown(runs))
 
 
-def _report_trend(arguments: argparse.Namespace) -> None:
+def _report_trend(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     """Show the trend, and write what else was asked for."""
-    paths = list(dict.fromkeys(arguments.journals))
-    if len(paths) < 2:
+    if len(runs) < 2:
         raise CommandError("--trend compares runs", remedy="give the journals of at least two")
-    trend = make_trend({path: read_journal(path) for path in paths}, arguments.series)
+    trend = make_trend(runs, arguments.series)
     if arguments.series and not trend.series:
         raise CommandError(
             f"--series {', '.join(arguments.series)}: no series of these journals",
@@ -107,13 +111,13 @@ def _show(text: str) -> None:
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding, errors="backslashreplace"))
 
 
-def _write_junit(journal: Journal, path: Path) -> None:
+def _write_junit(runs: Sequence[WholeRun], path: Path) -> None:
     try:
         from pytest_msprobe.reports.junit import write_junit
     except ImportError:
         raise CommandError("--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'") from None
     with _written(path) as part:
-        write_junit(journal, part)
+        write_junit(runs, part)
 
 
 def _write_tables(journal: Journal, folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     msprobe_journal: int = VERSION
     dumps: dict[str, str]
     settings: dict[str, str]
-    shard: str = ""
+    shard: Annotated[str, msgspec.Meta(pattern=r"^([1-9]\d{0,5}/[1-9]\d{0,5})?$")] = ""
     root: str = ""
     rerun: tuple[str, ...] = ()
     began: str = ""

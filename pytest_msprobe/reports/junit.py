@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from junitparser import Failure, Skipped
 from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
 from pytest_msprobe.journal.file import Entry, Journal
+from pytest_msprobe.journal.runs import WholeRun
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.reports.properties import entry_properties
 from pytest_msprobe.reports.text import printable
 
 
-def write_junit(journal: Journal, path: Path) -> None:
-    """Write the file. Raises OSError where that fails."""
-    suite = TestSuite("msprobe")
-    for name, value in _suite_properties(journal):
-        suite.add_property(f"msprobe.{name}", printable(value))
-    suite.add_testcases([_case(journal, entry) for entry in journal.entries.values()])
+def write_junit(runs: Sequence[WholeRun], path: Path) -> None:
+    """Write the file, with a suite for each run. Raises OSError where that fails."""
     report = JUnitXml()
-    report.add_testsuite(suite)
+    for run in runs:
+        suite = TestSuite("msprobe" if len(runs) == 1 else printable(f"msprobe {run.name}"))
+        for name, value in _suite_properties(run.journal):
+            suite.add_property(f"msprobe.{name}", printable(value))
+        suite.add_testcases([_case(run.journal, entry) for entry in run.journal.entries.values()])
+        report.add_testsuite(suite)
     report.update_statistics()
     with path.open("wb") as file:
         report.write(file)

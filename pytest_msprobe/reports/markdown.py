@@ -1,15 +1,20 @@
-"""A journal as Markdown, short enough to be pasted into an issue."""
+"""Journals as Markdown, short enough to be pasted into an issue."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from pytest_msprobe.journal.file import Entry, Journal
+from pytest_msprobe.journal.file import Entry
+from pytest_msprobe.journal.runs import WholeRun
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import label
+from pytest_msprobe.reports.side_by_side import side_by_side
 from pytest_msprobe.reports.text import clipped, code_block, code_span
+from pytest_msprobe.reports.worst import worst_by_api
 
 # GitHub refuses an issue of more than 65 536 characters; these keep the page under half of that, whatever is in it.
 _FAILURES_SHOWN = 10
@@ -17,6 +22,8 @@ _FAILURE_LENGTH = 2000
 _SLOWEST_SHOWN = 5
 _NAMES_SHOWN = 5
 _NAME_LENGTH = 300
+_APIS_SHOWN = 30
+_CELL_LENGTH = 60
 
 _IN_WORDS = {
     "pass": "passed",
@@ -30,43 +37,126 @@ _IN_WORDS = {
 }
 
 
-def markdown(journal: Journal) -> str:
-    """Return the report: what was checked, how it ended, the worst failures, skips by reason, the slowest records."""
-    failures = [entry for entry in journal.entries.values() if entry.result.verdict.outcome == "fail"]
-    sections = [_head(journal, len(failures)), _failures(journal, failures), _skips(journal), _slowest(journal)]
+class _Finished(NamedTuple):
+    """A finished item, and the run that it is of."""
+
+    run: WholeRun
+    entry: Entry
+
+    @property
+    def dump(self) -> Path:
+        return self.run.journal.dump_of(self.entry)
+
+
+def markdown(runs: Sequence[WholeRun]) -> str:
+    """Return the report: what was checked, how it ended, the worst failures, skips by reason, the slowest records.
+
+    Several runs are columns of one table, and what is not alike in them of another.
+    """
+    finished = [_Finished(run, entry) for run in runs for entry in run.journal.entries.values()]
+    failures = [each for each in finished if each.entry.result.verdict.outcome == "fail"]
+    of_runs = f", in {len(runs)} runs" if len(runs) > 1 else ""
+    sections = [
+        f"## msprobe: {len(failures)} of {len(finished)} records failed{of_runs}",
+        *_shard_notes(runs),
+        *([_facts(runs[0])] if len(runs) == 1 else [_columns(runs), _unlike(runs)]),
+        _failures(failures, are_named=len(runs) > 1),
+        _skips(finished),
+        _slowest(finished),
+    ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _head(journal: Journal, failed: int) -> str:
-    entries, header = journal.entries.values(), journal.header
-    outcomes = Counter(entry.outcome for entry in entries)
-    counts = ", ".join(f"{outcomes[key]} {word}" for key, word in _IN_WORDS.items() if outcomes[key])
+def _shard_notes(runs: Sequence[WholeRun]) -> Iterator[str]:
+    """Yield what is not as it should be with the shards of runs."""
+    for run in runs:
+        if run.missing:
+            yield f"Of {_name(run.name)} **{_counted(len(run.missing), 'shard')} missing**: {_names(run.missing)}"
+        for shard, paths in run.doubled.items():
+            yield f"Shard {_name(shard)} is there {len(paths)} times, the latest counts: {_names(map(str, paths))}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"1 {what} is" if number == 1 else f"{number} {what}s are"
+
+
+def _facts(run: WholeRun) -> str:
+    header, starts = run.journal.header, run.journal.starts
+    counts = ", ".join(f"{count} {word}" for word, count in _outcomes(run).items())
     settings = ", ".join(f"{name} {value}" for name, value in header.settings.items())
     lines = [
-        f"## msprobe: {failed} of {len(entries)} records failed",
-        "",
         f"* Outcomes: {counts or 'nothing has finished'}",
         f"* Dump: {_names(header.dumps)}",
-        f"* Device: {_names(start.description for start in journal.starts)}",
-        f"* Math modes: {_names(start.modes_in_words for start in journal.starts)}",
+        f"* Device: {_names(start.description for start in starts)}",
+        f"* Math modes: {_names(start.modes_in_words for start in starts)}",
         f"* Settings: {_name(settings)}",
     ]
     return "\n".join(lines)
 
 
-def _failures(journal: Journal, failures: list[Entry]) -> str:
+def _columns(runs: Sequence[WholeRun]) -> str:
+    """Return a table with a column for each run: what it was of, what of it the others were not, how it ended."""
+    journals = [run.journal for run in runs]
+    facts = {
+        "journal": [_name(run.name) for run in runs],
+        "began": [f"{run.began:%Y-%m-%d %H:%M}" for run in runs],
+        "dump": [_names(journal.header.dumps) for journal in journals],
+        "device": [_names(start.description for start in journal.starts) for journal in journals],
+        "math modes": [_names(start.modes_in_words for start in journal.starts) for journal in journals],
+    }
+    for name in dict.fromkeys(name for journal in journals for name in journal.header.settings):
+        facts[_name(name)] = [_name(journal.header.settings.get(name, "(default)")) for journal in journals]
+    shown = {name: cells for name, cells in facts.items() if name == "journal" or len(set(cells)) > 1}
+    outcomes = [_outcomes(run) for run in runs]
+    for word in _IN_WORDS.values():
+        if any(word in counts for counts in outcomes):
+            shown[word] = [str(counts.get(word, 0)) for counts in outcomes]
+    return _table(["", *_numbered(runs)], ([name, *cells] for name, cells in shown.items()))
+
+
+def _unlike(runs: Sequence[WholeRun]) -> str:
+    """Return a table of the APIs that did not come to the same in all runs."""
+    rows = side_by_side([worst_by_api(entry.result for entry in run.journal.entries.values()) for run in runs])
+    unlike = [row for row in rows if not row.is_alike]
+    shown = [
+        [code_span(clipped(row.name, _CELL_LENGTH)), *("-" if one is None else str(one) for one in row.worst)]
+        for row in unlike[:_APIS_SHOWN]
+    ]
+    alike, hidden = len(rows) - len(unlike), len(unlike) - len(shown)
+    rest = [f"{hidden} more are not alike"] if hidden else []
+    rest += [f"{alike} came to the same in all runs"] if alike else []
+    table = _table(["largest share of a limit", *_numbered(runs)], shown)
+    parts = ["### APIs that are not alike" if shown else "", table, "; ".join(rest)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _numbered(runs: Sequence[WholeRun]) -> list[str]:
+    return [str(number) for number in range(1, len(runs) + 1)]
+
+
+def _outcomes(run: WholeRun) -> dict[str, int]:
+    outcomes = Counter(entry.outcome for entry in run.journal.entries.values())
+    return {word: outcomes[key] for key, word in _IN_WORDS.items() if outcomes[key]}
+
+
+def _failures(failures: Sequence[_Finished], *, are_named: bool) -> str:
     if not failures:
         return ""
-    worst = heapq.nlargest(_FAILURES_SHOWN, failures, key=lambda entry: entry.result.verdict.margin)
+    worst = heapq.nlargest(_FAILURES_SHOWN, failures, key=lambda each: each.entry.result.verdict.margin)
     hidden = len(failures) - len(worst)
     title = f"### Failures, the worst {len(worst)} of {len(failures)}" if hidden else "### Failures, the worst first"
-    labels = label({journal.dump_of(entry) for entry in journal.entries.values()})
-    return "\n\n".join([title, *(_failure(journal, entry, labels[journal.dump_of(entry)]) for entry in worst)])
+    sections = [title]
+    for each in worst:
+        sections += [f"In {_name(each.run.name)}:"] if are_named else []
+        sections.append(_failure(each))
+    return "\n\n".join(sections)
 
 
-def _failure(journal: Journal, entry: Entry, dump: str) -> str:
+def _failure(failure: _Finished) -> str:
+    journal, entry = failure.run.journal, failure.entry
     rerun = journal.rerun_command(entry)
-    text = failure_text(entry.result, rerun, place=place_in_words(entry.device, dump))
+    labels = label({journal.dump_of(each) for each in journal.entries.values()})
+    text = failure_text(entry.result, rerun, place=place_in_words(entry.device, labels[failure.dump]))
     # What a long text loses is its middle: the command stays.
     return code_block(text if len(text) <= _FAILURE_LENGTH else _shortened(text, rerun))
 
@@ -76,19 +166,22 @@ def _shortened(text: str, rerun: str) -> str:
     return f"{clipped(text, _FAILURE_LENGTH - len(command))}\n\n{command}"
 
 
-def _skips(journal: Journal) -> str:
-    reasons = Counter(entry.result.skip.value for entry in journal.entries.values() if entry.result.skip)
-    return _table("### Skipped", "reason", "records", reasons.most_common())
+def _skips(finished: Sequence[_Finished]) -> str:
+    reasons = Counter(each.entry.result.skip.value for each in finished if each.entry.result.skip)
+    rows = [[_name(reason), str(count)] for reason, count in reasons.most_common()]
+    return f"### Skipped\n\n{_table(['reason', 'records'], rows)}" if rows else ""
 
 
-def _slowest(journal: Journal) -> str:
-    slowest = heapq.nlargest(_SLOWEST_SHOWN, journal.entries.values(), key=lambda entry: entry.result.seconds)
-    return _table("### Slowest", "record", "seconds", [(e.result.record, f"{e.result.seconds:.3g}") for e in slowest])
+def _slowest(finished: Sequence[_Finished]) -> str:
+    results = [each.entry.result for each in finished]
+    slowest = heapq.nlargest(_SLOWEST_SHOWN, results, key=lambda result: result.seconds)
+    rows = [[_name(result.record), f"{result.seconds:.3g}"] for result in slowest]
+    return f"### Slowest\n\n{_table(['record', 'seconds'], rows)}" if rows else ""
 
 
-def _table(title: str, name: str, value: str, rows: Iterable[tuple[str, object]]) -> str:
-    lines = [f"| {_name(text)} | {number} |" for text, number in rows]
-    return "\n".join([title, "", f"| {name} | {value} |", "| --- | --- |", *lines]) if lines else ""
+def _table(title: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([f"| {' | '.join(title)} |", "| --- " * len(title) + "|", *lines]) if lines else ""
 
 
 def _names(texts: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 
 def printable(text: str) -> str:
@@ -17,6 +18,17 @@ def printable(text: str) -> str:
 def clipped(text: str, length: int) -> str:
     """Return at most ``length`` characters of a text, with a mark where something was left out."""
     return text if len(text) <= length else f"{text[: length - 4]} ..."
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: range) -> Iterator[str]:
+    """Yield rows of equally many cells as lines, the columns of ``numbers`` to the right and the others to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if place in numbers else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def code_span(text: str) -> str:

@@ -23,6 +23,7 @@ from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
 from pytest_msprobe.modes.check.repeat.tally import RepeatsTally
+from pytest_msprobe.reports.cards import CardsReport
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
@@ -90,6 +91,8 @@ class CheckMode:
             SavedTally(),
         )
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
+        if getattr(config.option, "dist", "no") == "each":
+            reporters["msprobe-cards"] = CardsReport()
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath, run_ut(config).precision)
             if config.stash[check_key].perturb is not None:

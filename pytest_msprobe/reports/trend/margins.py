@@ -5,27 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import Final, Literal
+from datetime import datetime
+from typing import Literal
 
-from msprobe_hooks.dump.names import parse_api_name
-from pytest_msprobe.journal.file import Journal
+from pytest_msprobe.journal.runs import WholeRun
 from pytest_msprobe.reports.trend.series import SeriesTrend, series_trends
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.reports.worst import Worst, is_worse, worst_by_api
 
 Change = Literal["worse", "better", "new", "gone", ""]
 
-#: A margin that grew or shrank by this factor has moved: inputs are drawn from the same seed, so that only what
-#: computes can move it.
-FACTOR: Final = 1.25
-#: Margins below this share of a limit are far from any verdict; how they move there is not told.
-LEAST: Final = 0.01
-
 # Where a watched run lies and what its files are is no setting, though a resumed run must have the same.
 _FILES = "files "
-
-_SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +26,6 @@ class Run:
     began: datetime
     device: str
     settings: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Worst:
-    """The record of an API that came closest to its limits in a run, or went farthest beyond, of so many judged."""
-
-    record: str
-    outcome: str
-    margin: float
-    severity: int
-    judged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +70,9 @@ class ApiTrend:
         before, last = self.worst[place], self.last
         if last is None:
             return "gone" if self.worst[-2] is not None else ""
-        if before is None or _is_worse(last, before):
+        if before is None or is_worse(last, before):
             return "worse"
-        return "better" if _is_worse(before, last) else ""
+        return "better" if is_worse(before, last) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,64 +107,18 @@ class Trend:
         return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
-def make_trend(journals: Mapping[Path, Journal], patterns: Sequence[str] = ()) -> Trend:
-    """Return the trend of journals by path, in the order of their dates; ``patterns`` name the series to show."""
-    dated = sorted(
-        ((_run(path, journal), journal) for path, journal in journals.items()), key=lambda each: each[0].began
-    )
-    found = [_worst_by_api(journal) for _, journal in dated]
+def make_trend(runs: Sequence[WholeRun], patterns: Sequence[str] = ()) -> Trend:
+    """Return the trend of runs, which are in the order of their dates; ``patterns`` name the series to show."""
+    found = [worst_by_api(entry.result for entry in run.journal.entries.values()) for run in runs]
     names = dict.fromkeys(name for worst in found for name in worst)
     apis = [ApiTrend(name, tuple(worst.get(name) for worst in found)) for name in names]
-    series = series_trends([journal for _, journal in dated], patterns)
-    return Trend(tuple(run for run, _ in dated), tuple(sorted(apis, key=_by_change)), tuple(series))
+    series = series_trends([run.journal for run in runs], patterns)
+    return Trend(tuple(map(_run, runs)), tuple(sorted(apis, key=_by_change)), tuple(series))
 
 
-def _run(path: Path, journal: Journal) -> Run:
-    header = journal.header
-    try:
-        began = datetime.fromisoformat(header.began)
-    except ValueError:
-        # A journal of a version that wrote no date: when it was last added to.
-        began = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
-    devices = dict.fromkeys(start.description for start in journal.starts)
-    began = began if began.tzinfo else began.replace(tzinfo=timezone.utc)
-    return Run(str(path), began, next(iter(devices), ""), header.settings)
-
-
-def _worst_by_api(journal: Journal) -> dict[str, Worst]:
-    worst: dict[str, Worst] = {}
-    for entry in journal.entries.values():
-        result = entry.result
-        if result.verdict.outcome == "skip":
-            continue
-        name = _api(result.record)
-        own, known = _worst(result), worst.get(name)
-        if known is None:
-            worst[name] = own
-        else:
-            chosen = max(known, own, key=lambda one: (one.severity, one.margin))
-            worst[name] = Worst(chosen.record, chosen.outcome, chosen.margin, chosen.severity, known.judged + 1)
-    return worst
-
-
-def _worst(result: DirectionResult) -> Worst:
-    verdict = result.verdict
-    return Worst(result.record, result.outcome, verdict.margin, _SEVERITY[verdict.outcome], 1)
-
-
-def _api(record: str) -> str:
-    """Return what records of one API share: it and the direction; another record's own name."""
-    try:
-        name = parse_api_name(record)
-    except ValueError:
-        return record
-    return f"{name.qualified_api} {name.direction}"
-
-
-def _is_worse(one: Worst, other: Worst) -> bool:
-    if one.severity != other.severity:
-        return one.severity > other.severity
-    return one.margin >= LEAST and one.margin > FACTOR * other.margin
+def _run(whole: WholeRun) -> Run:
+    devices = dict.fromkeys(start.description for start in whole.journal.starts)
+    return Run(whole.name, whole.began, next(iter(devices), ""), whole.journal.header.settings)
 
 
 def _by_change(api: ApiTrend) -> tuple[int, int, float, str]:

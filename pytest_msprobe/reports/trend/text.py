@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from pytest_msprobe.reports.text import clipped, printable
-from pytest_msprobe.reports.trend.margins import ApiTrend, Change, Trend, Worst
+from pytest_msprobe.reports.text import aligned, clipped, printable
+from pytest_msprobe.reports.trend.margins import ApiTrend, Change, Trend
 from pytest_msprobe.results.spread import Spread
 
 _RUNS_SHOWN = 6
@@ -49,12 +49,9 @@ def _table(trend: Trend) -> Iterator[str]:
     if changed:
         first = max(0, len(trend.runs) - _RUNS_SHOWN)
         numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
-        yield from _aligned(
-            [
-                ["", "largest share of a limit, by run", "", "", *numbers],
-                *(_row(api, first) for api in changed[:_APIS_SHOWN]),
-            ]
-        )
+        title = ["", "largest share of a limit, by run", *numbers, "", ""]
+        rows = [_row(api, first) for api in changed[:_APIS_SHOWN]]
+        yield from aligned([title, *rows], range(2, 2 + len(numbers)))
     if len(changed) > _APIS_SHOWN:
         yield f"and {len(changed) - _APIS_SHOWN} more that changed"
     if len(trend.apis) > len(changed):
@@ -68,15 +65,12 @@ def _series(trend: Trend) -> Iterator[str]:
     numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
     has_ranks = trend.has_several_ranks
     yield ""
-    yield from _aligned(
-        [
-            ["", "median of a series, by run", "", "", *numbers],
-            *(
-                ["", clipped(series.name(has_ranks), _NAME_LENGTH), "", "", *map(_median, series.spreads[first:])]
-                for series in trend.series[:_APIS_SHOWN]
-            ),
-        ]
-    )
+    title = ["", "median of a series, by run", *numbers]
+    rows = [
+        ["", clipped(series.name(has_ranks), _NAME_LENGTH), *map(_median, series.spreads[first:])]
+        for series in trend.series[:_APIS_SHOWN]
+    ]
+    yield from aligned([title, *rows], range(2, len(title)))
 
 
 def _median(spread: Spread | None) -> str:
@@ -84,24 +78,8 @@ def _median(spread: Spread | None) -> str:
 
 
 def _row(api: ApiTrend, first: int) -> list[str]:
-    cells = [_cell(worst) for worst in api.worst[first:]]
-    return [api.change, clipped(api.name, _NAME_LENGTH), _since(api), _record(api), *cells]
-
-
-def _aligned(rows: list[list[str]]) -> Iterator[str]:
-    """Yield rows of two words to the left, numbers by run to the right, two words behind them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        change, name, since, record = (cell.ljust(width) for cell, width in zip(row[:4], widths, strict=False))
-        numbers = [cell.rjust(width) for cell, width in zip(row[4:], widths[4:], strict=True)]
-        yield "  ".join([change, name, *numbers, since, record]).rstrip()
-
-
-def _cell(worst: Worst | None) -> str:
-    if worst is None:
-        return "-"
-    outcome = "" if worst.outcome == "pass" else f" {worst.outcome}"
-    return f"{worst.margin:.3g}{outcome}"
+    cells = ["-" if worst is None else str(worst) for worst in api.worst[first:]]
+    return [api.change, clipped(api.name, _NAME_LENGTH), *cells, _since(api), _record(api)]
 
 
 def _since(api: ApiTrend) -> str:

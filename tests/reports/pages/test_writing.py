@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.runs import Part, whole_runs
 from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
 from tests.support.journals import make_judged, write_journal
@@ -18,5 +19,5 @@ from tests.support.journals import make_judged, write_journal
 )
 def test_a_name_is_data_of_the_page(tmp_path: Path, name: str, written: str) -> None:
     paths = [write_journal(tmp_path / file, make_judged(name, "pass")) for file in ("a", "b")]
-    write_trend_page(tmp_path / "page.html", make_trend({path: read_journal(path) for path in paths}))
+    write_trend_page(tmp_path / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
     assert f'"{written}"' in (tmp_path / "page.html").read_text(encoding="utf-8")

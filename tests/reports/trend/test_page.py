@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.runs import Part, whole_runs
 from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
 from tests.support.browser import click, open_browser, texts
@@ -29,7 +30,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         )
         for number, margin in enumerate((0.1, 3.0))
     ]
-    write_trend_page(folder / "page.html", make_trend({path: read_journal(path) for path in paths}))
+    write_trend_page(folder / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
     with open_browser() as driver:
         driver.get((folder / "page.html").as_uri())
         yield driver
@@ -64,7 +65,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         )
         for number, spread in enumerate(values)
     ]
-    write_trend_page(folder / "page.html", make_trend({path: read_journal(path) for path in paths}))
+    write_trend_page(folder / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
     with open_browser() as driver:
         driver.get((folder / "page.html").as_uri())
         yield driver

@@ -14,6 +14,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.runs import Part, whole_runs
 from pytest_msprobe.reports.trend.margins import ApiTrend, make_trend
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import broken
@@ -47,7 +48,7 @@ def outcome(margin: float) -> str:
 
 
 def trend_of(*paths: Path) -> dict[str, ApiTrend]:
-    return {api.name: api for api in make_trend({path: read_journal(path) for path in paths}).apis}
+    return {api.name: api for api in make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])).apis}
 
 
 def changes(*paths: Path) -> dict[str, str]:
@@ -123,7 +124,7 @@ def test_a_journal_without_a_date_has_that_of_its_file(tmp_path: Path) -> None:
     paths = [journals.write_journal(tmp_path / name, journals.make_judged(MUL, "pass")) for name in ("b", "a")]
     for path, when in zip(paths, (2_000_000_000, 1_000_000_000), strict=True):
         os.utime(path, (when, when))
-    trend = make_trend({path: read_journal(path) for path in paths})
+    trend = make_trend(whole_runs([Part(path, read_journal(path)) for path in paths]))
     assert [run.began.year for run in trend.runs] == [2001, 2033]
 
 
@@ -157,7 +158,7 @@ def test_the_table_has_every_api_and_run(run: Run, tmp_path: Path, capsys: pytes
     [
         (["--trend"], "--trend compares runs; give the journals of at least two"),
         (["--html", "page.html"], "--html is of a trend; give --trend and the journals of several runs"),
-        (["--trend", "--junit", "x.xml"], "--junit is of one journal; leave out --trend"),
+        (["--trend", "--junit", "x.xml"], "--junit is no part of a trend; leave out --trend"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -166,12 +167,9 @@ def test_options_that_do_not_fit_are_refused(
     assert refused(capsys, run(1, mul=0.1), *words) == f"pytest-msprobe: {problem}\n"
 
 
-def test_several_journals_need_to_say_what_for(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "2 journals are given; give --trend, or one journal" in refused(capsys, run(1, mul=0.1), run(2, mul=0.1))
-
-
 def test_a_run_writes_its_date(pytester: pytest.Pytester, write_dump: Any, records: Any) -> None:
     dump = write_dump(records)
     pytester.inline_run("--msprobe-dump", str(dump), "--msprobe-device", "cpu", "--msprobe-journal", "run.jsonl")
-    began = make_trend({path: read_journal(path) for path in [pytester.path / "run.jsonl"]}).runs[0].began
+    path = pytester.path / "run.jsonl"
+    began = Part(path, read_journal(path)).began
     assert abs(began.timestamp() - (pytester.path / "run.jsonl").stat().st_mtime) < 3600

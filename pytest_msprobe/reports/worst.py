@@ -1,0 +1,71 @@
+"""Of each direction of an API the record that came closest to its limits, and when one is worse than another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.results.result import DirectionResult
+
+#: A margin that grew or shrank by this factor has moved: inputs are drawn from the same seed, so that only what
+#: computes can move it.
+FACTOR: Final = 1.25
+#: Margins below this share of a limit are far from any verdict; how they move there is not told.
+LEAST: Final = 0.01
+
+_SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The record of an API that came closest to its limits in a run, or went farthest beyond, of so many judged."""
+
+    record: str
+    outcome: str
+    margin: float
+    severity: int
+    judged: int
+
+    def __str__(self) -> str:
+        return f"{self.margin:.3g}" if self.outcome == "pass" else f"{self.margin:.3g} {self.outcome}"
+
+
+def worst_by_api(results: Iterable[DirectionResult]) -> dict[str, Worst]:
+    """Return the worst of what was judged, by API and direction; another record's is by its own name."""
+    worst: dict[str, Worst] = {}
+    for result in results:
+        add_worst(worst, result)
+    return worst
+
+
+def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
+    """Let one more result count, unless it was skipped."""
+    verdict = result.verdict
+    if verdict.outcome == "skip":
+        return
+    name = _api(result.record)
+    known = worst.get(name)
+    judged = 1 if known is None else known.judged + 1
+    own = Worst(result.record, result.outcome, verdict.margin, _SEVERITY[verdict.outcome], judged)
+    if known is None or (own.severity, own.margin) > (known.severity, known.margin):
+        worst[name] = own
+    else:
+        worst[name] = replace(known, judged=judged)
+
+
+def is_worse(one: Worst, other: Worst) -> bool:
+    """Tell whether one is worse than the other by more than noise."""
+    if one.severity != other.severity:
+        return one.severity > other.severity
+    return one.margin >= LEAST and one.margin > FACTOR * other.margin
+
+
+def _api(record: str) -> str:
+    """Return what records of one API share: it and the direction; another record's own name."""
+    try:
+        name = parse_api_name(record)
+    except ValueError:
+        return record
+    return f"{name.qualified_api} {name.direction}"
