@@ -1,25 +1,16 @@
-"""How much a result deviates when the inputs are perturbed, and whether that is too much: msprobe's free benchmark.
+"""The ratio of two results of PyTorch, and the CPU's rule: what the free benchmark judges by.
 
 A call run on its own device is judged by the ratio of the two results, one run on the CPU in higher precision by
-absolute and relative differences. Both rules are msprobe's for PyTorch.
+absolute and relative differences. Both rules are msprobe's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from msprobe_hooks.instruments.perturbations import NOISE
-
-_NOISE_OF_OTHERS = NOISE[torch.float32]
-_BACKWARD_TOLERANCE = 1e-3
-
-_THRESHOLDS = {torch.float16: 1.002, torch.bfloat16: 1.004}
-_THRESHOLD_OF_OTHERS = 1.0002
+from msprobe_hooks.instruments.deviation import Judging
 
 _CPU_TOLERANCES = {torch.float16: 2**-11, torch.bfloat16: 2**-8}
 _CPU_TOLERANCE_OF_OTHERS = 2**-14
@@ -27,81 +18,6 @@ _CPU_BIAS = 1e-4
 
 # Elements that are looked at at once: 16 MiB of float32. Which number this is changes no verdict.
 _CHUNK = 2**22
-
-#: Something that a call returns, with its place among several.
-Output = tuple[int | None, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """How far one output deviates.
-
-    ``index`` is its place among several, ``dtype`` and ``shape`` are the original's, empty for Python numbers.
-    ``ratio`` is the largest quotient of the two results, 1.0 or more, and ``threshold`` the largest allowed; both are
-    None for what is not judged by a ratio: numbers, results of the CPU, shapes that differ. ``flips_sign``: an element
-    that is not small changed its sign, which has no ratio.
-    """
-
-    index: int | None
-    is_consistent: bool
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    ratio: float | None = None
-    threshold: float | None = None
-    flips_sign: bool = False
-
-
-def outputs_of(result: Any, index: int | None = None) -> Iterator[Output]:
-    """Yield what is compared of a call's result, with its place among several: of values with indices the values."""
-    if isinstance(result, tuple) and hasattr(result, "values") and hasattr(result, "indices"):
-        yield index, result.values
-    elif isinstance(result, dict):
-        yield from outputs_of(list(result.values()), index)
-    elif isinstance(result, (list, tuple)):
-        for i, each in enumerate(result):
-            yield from outputs_of(each, i if index is None else index)
-    else:
-        yield index, result
-
-
-def deviations(
-    perturbation: str, original: Sequence[Output], perturbed: Sequence[Output], *, is_gradient: bool = False
-) -> list[Deviation]:
-    """Judge what came of a call by what came of it with perturbed inputs, both as `outputs_of` gives them.
-
-    The tensors of both are on one device. Integers, complex numbers and what is sparse are not compared, nor are
-    tensors without elements.
-    """
-    first = next((output for _, output in original if isinstance(output, torch.Tensor)), None)
-    threshold = 1.0 if perturbation == "no_change" else _threshold(first)
-    if len(original) != len(perturbed):
-        return [Deviation(None, is_consistent=False)]
-    found = (
-        _deviation(perturbation, index, before, after, threshold, is_gradient)
-        for (index, before), (_, after) in zip(original, perturbed, strict=True)
-    )
-    return [deviation for deviation in found if deviation is not None]
-
-
-def _deviation(
-    perturbation: str, index: int | None, before: Any, after: Any, threshold: float, is_gradient: bool
-) -> Deviation | None:
-    if isinstance(before, (int, float)) and isinstance(after, (int, float)):
-        return Deviation(index, _same_number(before, after))
-    if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and _is_compared(before)):
-        return None
-    dtype, shape = str(before.dtype), tuple(before.shape)
-    if before.shape != after.shape:
-        return Deviation(index, False, dtype, shape)
-    if perturbation == "to_cpu":
-        return Deviation(index, is_like_on_cpu(before, after), dtype, shape)
-    ratio = largest_ratio(before, after, tolerance(after.dtype, is_gradient=is_gradient))
-    return Deviation(index, ratio is not None and ratio <= threshold, dtype, shape, ratio, threshold, ratio is None)
-
-
-def tolerance(dtype: torch.dtype, *, is_gradient: bool = False) -> float:
-    """Return the size below which elements are taken for equally small, by the dtype of the perturbed result."""
-    return _BACKWARD_TOLERANCE if is_gradient else math.sqrt(NOISE.get(dtype, _NOISE_OF_OTHERS))
 
 
 def largest_ratio(original: torch.Tensor, perturbed: torch.Tensor, tolerance: float) -> float | None:
@@ -148,15 +64,17 @@ def is_like_on_cpu(actual: torch.Tensor, reference: torch.Tensor) -> bool:
     return not wrong.any() and bool(bias <= _CPU_BIAS)
 
 
-def _threshold(first: torch.Tensor | None) -> float:
-    return _THRESHOLD_OF_OTHERS if first is None else _THRESHOLDS.get(first.dtype, _THRESHOLD_OF_OTHERS)
+class TorchJudging(Judging):
+    """Judges tensors of PyTorch."""
+
+    tensor_class = torch.Tensor
+    largest_ratio = staticmethod(largest_ratio)
+    is_like_on_cpu = staticmethod(is_like_on_cpu)
+
+    def is_compared(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is dense, of real numbers and not empty."""
+        return tensor.is_floating_point() and tensor.layout is torch.strided and tensor.numel() > 0
 
 
-def _is_compared(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.layout is torch.strided and tensor.numel() > 0
-
-
-def _same_number(original: float, perturbed: float) -> bool:
-    if isinstance(original, int) and isinstance(perturbed, int):
-        return original == perturbed
-    return math.isclose(original, perturbed)
+#: Judges what came of a call by what came of it with perturbed inputs.
+deviations = TorchJudging().deviations

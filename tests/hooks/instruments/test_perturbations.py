@@ -11,8 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from msprobe_hooks.instruments.changing import NotPerturbedError
 from msprobe_hooks.instruments.names import PERTURBATIONS
-from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
+from msprobe_hooks.instruments.perturbations import perturb
 
 NOISE = {np.float16: 1e-6, np.float32: 1e-8, np.float64: 1e-16}
 BITS = {np.float16: np.int16, np.float32: np.int32, np.float64: np.int64}

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from msprobe_hooks.instruments import ratio
-from msprobe_hooks.instruments.ratio import deviations, is_like_on_cpu, largest_ratio, outputs_of, tolerance
+from msprobe_hooks.instruments.deviation import outputs_of, tolerance
+from msprobe_hooks.instruments.ratio import deviations, is_like_on_cpu, largest_ratio
 
 FLOATS = st.floats(-1e3, 1e3, width=32) | st.sampled_from([math.inf, -math.inf, math.nan])
 

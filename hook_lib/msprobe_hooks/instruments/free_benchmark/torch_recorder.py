@@ -1,206 +1,27 @@
-"""The free benchmark of PyTorch: what is done with each call that is made a second time."""
+"""The free benchmark of PyTorch."""
 
 from __future__ import annotations
 
-import logging
-import math
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from msprobe_hooks.dump.layout import step_rank
-from msprobe_hooks.dump.names import backward_of, split_called
-from msprobe_hooks.instruments.free_benchmark.again import Again
-from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings, Stage
-from msprobe_hooks.instruments.free_benchmark.preheat import Preheat
-from msprobe_hooks.instruments.free_benchmark.summary import BenchmarkSummary
-from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, append_rows, row
-from msprobe_hooks.instruments.perturbations import NotPerturbedError
-from msprobe_hooks.instruments.ratio import Deviation, deviations, outputs_of
-from msprobe_hooks.recording.calls import ApiCall
-from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.instruments.free_benchmark.recorder import BenchmarkRecorder
+from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, TORCH_FORM
+from msprobe_hooks.instruments.free_benchmark.torch_again import TorchAgain
+from msprobe_hooks.instruments.ratio import TorchJudging
 from msprobe_hooks.torch.recorder import TorchRecorder
 
-_log = logging.getLogger("msprobe_hooks")
 
+class TorchBenchmarkRecorder(BenchmarkRecorder, TorchRecorder):
+    """Makes calls of PyTorch again."""
 
-class TorchBenchmarkRecorder(TorchRecorder):
-    """Has each call that is wanted made once more with perturbed inputs; writes what changes too much.
+    judging = TorchJudging()
+    form = TORCH_FORM
 
-    With the handler ``check`` nothing of the program changes, with ``fix`` it goes on with the perturbed results.
-    """
+    def again(self, name: str, func: Any, args: Any, kwargs: Any) -> TorchAgain:
+        """Return a call that is about to be made."""
+        return TorchAgain(name, func, args, kwargs)
 
-    summary: BenchmarkSummary
-
-    def __init__(self, settings: Settings, benchmark: BenchmarkSettings) -> None:
-        super().__init__(settings)
-        self.summary = BenchmarkSummary()
-        self.benchmark = benchmark
-        self.preheat = Preheat(benchmark.preheat_step, benchmark.max_sample) if benchmark.if_preheat else None
-        self._begun_at: int | None = None
-
-    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
-        """Return what makes a call and makes it again."""
-        return BenchmarkedCall(self, name, frame)
-
-    @property
-    def steps(self) -> int:
-        """How many steps there were before this one."""
-        if self._begun_at is None:
-            self._begun_at = self.step
-        return self.step - self._begun_at
-
-    def next_step(self) -> None:
-        """End the step; what was learned in it counts from the next on."""
-        super().next_step()
-        if self.preheat is not None:
-            self.preheat.end_step()
-
-    def take(self, name: str, stage: Stage, found: list[Deviation]) -> None:
-        """Count a call that was made again, and write what changed too much."""
-        self.summary.perturbed += 1
-        changed = [deviation for deviation in found if not deviation.is_consistent]
-        if not found:
-            self.summary.left_out["it gives nothing that could be compared"] += 1
-        files = self._files
-        if not changed or files is None:
-            return
-        self.summary.inconsistent[split_called(name)[0]] += 1
-        rank = step_rank(files.folder / FILE_NAME).rank
-        where = (rank, self.benchmark.pert_mode, stage, self.step, name)
-        rows = [row(where, one.ratio, one.dtype, one.shape, one.index, flips_sign=one.flips_sign) for one in changed]
-        _log.warning("%s: perturbed by %s, its result changes too much", name, self.benchmark.pert_mode)
-        with self.lock:
-            self._or_fail(lambda: append_rows(files.folder / FILE_NAME, rows))
-
-    def leave_out(self, reason: str) -> None:
-        """Count a call that was not made again."""
-        self.summary.left_out[reason] += 1
-
-
-class BenchmarkedCall(ApiCall):
-    """A call that is made, and made again."""
-
-    __slots__ = ("_is_wanted",)
-
-    _recorder: TorchBenchmarkRecorder
-
-    def begin(self, *_: Any, **__: Any) -> None:
-        """Ask whether the call is wanted."""
-        self._is_wanted = self._recorder.filter.admits(self.name)
-
-    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Make the call and return what it gives, or with the handler ``fix`` what it gives when perturbed."""
-        recorder = self._recorder
-        again = self._before(func, args, kwargs) if self._is_wanted else None
-        inputs = recorder.inputs((args, kwargs)) if again is not None and self._is_differentiated else None
-        result = func(*args, **kwargs)
-        if again is not None:
-            try:
-                again.after_call()
-                if inputs is not None:
-                    self._await_gradients(again, inputs, result)
-                elif recorder.benchmark.fuzz_stage == "forward":
-                    self._make_again(again, result)
-            except NotPerturbedError as reason:
-                recorder.leave_out(str(reason))
-            except Exception as error:
-                self._note_error_after(error)
-        return result
-
-    def _before(self, func: Any, args: Any, kwargs: Any) -> Again | None:
-        try:
-            return Again(self.name, func, args, kwargs)
-        except NotPerturbedError as reason:
-            self._recorder.leave_out(str(reason))
-        except Exception as error:
-            self._note_error_before(error)
-        return None
-
-    @property
-    def _is_differentiated(self) -> bool:
-        recorder = self._recorder
-        return recorder.benchmark.fuzz_stage == "backward" and recorder.is_grad_enabled()
-
-    def _make_again(self, again: Again, result: Any) -> None:
-        recorder = self._recorder
-        mode = recorder.benchmark.pert_mode
-        if recorder.preheat is not None and recorder.steps < recorder.preheat.steps:
-            self._learn(recorder.preheat, again, result)
-            return
-        perturbed = again.results(mode)
-        with Quiet():
-            if recorder.benchmark.handler_type == "fix":
-                _replace(result, perturbed, again)
-                recorder.summary.perturbed += 1
-                recorder.summary.fixed += 1
-                return
-            found = deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
-        recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in found])
-
-    def _learn(self, preheat: Preheat, again: Again, result: Any) -> None:
-        api = split_called(self.name)[0]
-        steps = self._recorder.steps
-        if steps == 0:
-            preheat.count(api)
-        elif preheat.is_sample(api, int(self.name.rsplit(".", 2)[1]), steps):
-            mode = self._recorder.benchmark.pert_mode
-            perturbed, on_cpu = again.results(mode), again.results("to_cpu")
-            with Quiet():
-                originals = list(outputs_of(result))
-                found = deviations(mode, originals, list(outputs_of(perturbed)))
-                golden = deviations("to_cpu", originals, list(outputs_of(on_cpu)))
-            ratios = [math.inf if one.flips_sign else one.ratio for one in found]
-            for one, ratio in zip(found, ratios, strict=True):
-                if ratio is not None:
-                    preheat.add((api, one.dtype), ratio, is_consistent=all(each.is_consistent for each in golden))
-
-    def _by_what_was_learned(self, one: Deviation) -> Deviation:
-        preheat = self._recorder.preheat
-        if preheat is None or one.ratio is None or one.threshold is None:
-            return one
-        threshold = preheat.threshold((split_called(self.name)[0], one.dtype), one.threshold)
-        return Deviation(one.index, one.ratio <= threshold, one.dtype, one.shape, one.ratio, threshold)
-
-    def _await_gradients(self, again: Again, inputs: Any, result: Any) -> None:
-        recorder = self._recorder
-        if again.writes or again.draws:
-            raise NotPerturbedError("its gradient is not asked for: it writes over its inputs or draws random numbers")
-        outputs = recorder.differentiated(result)
-        if not outputs:
-            raise NotPerturbedError("nothing that it gives requires a gradient")
-        name, mode, step = backward_of(self.name), recorder.benchmark.pert_mode, recorder.step
-
-        def compare(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
-            if not recorder.takes_gradients(step):
-                return
-            try:
-                again_given = again.gradients(mode, grad_outputs)
-                pairs = zip(grad_inputs, again_given, strict=True)
-                known = [(one, other) for one, other in pairs if one is not None and other is not None]
-                with Quiet():
-                    found = deviations(
-                        mode,
-                        list(outputs_of([one for one, _ in known])),
-                        list(outputs_of([other for _, other in known])),
-                        is_gradient=True,
-                    )
-                recorder.take(name, "backward", found)
-            except NotPerturbedError as reason:
-                recorder.leave_out(str(reason))
-            except Exception as error:
-                recorder.summary.note_error(name, error)
-
-        recorder.watch(outputs, inputs, compare)
-
-
-def _replace(result: Any, perturbed: Any, again: Again) -> None:
-    """Put values into results: those of the other run, in the dtype and on the device of the program's."""
-    for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
-        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
-            # A view of an input shows what is there, which no precision changes.
-            if not again.writes and again.shares_memory(one):
-                continue
-            one.data.copy_(other)
+    def table(self, folder: Path) -> Path:
+        """Return the table beside the step's other files."""
+        return folder / FILE_NAME

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from msprobe_hooks.dump.names import is_in_place, split_called
-from msprobe_hooks.instruments.perturbations import NotPerturbedError, perturb
+from msprobe_hooks.instruments.changing import NotPerturbedError
+from msprobe_hooks.instruments.deviation import outputs_of
+from msprobe_hooks.instruments.perturbations import perturb
 from msprobe_hooks.torch.apis import WRITING
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.quiet import Quiet
@@ -22,7 +24,7 @@ _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
-class Again:
+class TorchAgain:
     """A call before it is made: its arguments, of which those that it may write over are copied."""
 
     def __init__(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> None:
@@ -93,8 +95,16 @@ class Again:
             arriving = [grad.to(one.device, one.dtype) for one, grad in pairs]
             return self._summed(torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True))
 
-    def shares_memory(self, output: Tensor) -> bool:
-        """Tell whether an output is one of the inputs, or a view of it."""
+    def replace(self, result: Any, perturbed: Any) -> None:
+        """Put values into results: those of the other run, in the dtype and on the device of the program's."""
+        for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
+            if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
+                # A view of an input shows what is there, which no precision changes.
+                if not self.writes and self._shares_memory(one):
+                    continue
+                one.data.copy_(other)
+
+    def _shares_memory(self, output: Tensor) -> bool:
         address = output.untyped_storage().data_ptr()
         return any(tensor.untyped_storage().data_ptr() == address for tensor, _ in self._versions)
 

@@ -1,0 +1,118 @@
+"""What msprobe's free benchmark changes of a call's arguments, in any framework: which tensors, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+
+#: How much noise a dtype gets; its root is also the size below which a result says nothing.
+NOISE = {"bfloat16": 1e-4, "float16": 1e-6, "float32": 1e-8, "float64": 1e-16}
+
+#: What a call lacks that ``improve_precision`` leaves as it is.
+NOTHING_NARROW = "no float16 or bfloat16 tensor whose precision could be improved"
+
+
+class NotPerturbedError(Exception):
+    """These arguments cannot take the perturbation; the text says why."""
+
+
+def dtype_name(dtype: object) -> str:
+    """Return the name that frameworks share of a dtype: ``float32`` of ``torch.float32`` and of ``Float32``."""
+    return str(dtype).removeprefix("torch.").lower()
+
+
+def noise_for(dtype: object, largest: Callable[[], float | None]) -> float:
+    """Return the noise for a tensor; ``largest`` returns its largest absolute value, None where it has no elements.
+
+    Raises NotPerturbedError where it gets none.
+    """
+    noise = NOISE.get(dtype_name(dtype))
+    if noise is None:
+        raise NotPerturbedError(f"no noise is known for {dtype}")
+    size = largest()
+    if size is None:
+        raise NotPerturbedError("the tensor to be perturbed is empty")
+    if size < noise:
+        raise NotPerturbedError("all elements are smaller than the noise")
+    return noise
+
+
+def swapped_places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the first and the last element; with two dimensions or more, of x[0][0] and x[-1][-1].
+
+    Raises NotPerturbedError where these are not two.
+    """
+    if 0 in shape or not [size for size in shape[:2] if size > 1]:
+        raise NotPerturbedError("too few elements to swap two")
+    return ((0,), (-1,)) if len(shape) == 1 else ((0, 0), (-1, -1))
+
+
+def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool]) -> Callable[..., Arguments]:
+    """Return the perturbation that changes the first float tensor of the first positional argument that can hold one.
+
+    That argument is a float tensor or any list, tuple or dict; tensors given by name are never changed.
+    """
+
+    def perturbed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        for position, argument in enumerate(args):
+            if is_float(argument) or isinstance(argument, (list, tuple, dict)):
+                changed, found = with_first_changed(argument)
+                if not found:
+                    break
+                return (*args[:position], changed, *args[position + 1 :]), kwargs
+        raise NotPerturbedError("no float tensor in the first positional argument that could hold one")
+
+    def with_first_changed(tree: Any) -> tuple[Any, bool]:
+        """Return the nesting with its first float tensor changed, and whether it has one."""
+        if is_float(tree):
+            return change(tree), True
+        if isinstance(tree, dict):
+            values, found = with_first_changed(list(tree.values()))
+            return dict(zip(tree, values, strict=True)), found
+        if not isinstance(tree, (list, tuple)):
+            return tree, False
+        items = list(tree)
+        for i, item in enumerate(items):
+            items[i], found = with_first_changed(item)
+            if found:
+                return _like(tree, items), True
+        return tree, False
+
+    return perturbed
+
+
+def on_all_tensors(change: Callable[[Any], Any], tensor_class: type, missing: str) -> Callable[..., Arguments]:
+    """Return the perturbation that changes every tensor; ``missing`` is what a call lacks where none would change."""
+
+    def perturbed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        changed_any = False
+
+        def changed(tensor: Any) -> Any:
+            nonlocal changed_any
+            found = change(tensor)
+            changed_any |= found is not tensor
+            return found
+
+        arguments = mapped(changed, tensor_class, args), mapped(changed, tensor_class, kwargs)
+        if not changed_any:
+            raise NotPerturbedError(missing)
+        return arguments
+
+    return perturbed
+
+
+def mapped(change: Callable[[Any], Any], tensor_class: type, tree: Any) -> Any:
+    """Return nested lists, tuples and dicts with other tensors in the place of theirs."""
+    if isinstance(tree, tensor_class):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(change, tensor_class, value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return _like(tree, [mapped(change, tensor_class, item) for item in tree])
+    return tree
+
+
+def _like(tree: Any, items: list[Any]) -> Any:
+    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)

@@ -1,0 +1,229 @@
+"""The free benchmark, whatever the framework: what is done with each call that is made a second time."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from pathlib import Path
+from types import FrameType
+from typing import Any, ClassVar, Protocol
+
+from msprobe_hooks.dump.layout import step_rank
+from msprobe_hooks.dump.names import backward_of, split_called
+from msprobe_hooks.instruments.changing import NotPerturbedError
+from msprobe_hooks.instruments.deviation import Deviation, Judging, outputs_of
+from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings, Stage
+from msprobe_hooks.instruments.free_benchmark.preheat import Preheat
+from msprobe_hooks.instruments.free_benchmark.summary import BenchmarkSummary
+from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, Form, append_rows, row
+from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.recorder import Recorder
+
+_log = logging.getLogger("msprobe_hooks")
+
+
+class Again(Protocol):
+    """A call before it is made, so that it can be made a second time, unseen by the program."""
+
+    #: Whether it may write over what it is given, and whether it has drawn random numbers.
+    writes: bool
+    draws: bool
+
+    def after_call(self) -> None:
+        """Note what the call has done."""
+
+    def results(self, perturbation: str) -> Any:
+        """Make the call with perturbed inputs. Raises NotPerturbedError where these cannot be perturbed."""
+
+    def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
+        """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""
+
+    def replace(self, result: Any, perturbed: Any) -> None:
+        """Put the values of the perturbed result into the program's."""
+
+
+class BenchmarkRecorder(Recorder):
+    """Has each call that is wanted made once more with perturbed inputs; writes what changes too much.
+
+    With the handler ``check`` nothing of the program changes, with ``fix`` it goes on with the perturbed results.
+    """
+
+    judging: ClassVar[Judging]
+    form: ClassVar[Form]
+
+    summary: BenchmarkSummary
+
+    def __init__(self, settings: Settings, benchmark: BenchmarkSettings) -> None:
+        super().__init__(settings)
+        self.summary = BenchmarkSummary()
+        self.benchmark = benchmark
+        self.preheat = Preheat(benchmark.preheat_step, benchmark.max_sample) if benchmark.if_preheat else None
+        self._begun_at: int | None = None
+
+    @abstractmethod
+    def again(self, name: str, func: Any, args: Any, kwargs: Any) -> Again:
+        """Return a call that is about to be made. Raises NotPerturbedError where it cannot be made twice."""
+
+    @abstractmethod
+    def table(self, folder: Path) -> Path:
+        """Return where the table of a step is, whose files are in this folder."""
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return what makes a call and makes it again."""
+        return BenchmarkedCall(self, name, frame)
+
+    @property
+    def steps(self) -> int:
+        """How many steps there were before this one."""
+        if self._begun_at is None:
+            self._begun_at = self.step
+        return self.step - self._begun_at
+
+    def next_step(self) -> None:
+        """End the step; what was learned in it counts from the next on."""
+        super().next_step()
+        if self.preheat is not None:
+            self.preheat.end_step()
+
+    def take(self, name: str, stage: Stage, found: list[Deviation]) -> None:
+        """Count a call that was made again, and write what changed too much."""
+        self.summary.perturbed += 1
+        changed = [deviation for deviation in found if not deviation.is_consistent]
+        if not found:
+            self.summary.left_out["it gives nothing that could be compared"] += 1
+        files = self._files
+        if not changed or files is None:
+            return
+        self.summary.inconsistent[split_called(name)[0]] += 1
+        rank = step_rank(files.folder / FILE_NAME).rank
+        where = (rank, self.benchmark.pert_mode, stage, self.step, name)
+        rows = [
+            row(where, one.ratio, one.dtype, one.shape, one.index, flips_sign=one.flips_sign, form=self.form)
+            for one in changed
+        ]
+        _log.warning("%s: perturbed by %s, its result changes too much", name, self.benchmark.pert_mode)
+        with self.lock:
+            self._or_fail(lambda: append_rows(self.table(files.folder), rows, self.form))
+
+    def leave_out(self, reason: str) -> None:
+        """Count a call that was not made again."""
+        self.summary.left_out[reason] += 1
+
+
+class BenchmarkedCall(ApiCall):
+    """A call that is made, and made again."""
+
+    __slots__ = ("is_wanted",)
+
+    _recorder: BenchmarkRecorder
+
+    def begin(self, *_: Any, **__: Any) -> None:
+        """Ask whether the call is wanted."""
+        self.is_wanted = self._recorder.filter.admits(self.name)
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call and return what it gives, or with the handler ``fix`` what it gives when perturbed."""
+        recorder = self._recorder
+        again = self._before(func, args, kwargs) if self.is_wanted else None
+        inputs = recorder.inputs((args, kwargs)) if again is not None and self._is_differentiated else None
+        result = func(*args, **kwargs)
+        if again is not None:
+            try:
+                again.after_call()
+                if inputs is not None:
+                    self._await_gradients(again, inputs, result)
+                elif recorder.benchmark.fuzz_stage == "forward":
+                    self._make_again(again, result)
+            except NotPerturbedError as reason:
+                recorder.leave_out(str(reason))
+            except Exception as error:
+                self._note_error_after(error)
+        return result
+
+    def _before(self, func: Any, args: Any, kwargs: Any) -> Again | None:
+        try:
+            return self._recorder.again(self.name, func, args, kwargs)
+        except NotPerturbedError as reason:
+            self._recorder.leave_out(str(reason))
+        except Exception as error:
+            self._note_error_before(error)
+        return None
+
+    @property
+    def _is_differentiated(self) -> bool:
+        recorder = self._recorder
+        return recorder.benchmark.fuzz_stage == "backward" and recorder.is_grad_enabled()
+
+    def _make_again(self, again: Again, result: Any) -> None:
+        recorder = self._recorder
+        mode = recorder.benchmark.pert_mode
+        if recorder.preheat is not None and recorder.steps < recorder.preheat.steps:
+            self._learn(recorder.preheat, again, result)
+            return
+        perturbed = again.results(mode)
+        with recorder.quiet():
+            if recorder.benchmark.handler_type == "fix":
+                again.replace(result, perturbed)
+                recorder.summary.perturbed += 1
+                recorder.summary.fixed += 1
+                return
+            found = recorder.judging.deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
+        recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in found])
+
+    def _learn(self, preheat: Preheat, again: Again, result: Any) -> None:
+        api = split_called(self.name)[0]
+        steps = self._recorder.steps
+        if steps == 0:
+            preheat.count(api)
+        elif preheat.is_sample(api, int(self.name.rsplit(".", 2)[1]), steps):
+            recorder = self._recorder
+            mode = recorder.benchmark.pert_mode
+            perturbed, on_cpu = again.results(mode), again.results("to_cpu")
+            with recorder.quiet():
+                originals = list(outputs_of(result))
+                found = recorder.judging.deviations(mode, originals, list(outputs_of(perturbed)))
+                golden = recorder.judging.deviations("to_cpu", originals, list(outputs_of(on_cpu)))
+            ratios = [math.inf if one.flips_sign else one.ratio for one in found]
+            for one, ratio in zip(found, ratios, strict=True):
+                if ratio is not None:
+                    preheat.add((api, one.dtype), ratio, is_consistent=all(each.is_consistent for each in golden))
+
+    def _by_what_was_learned(self, one: Deviation) -> Deviation:
+        preheat = self._recorder.preheat
+        if preheat is None or one.ratio is None or one.threshold is None:
+            return one
+        threshold = preheat.threshold((split_called(self.name)[0], one.dtype), one.threshold)
+        return Deviation(one.index, one.ratio <= threshold, one.dtype, one.shape, one.ratio, threshold)
+
+    def _await_gradients(self, again: Again, inputs: Any, result: Any) -> None:
+        recorder = self._recorder
+        if again.writes or again.draws:
+            raise NotPerturbedError("its gradient is not asked for: it writes over its inputs or draws random numbers")
+        outputs = recorder.differentiated(result)
+        if not outputs:
+            raise NotPerturbedError("nothing that it gives requires a gradient")
+        name, mode, step = backward_of(self.name), recorder.benchmark.pert_mode, recorder.step
+
+        def compare(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+            if not recorder.takes_gradients(step):
+                return
+            try:
+                again_given = again.gradients(mode, grad_outputs)
+                pairs = zip(grad_inputs, again_given, strict=True)
+                known = [(one, other) for one, other in pairs if one is not None and other is not None]
+                with recorder.quiet():
+                    found = recorder.judging.deviations(
+                        mode,
+                        list(outputs_of([one for one, _ in known])),
+                        list(outputs_of([other for _, other in known])),
+                        is_gradient=True,
+                    )
+                recorder.take(name, "backward", found)
+            except NotPerturbedError as reason:
+                recorder.leave_out(str(reason))
+            except Exception as error:
+                recorder.summary.note_error(name, error)
+
+        recorder.watch(outputs, inputs, compare)
