@@ -49,6 +49,17 @@ def test_a_dump_says_that_it_is_of_mindspore(tmp_path: Path) -> None:
     assert read(tmp_path)["framework"] == "mindspore"
 
 
+def test_sums_of_gradients_are_no_calls_of_the_program(tmp_path: Path) -> None:
+    x = tensor(3)
+    data = recorded(tmp_path, lambda: ms.grad(lambda x: (x * x).sum())(x))
+    assert list(data) == [
+        "Tensor.__mul__.0.forward",
+        "Tensor.sum.0.forward",
+        "Tensor.sum.0.backward",
+        "Tensor.__mul__.0.backward",
+    ]
+
+
 def test_functions_methods_and_operators_get_msprobes_names(tmp_path: Path) -> None:
     x = tensor(2, 3)
 

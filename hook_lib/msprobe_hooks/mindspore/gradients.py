@@ -15,6 +15,9 @@ from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, watch_nodes
 
+# Taken before recording functions come into its place: sums of gradients are no calls of the program.
+_ADD = mint.add
+
 
 class Node:
     """A node of MindSpore's graph, told by its id: each look at the graph gives another Python object."""
@@ -49,6 +52,11 @@ class Node:
 def _edge(tensor: Tensor) -> tuple[Node, int] | None:
     node = tensor._grad_node
     return None if node is None else (Node(node), int(tensor._output_index))
+
+
+def is_awaited(tensor: Tensor) -> bool:
+    """Tell whether a gradient can leave a call for this tensor."""
+    return takes_gradient(tensor) and _edge(tensor) is not None
 
 
 class Inputs(backward.Inputs):
@@ -86,7 +94,7 @@ def watch(
             output_nodes.setdefault(edge[0], []).append((slot, edge[1]))
     if output_nodes:
         input_nodes = boundary(output_nodes, inputs) if inputs.edges else {}
-        watch_nodes(Backward(len(outputs), inputs.count, emit, again, mint.add), output_nodes, input_nodes, begun)
+        watch_nodes(Backward(len(outputs), inputs.count, emit, again, _ADD), output_nodes, input_nodes, begun)
 
 
 def _as_function(hook: Callable[..., None]) -> Callable[..., None]:
