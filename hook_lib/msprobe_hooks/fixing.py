@@ -5,15 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.fix.choice import PRECISIONS, Fixed, Names, Precision
+from msprobe_hooks.record import Framework, require_framework
+
+if TYPE_CHECKING:
+    from msprobe_hooks.recording.session import Model, Observer
 
 _log = logging.getLogger("msprobe_hooks")
 
 
 @contextmanager
-def fix(*names: str, to: Precision = "float32") -> Iterator[Fixed]:
+def fix(
+    *names: str, to: Precision = "float32", framework: Framework = "pytorch", model: Model | None = None
+) -> Iterator[Fixed]:
     """Run the calls named in another precision, forward and backward, while the context lasts.
 
     Names are those of records, ``Torch.matmul`` for every call and ``Torch.matmul.3`` for one, counted from the
@@ -22,18 +29,34 @@ def fix(*names: str, to: Precision = "float32") -> Iterator[Fixed]:
     context's value counts what was raised and what was left as it was, and why; names that were never called are
     warned of at the end.
 
+    MindSpore's calls are fixed with ``framework="mindspore"``, and those of the primitives that cells hold where a
+    ``model`` is given. There ``cpu`` is refused where MindSpore computes elsewhere.
+
     Raises ConfigError for a wrong argument.
     """
     if to not in PRECISIONS:
         raise ConfigError("to", to, f"one of {', '.join(PRECISIONS)}")
     chosen, fixed = Names(names), Fixed()
-    from msprobe_hooks.instruments.fix.torch_mode import FixingMode
     from msprobe_hooks.recording.session import observing
 
-    mode = FixingMode(to, lambda qualified, number, _: chosen.admit(qualified, number), fixed, chosen.namespaces)
+    observers = _observers(framework, to, chosen, fixed, model)
     try:
-        with observing(mode.observers()):
+        with observing(observers):
             yield fixed
     finally:
         fixed.unmet = chosen.unmet
         _log.log(logging.WARNING if fixed.unmet or not fixed.raised else logging.INFO, "%s", fixed)
+
+
+def _observers(framework: Framework, to: Precision, chosen: Names, fixed: Fixed, model: Model | None) -> list[Observer]:
+    def wanted(qualified: str, number: int, _: object) -> bool:
+        return chosen.admit(qualified, number)
+
+    require_framework(framework)
+    if framework == "mindspore":
+        from msprobe_hooks.instruments.fix.mindspore_functions import FixingFunctions
+
+        return FixingFunctions(to, wanted, fixed, model).observers()
+    from msprobe_hooks.instruments.fix.torch_mode import FixingMode
+
+    return FixingMode(to, wanted, fixed, chosen.namespaces).observers()

@@ -20,13 +20,18 @@ _log = logging.getLogger("msprobe_hooks")
 Framework = Literal["pytorch", "mindspore"]
 
 
+def require_framework(framework: object) -> None:
+    """Raise ConfigError where this is none of ours."""
+    if framework not in get_args(Framework):
+        raise ConfigError("framework", framework, f"one of {', '.join(get_args(Framework))}")
+
+
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
     """Return a recording of a framework that has not been started; the framework is imported here.
 
     Raises ConfigError where it is none of ours.
     """
-    if framework not in get_args(Framework):
-        raise ConfigError("framework", framework, f"one of {', '.join(get_args(Framework))}")
+    require_framework(framework)
     if framework == "mindspore":
         from msprobe_hooks.mindspore.session import MindSporeSession
 

@@ -138,7 +138,7 @@ _REMEDIES: Mapping[Precision, str] = {
 
 def _unseen(folder: Path) -> str:
     if was_seen(folder):
-        return "no process of the command imported torch, so that there are no calls to be seen"
+        return "no process of the command imported torch or MindSpore, so that there are no calls to be seen"
     return (
         "no Python was started that reads PYTHONPATH; give a command that runs Python, without -I, -E or -S, "
         "as in -- python train.py"

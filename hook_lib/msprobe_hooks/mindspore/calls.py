@@ -1,11 +1,11 @@
-"""API calls, seen by functions put in the place of MindSpore's while recording is on."""
+"""API calls, seen by functions put in the place of MindSpore's."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from mindspore import nn
 from mindspore.common.api import _pynative_executor
@@ -14,18 +14,20 @@ from mindspore.ops import Primitive
 from msprobe_hooks.mindspore.apis import functions
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.session import Model
+
+#: Returns what is put in the place of a function, by the name that its calls are recorded under.
+Wrap: TypeAlias = Callable[[Callable[..., Any], str], Callable[..., Any]]
 
 
 class Calls:
-    """Puts recording functions in place of those of the table between ``begin`` and ``end``.
+    """Puts other functions in place of those of the table between ``begin`` and ``end``.
 
     Names that a program bound before (``from mindspore.mint import matmul``) stay what they were.
     """
 
-    def __init__(
-        self, recorder: MindSporeRecorder, table: Callable[[], Iterable[tuple[Any, str, str]]] = functions
-    ) -> None:
-        self._recorder = recorder
+    def __init__(self, wrap: Wrap, table: Callable[[], Iterable[tuple[Any, str, str]]] = functions) -> None:
+        self._wrap = wrap
         self._table = table
         self._replaced: list[tuple[Any, str, Any]] = []
 
@@ -34,7 +36,7 @@ class Calls:
         for owner, attribute, qualified in self._table():
             # Methods are inherited from a class of C++; what is not the class's own is removed again, not set back.
             self._replaced.append((owner, attribute, vars(owner).get(attribute)))
-            setattr(owner, attribute, recording(self._recorder, getattr(owner, attribute), qualified))
+            setattr(owner, attribute, self._wrap(getattr(owner, attribute), qualified))
 
     def end(self) -> None:
         """Put everything back."""
@@ -47,11 +49,12 @@ class Calls:
 
 
 class Primitives:
-    """Records the primitives that cells hold as attributes, as ``Primitive.{attribute}.{Class}``."""
+    """Puts functions in place of the primitives that cells hold, which are ``Primitive.{attribute}.{Class}``."""
 
-    def __init__(self, recorder: MindSporeRecorder, cells: list[nn.Cell]) -> None:
-        self._recorder = recorder
-        self._cells = cells
+    def __init__(self, wrap: Wrap, model: Model) -> None:
+        self._wrap = wrap
+        models = [model] if isinstance(model, nn.Cell) else model
+        self._cells = [cell for one in models for _, cell in one.cells_and_names()]
         self._replaced: list[tuple[nn.Cell, str, Primitive]] = []
 
     def begin(self) -> None:
@@ -60,7 +63,7 @@ class Primitives:
             for attribute, primitive in cell._primitives.items():
                 qualified = f"Primitive.{attribute}.{type(primitive).__name__}"
                 # A cell's own way of setting attributes would make it another kind of attribute.
-                object.__setattr__(cell, attribute, recording(self._recorder, primitive, qualified))
+                object.__setattr__(cell, attribute, self._wrap(primitive, qualified))
                 self._replaced.append((cell, attribute, primitive))
 
     def end(self) -> None:
@@ -70,27 +73,41 @@ class Primitives:
             object.__setattr__(cell, attribute, primitive)
 
 
-def recording(recorder: MindSporeRecorder, function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
-    """Return a function that does what ``function`` does and has the call recorded."""
+def recording(recorder: MindSporeRecorder) -> Wrap:
+    """Return what makes functions that do what others do and have the call recorded."""
 
-    @functools.wraps(function, updated=())
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not recorder.is_recording or recorder.is_suspended:
-            return function(*args, **kwargs)
-        api_call = ApiCall(recorder, f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
-        return run_recorded(api_call, function, args, kwargs)
+    def wrap(function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        @functools.wraps(function, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not recorder.is_recording or recorder.is_suspended:
+                return function(*args, **kwargs)
+            name = f"{qualified}.{recorder.number(qualified)}.forward"
+            return run_recorded(recorder.api_call(name, sys._getframe(1)), function, args, kwargs)
 
-    return call
+        return call
+
+    return wrap
 
 
 def run_recorded(call: ApiCall, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Make a call and have it recorded; what it calls inside is not recorded again."""
+    call.begin(args, kwargs)
+    return call.run_as_a_whole(Finishing(function), args, kwargs)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        # Kernels run later: what one raises belongs to this call, and to the program rather than to who measures.
+
+class Finishing:
+    """A function that returns when its kernels have run.
+
+    What one raises then belongs to this call, and to the program rather than to who measures.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it and wait."""
+        result = self.function(*args, **kwargs)
         _pynative_executor.sync()
         return result
-
-    call.begin(args, kwargs)
-    return call.run_as_a_whole(run, args, kwargs)

@@ -1,46 +1,64 @@
-"""Calls of functions that MindSpore compiles (``mindspore.jit``), recorded as wholes."""
+"""Calls of functions that MindSpore compiles (``mindspore.jit``), seen as wholes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
 from mindspore.common import api
 
 from msprobe_hooks.mindspore.calls import run_recorded
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.session import Observer
+
+#: Makes a call of a compiled function: its name, the function, its arguments, and where it is called.
+Make: TypeAlias = Callable[[str, Callable[..., Any], Any, Any, FrameType], Any]
+
+
+def recorded(recorder: MindSporeRecorder) -> Make:
+    """Return what has compiled calls recorded as ``Jit.{function}``, numbered from 1 as msprobe does."""
+
+    def make(name: str, function: Callable[..., Any], args: Any, kwargs: Any, frame: FrameType) -> Any:
+        if not recorder.is_recording or recorder.is_suspended:
+            return function(*args, **kwargs)
+        call = recorder.api_call(f"{name}.{recorder.number(name) + 1}.forward", frame)
+        return run_recorded(call, function, args, kwargs)
+
+    return make
+
+
+def unrecorded(_: str, function: Callable[..., Any], args: Any, kwargs: Any, __: FrameType) -> Any:
+    """Make a call."""
+    return function(*args, **kwargs)
 
 
 class JitCalls:
-    """Records calls of compiled functions as ``Jit.{function}``, numbered from 1 as msprobe does.
+    """Has calls of compiled functions made by ``make``.
 
-    While one runs, the recording functions that the other ``observers`` of the session put in place are out of the way
-    of the compiler, which would read their source.
+    While one runs, the functions that the other ``observers`` put in place are out of the way of the compiler, which
+    would read their source.
     """
 
-    def __init__(self, recorder: MindSporeRecorder, observers: list[Observer]) -> None:
-        self._recorder = recorder
+    def __init__(self, make: Make, observers: list[Observer]) -> None:
+        self._make = make
         self._observers = observers
         self._former: Callable[..., Any] | None = None
+        self._is_one_running = False
 
     def begin(self) -> None:
         """Watch the executor of compiled functions."""
         former = self._former = api._JitExecutor.__call__
-        recorder = self._recorder
 
         def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.is_recording or recorder.is_suspended:
+            if self._is_one_running:
                 return former(executor, *args, **kwargs)
 
             def run(*args: Any, **kwargs: Any) -> Any:
                 return self._without_the_others(lambda: former(executor, *args, **kwargs))
 
-            name = f"Jit.{executor.fn.__name__}"
-            api_call = ApiCall(recorder, f"{name}.{recorder.number(name) + 1}.forward", sys._getframe(1))
-            return run_recorded(api_call, run, args, kwargs)
+            return self._make(f"Jit.{executor.fn.__name__}", run, args, kwargs, sys._getframe(1))
 
         api._JitExecutor.__call__ = call
 
@@ -50,6 +68,7 @@ class JitCalls:
 
     def _without_the_others(self, run: Callable[[], Any]) -> Any:
         others = [observer for observer in self._observers if observer is not self]
+        self._is_one_running = True
         for other in others:
             other.end()
         try:
@@ -57,3 +76,4 @@ class JitCalls:
         finally:
             for other in others:
                 other.begin()
+            self._is_one_running = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import mindspore
@@ -16,6 +17,7 @@ from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
 from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
 from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
 from msprobe_hooks.recording.backward import Emit, tensors_in
+from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
@@ -32,6 +34,10 @@ class MindSporeRecorder(Recorder):
         super().__init__(settings)
         # A tensor that is measured and written is brought to the host once.
         self._last: tuple[Tensor, Array] | None = None
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return the record, in the making, of a call of this name that is made in ``frame``."""
+        return ApiCall(self, name, frame)
 
     def is_grad_enabled(self) -> bool:
         """Tell whether this runs inside a gradient function."""
@@ -55,10 +61,15 @@ class MindSporeRecorder(Recorder):
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Return a context in which nothing is differentiated and no call is recorded."""
+        with self.suspended(), mindspore._no_grad():
+            yield
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Return a context in which no call is recorded."""
         was_suspended, self.is_suspended = self.is_suspended, True
         try:
-            with mindspore._no_grad():
-                yield
+            yield
         finally:
             self.is_suspended = was_suspended
 

@@ -7,10 +7,10 @@ from typing import Any
 from mindspore import nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.mindspore.calls import Calls, Primitives
+from msprobe_hooks.mindspore.calls import Calls, Primitives, recording
 from msprobe_hooks.mindspore.cells import CellHooks
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.mindspore.jit import JitCalls
+from msprobe_hooks.mindspore.jit import JitCalls, recorded
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.modules import prefixed
@@ -32,7 +32,7 @@ class MindSporeSession(Session):
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []
         if settings.records_apis:
-            observers += [Calls(recorder), JitCalls(recorder, observers)]
+            observers += [Calls(recording(recorder)), JitCalls(recorded(recorder), observers)]
         super().__init__(recorder, observers, model)
         self._has_primitives = False
 
@@ -46,7 +46,7 @@ class MindSporeSession(Session):
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api``."""
-        return Calls(self.recorder, lambda: [(module, api, qualified)])
+        return Calls(recording(self.recorder), lambda: [(module, api, qualified)])
 
     def start(self, model: Model | None = None, rank: int | None = None) -> None:
         """Record from here on, where step and rank are wanted.
@@ -63,6 +63,4 @@ class MindSporeSession(Session):
         model = self._model
         if model is not None and self.recorder.settings.records_apis and not self._has_primitives:
             self._has_primitives = True
-            models = [model] if isinstance(model, nn.Cell) else model
-            cells = [cell for one in models for _, cell in one.cells_and_names()]
-            self._observers.append(Primitives(self.recorder, cells))
+            self._observers.append(Primitives(recording(self.recorder), model))

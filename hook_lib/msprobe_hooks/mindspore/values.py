@@ -27,6 +27,11 @@ def host(tensor: Tensor) -> Array:
     return np.asarray(tensor.float().asnumpy() if tensor.dtype == mindspore.bfloat16 else tensor.asnumpy())
 
 
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two tensors of one shape and dtype hold the same bits."""
+    return bool(np.array_equal(_raw(one.asnumpy()), _raw(other.asnumpy())))
+
+
 def measure(array: Array) -> Statistics:
     """Return max, min, mean and norm of an array; nothing of an empty one, or of one that holds no numbers."""
     if array.size == 0 or array.dtype.kind not in "biufc":

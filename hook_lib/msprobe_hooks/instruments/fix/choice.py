@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msprobe_hooks.dump.names import split_direction
 from msprobe_hooks.errors import ConfigError
@@ -14,6 +14,10 @@ from msprobe_hooks.errors import ConfigError
 #: What calls are raised to. ``cpu`` is float32 at least, on the CPU.
 Precision: TypeAlias = Literal["float32", "float64", "cpu"]
 PRECISIONS: Final = get_args(Precision)
+
+
+class UnraisedError(Exception):
+    """A call cannot run in another precision, or would be none the better for it; the text says why."""
 
 
 class Names:
@@ -60,6 +64,18 @@ class Fixed:
     raised: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     unmet: list[str] = field(default_factory=list)
+
+    def make(self, qualified: str, raised: Callable[[], Any], plain: Callable[[], Any]) -> Any:
+        """Make a call of this API raised, or where that raises UnraisedError as it is, and count it."""
+        try:
+            result = raised()
+        except UnraisedError as reason:
+            self.left[qualified, str(reason)] += 1
+        else:
+            self.raised[qualified] += 1
+            return result
+        # Not where the reason is handled: it would be the context of what the program raises.
+        return plain()
 
     def __str__(self) -> str:
         lines = [f"raised {_counted(self.raised)}" if self.raised else "no call was raised"]

@@ -1,42 +1,77 @@
-"""A whole process whose calls are listed or fixed, from the import of torch to its end."""
+"""A whole process whose calls are listed or fixed, from the import of a framework to its end."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
 from msprobe_hooks.instruments.fix.choice import Fixed
-from msprobe_hooks.instruments.fix.plan import Told, claim, read_plan
-from msprobe_hooks.instruments.fix.torch_mode import CountingMode, FixingMode, ListingMode
+from msprobe_hooks.instruments.fix.plan import Plan, Told, claim, read_plan
+from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
 
 
-def attach(folder: str) -> None:
-    """Follow the plan in the folder of a run. Raises OSError or JsonError where there is none."""
-    plan = read_plan(Path(folder))
-    process, file = claim(Path(folder))
+def attach(folder: str, framework: str) -> None:
+    """Follow the plan in the folder of a run for the calls of a framework, which is a package that was imported.
 
-    def tell(told: Told) -> None:
+    Raises OSError or JsonError where there is none.
+    """
+    observers = _mindspore_observers if framework == "mindspore" else _torch_observers
+    for observer in observers(read_plan(Path(folder)), _Process.of(folder)):
+        observer.begin()
+
+
+class _Process:
+    """What this process is told to do, and tells."""
+
+    def __init__(self, folder: str) -> None:
+        self._name, self._file = claim(Path(folder))
+
+    @classmethod
+    @functools.cache
+    def of(cls, folder: str) -> _Process:
+        """Return this process, which has one name whatever it imports."""
+        return cls(folder)
+
+    def tell(self, told: Told) -> None:
+        """Write one line."""
         # One system call, so that whatever ends the process leaves whole lines.
-        file.write(msgspec.json.encode(told) + b"\n")
+        self._file.write(msgspec.json.encode(told) + b"\n")
 
-    if plan.raised is None:
-        mode: CountingMode = ListingMode(
-            plan.to, lambda qualified, number: tell(Told(f"{qualified}.{number}")), Fixed()
-        )
-    else:
-        raised = frozenset(plan.raised.get(process, ()))
+    def tell_call(self, qualified: str, number: int) -> None:
+        """Write that there is this call."""
+        self.tell(Told(f"{qualified}.{number}"))
+
+    def raising(self, plan: Plan) -> Callable[[str, int, FrameType | None], bool]:
+        """Return what tells of a call whether it is raised here."""
+        raised = frozenset((plan.raised or {}).get(self._name, ()))
 
         def is_raised(qualified: str, number: int, frame: FrameType | None) -> bool:
             call = f"{qualified}.{number}"
             if call not in raised:
                 return False
             if plan.tells_stacks:
-                tell(Told(call, stack_of(frame)))
+                self.tell(Told(call, stack_of(frame)))
             return True
 
-        mode = FixingMode(plan.to, is_raised, Fixed())
-    for observer in mode.observers():
-        observer.begin()
+        return is_raised
+
+
+def _torch_observers(plan: Plan, process: _Process) -> list[Observer]:
+    from msprobe_hooks.instruments.fix.torch_mode import FixingMode, ListingMode
+
+    if plan.raised is None:
+        return ListingMode(plan.to, process.tell_call, Fixed()).observers()
+    return FixingMode(plan.to, process.raising(plan), Fixed()).observers()
+
+
+def _mindspore_observers(plan: Plan, process: _Process) -> list[Observer]:
+    from msprobe_hooks.instruments.fix.mindspore_functions import FixingFunctions, ListingFunctions
+
+    if plan.raised is None:
+        return ListingFunctions(plan.to, process.tell_call, Fixed()).observers()
+    return FixingFunctions(plan.to, process.raising(plan), Fixed()).observers()

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from msprobe_hooks.instruments.fix.checkpoints import Checkpoints
-from msprobe_hooks.instruments.fix.choice import Fixed, Precision
-from msprobe_hooks.instruments.fix.outcome import UnraisedError
-from msprobe_hooks.instruments.fix.raising import Plan, Raising
+from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.torch_checkpoints import Checkpoints
+from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.session import Observer
@@ -109,15 +108,7 @@ class FixingMode(CountingMode):
         """Make a call, raised where it is wanted and can be."""
         if not self._checkpoints.decide(lambda: self._wanted(qualified, number, frame)):
             return run()
-        try:
-            result = self.raising.make(plan())
-        except UnraisedError as reason:
-            self.fixed.left[qualified, str(reason)] += 1
-        else:
-            self.fixed.raised[qualified] += 1
-            return result
-        # Not where the reason is handled: it would be the context of what the program raises.
-        return run()
+        return self.fixed.make(qualified, lambda: self.raising.make(plan()), run)
 
 
 class ListingMode(CountingMode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
@@ -16,6 +17,15 @@ TASK: Final = "free_benchmark"
 Stage = Literal["forward", "backward"]
 Handler = Literal["check", "fix"]
 
+_log = logging.getLogger("msprobe_hooks")
+
+# The longer name first, where one begins with the other.
+_MINDSPORE_MODULES = {
+    "mindspore.mint.nn.functional.": "MintFunctional",
+    "mindspore.mint.": "Mint",
+    "mindspore.ops.": "Functional",
+    "mindspore.Tensor.": "Tensor",
+}
 _FIXING = ("improve_precision", "to_cpu")
 _ON_CPU = "to_cpu"
 
@@ -56,6 +66,28 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
         key: check(f"{TASK}.{key}", section[key]) for key, check in _CHECKS.items() if section.get(key) is not None
     }
     return replace(observed, task=TASK), _consistent(BenchmarkSettings(**checked), observed)
+
+
+def as_for_mindspore(observed: Settings, given: BenchmarkSettings) -> tuple[Settings, BenchmarkSettings]:
+    """Return what msprobe does of it with MindSpore: preheating is left out, with a warning, as it needs the CPU.
+
+    In ``list``, ``mindspore.mint.add`` stands for the calls of that function. Raises ConfigError for ``to_cpu``.
+    """
+    if given.pert_mode == _ON_CPU:
+        allowed = ", ".join(mode for mode in PERTURBATIONS if mode != _ON_CPU)
+        raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{allowed} with MindSpore")
+    if given.if_preheat:
+        _log.warning("%s.if_preheat is not followed with MindSpore: thresholds stay as they are", TASK)
+    entries = tuple(_recorded_name(entry) for entry in observed.list)
+    return replace(observed, list=entries), replace(given, if_preheat=False)
+
+
+def _recorded_name(entry: str) -> str:
+    """Return the part that the names of a function's records share; anything else as it is."""
+    for module, kind in _MINDSPORE_MODULES.items():
+        if entry.startswith(module):
+            return f"{kind}.{entry.removeprefix(module)}."
+    return entry
 
 
 def _consistent(given: BenchmarkSettings, observed: Settings) -> BenchmarkSettings:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.free_benchmark.config import TASK, BenchmarkSettings
+from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings, as_for_mindspore
 from msprobe_hooks.recording.config import Settings
 
 if TYPE_CHECKING:
@@ -16,9 +15,16 @@ if TYPE_CHECKING:
 def open_benchmark(
     settings: Settings, benchmark: BenchmarkSettings, model: Model | None, framework: Framework
 ) -> Session:
-    """Return a session that makes calls again; its framework is imported here. Raises ConfigError for MindSpore."""
+    """Return a session that makes calls again; its framework is imported here.
+
+    Raises ConfigError for what cannot be done with MindSpore.
+    """
     if framework == "mindspore":
-        raise ConfigError("task", TASK, "with MindSpore, the same on a recorded dump: pytest --msprobe-perturb")
+        settings, benchmark = as_for_mindspore(settings, benchmark)
+        from msprobe_hooks.instruments.free_benchmark.mindspore_recorder import MindSporeBenchmarkRecorder
+        from msprobe_hooks.mindspore.session import MindSporeSession
+
+        return MindSporeSession(settings, model, MindSporeBenchmarkRecorder(settings, benchmark))
     from msprobe_hooks.instruments.free_benchmark.torch_recorder import TorchBenchmarkRecorder
     from msprobe_hooks.torch.session import TorchSession
 

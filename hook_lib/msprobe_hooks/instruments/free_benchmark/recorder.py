@@ -40,9 +40,6 @@ class Again(Protocol):
     def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
         """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""
 
-    def replace(self, result: Any, perturbed: Any) -> None:
-        """Put the values of the perturbed result into the program's."""
-
 
 class BenchmarkRecorder(Recorder):
     """Has each call that is wanted made once more with perturbed inputs; writes what changes too much.
@@ -52,6 +49,8 @@ class BenchmarkRecorder(Recorder):
 
     judging: ClassVar[Judging]
     form: ClassVar[Form]
+    #: The calls of the handler ``fix``.
+    fixed_call: ClassVar[type[BenchmarkedCall]]
 
     summary: BenchmarkSummary
 
@@ -72,7 +71,8 @@ class BenchmarkRecorder(Recorder):
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
         """Return what makes a call and makes it again."""
-        return BenchmarkedCall(self, name, frame)
+        call = self.fixed_call if self.benchmark.handler_type == "fix" else BenchmarkedCall
+        return call(self, name, frame)
 
     @property
     def steps(self) -> int:
@@ -107,6 +107,11 @@ class BenchmarkRecorder(Recorder):
         with self.lock:
             self._or_fail(lambda: append_rows(self.table(files.folder), rows, self.form))
 
+    def note_fixed(self) -> None:
+        """Count a call with whose perturbed result the program goes on."""
+        self.summary.perturbed += 1
+        self.summary.fixed += 1
+
     def leave_out(self, reason: str) -> None:
         """Count a call that was not made again."""
         self.summary.left_out[reason] += 1
@@ -124,7 +129,7 @@ class BenchmarkedCall(ApiCall):
         self.is_wanted = self._recorder.filter.admits(self.name)
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Make the call and return what it gives, or with the handler ``fix`` what it gives when perturbed."""
+        """Make the call, make it again, and return what it gives."""
         recorder = self._recorder
         again = self._before(func, args, kwargs) if self.is_wanted else None
         inputs = recorder.inputs((args, kwargs)) if again is not None and self._is_differentiated else None
@@ -135,7 +140,7 @@ class BenchmarkedCall(ApiCall):
                 if inputs is not None:
                     self._await_gradients(again, inputs, result)
                 elif recorder.benchmark.fuzz_stage == "forward":
-                    self._make_again(again, result)
+                    self.make_again(again, result)
             except NotPerturbedError as reason:
                 recorder.leave_out(str(reason))
             except Exception as error:
@@ -156,7 +161,8 @@ class BenchmarkedCall(ApiCall):
         recorder = self._recorder
         return recorder.benchmark.fuzz_stage == "backward" and recorder.is_grad_enabled()
 
-    def _make_again(self, again: Again, result: Any) -> None:
+    def make_again(self, again: Again, result: Any) -> None:
+        """Make the call again, and take how far its result is from the one given, or learn of it."""
         recorder = self._recorder
         mode = recorder.benchmark.pert_mode
         if recorder.preheat is not None and recorder.steps < recorder.preheat.steps:
@@ -164,11 +170,6 @@ class BenchmarkedCall(ApiCall):
             return
         perturbed = again.results(mode)
         with recorder.quiet():
-            if recorder.benchmark.handler_type == "fix":
-                again.replace(result, perturbed)
-                recorder.summary.perturbed += 1
-                recorder.summary.fixed += 1
-                return
             found = recorder.judging.deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
         recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in found])
 

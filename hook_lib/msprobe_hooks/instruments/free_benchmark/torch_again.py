@@ -97,12 +97,13 @@ class TorchAgain:
 
     def replace(self, result: Any, perturbed: Any) -> None:
         """Put values into results: those of the other run, in the dtype and on the device of the program's."""
-        for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
-            if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
-                # A view of an input shows what is there, which no precision changes.
-                if not self.writes and self._shares_memory(one):
-                    continue
-                one.data.copy_(other)
+        with Quiet():
+            for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
+                if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
+                    # A view of an input shows what is there, which no precision changes.
+                    if not self.writes and self._shares_memory(one):
+                        continue
+                    one.data.copy_(other)
 
     def _shares_memory(self, output: Tensor) -> bool:
         address = output.untyped_storage().data_ptr()

@@ -5,11 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.instruments.free_benchmark.recorder import BenchmarkRecorder
+from msprobe_hooks.instruments.free_benchmark.recorder import Again, BenchmarkedCall, BenchmarkRecorder
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, TORCH_FORM
 from msprobe_hooks.instruments.free_benchmark.torch_again import TorchAgain
 from msprobe_hooks.instruments.ratio import TorchJudging
 from msprobe_hooks.torch.recorder import TorchRecorder
+
+
+class FixedCall(BenchmarkedCall):
+    """A call that the program goes on from with the values of the perturbed result."""
+
+    __slots__ = ()
+
+    def make_again(self, again: Again, result: Any) -> None:
+        """Put the values of the other result into the program's."""
+        assert isinstance(again, TorchAgain)
+        again.replace(result, again.results(self._recorder.benchmark.pert_mode))
+        self._recorder.note_fixed()
 
 
 class TorchBenchmarkRecorder(BenchmarkRecorder, TorchRecorder):
@@ -17,6 +29,7 @@ class TorchBenchmarkRecorder(BenchmarkRecorder, TorchRecorder):
 
     judging = TorchJudging()
     form = TORCH_FORM
+    fixed_call = FixedCall
 
     def again(self, name: str, func: Any, args: Any, kwargs: Any) -> TorchAgain:
         """Return a call that is about to be made."""

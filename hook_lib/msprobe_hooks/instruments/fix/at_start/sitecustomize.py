@@ -1,4 +1,4 @@
-"""Python imports this when it starts, where this folder is on PYTHONPATH: calls are seen once torch has been imported.
+"""Python imports this when it starts, where this folder is on PYTHONPATH: calls are seen once a framework is imported.
 
 Until then nothing is imported that Python has not imported itself. The ``sitecustomize`` that would have been imported
 without this one is imported then. What goes wrong is told in the folder of the run, and the program goes on.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-_FRAMEWORKS = ("torch",)
+_FRAMEWORKS = ("torch", "mindspore")
 _FOLDER = os.environ.get("MSPROBE_FIX_RUN", "")
 
 
@@ -30,17 +30,17 @@ class _Frameworks:
 
             def execute_and_attach(module: Any) -> None:
                 execute(module)
-                _attach()
+                _attach(name)
 
             spec.loader.exec_module = execute_and_attach  # type: ignore[method-assign]
         return spec
 
 
-def _attach() -> None:
+def _attach(framework: str) -> None:
     try:
         from msprobe_hooks.instruments.fix.process import attach
 
-        attach(_FOLDER)
+        attach(_FOLDER, framework)
     except Exception:
         import traceback
 

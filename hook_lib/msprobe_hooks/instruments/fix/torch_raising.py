@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from msprobe_hooks.instruments.fix.choice import Precision
-from msprobe_hooks.instruments.fix.outcome import Outcome, Outcomes, UnraisedError
+from msprobe_hooks.instruments.fix.choice import Precision, UnraisedError
+from msprobe_hooks.instruments.fix.torch_outcome import Outcome, Outcomes
 from msprobe_hooks.torch.calls import OWN_FILES
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.recompute import is_stop

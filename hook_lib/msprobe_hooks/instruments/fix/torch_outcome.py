@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from msprobe_hooks.instruments.fix.choice import UnraisedError
 from msprobe_hooks.torch.quiet import Quiet
-
-
-class UnraisedError(Exception):
-    """A call cannot run in another precision, or would be none the better for it; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

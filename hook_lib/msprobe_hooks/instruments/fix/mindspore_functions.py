@@ -1,0 +1,116 @@
+"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only to be told."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
+from msprobe_hooks.mindspore.calls import Calls, Primitives
+from msprobe_hooks.mindspore.jit import JitCalls, unrecorded
+from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.session import Model, Observer
+
+
+class CountingFunctions(ABC):
+    """Counts the calls of this process, of all its threads together, and of no process that is forked off."""
+
+    def __init__(self, to: Precision, fixed: Fixed, model: Model | None = None) -> None:
+        self.raising = MindSporeRaising(to)
+        self.fixed = fixed
+        self._model = model
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._inside = _Inside()
+        self._is_abandoned = False
+        abandon_in_children(self)
+
+    @abstractmethod
+    def make(
+        self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Make a call and return its result."""
+
+    def wrap(self, function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        """Return what is put in the place of a function; what it calls inside are no calls of the program."""
+
+        @functools.wraps(function, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside.any_call or self._is_abandoned:
+                return function(*args, **kwargs)
+            with self._lock:
+                number = self._counts[qualified]
+                self._counts[qualified] += 1
+            self._inside.any_call = True
+            try:
+                return self.make(qualified, number, sys._getframe(1), function, args, kwargs)
+            finally:
+                self._inside.any_call = False
+
+        return call
+
+    def abandon(self) -> None:
+        """Leave the calls of a forked child alone."""
+        self._is_abandoned = True
+
+    def observers(self) -> list[Observer]:
+        """Return what puts these functions in place between ``begin`` and ``end``."""
+        seen: list[Observer] = [Calls(self.wrap)]
+        if self._model is not None:
+            seen.append(Primitives(self.wrap, self._model))
+        return [*seen, JitCalls(unrecorded, seen)]
+
+
+class FixingFunctions(CountingFunctions):
+    """Makes the calls that are wanted in another precision; ``wanted`` is asked with API, number and frame."""
+
+    def __init__(
+        self,
+        to: Precision,
+        wanted: Callable[[str, int, FrameType | None], bool],
+        fixed: Fixed,
+        model: Model | None = None,
+    ) -> None:
+        super().__init__(to, fixed, model)
+        self._wanted = wanted
+
+    def make(
+        self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Make a call, raised where it is wanted and can be."""
+        if not self._wanted(qualified, number, frame):
+            return function(*args, **kwargs)
+        return self.fixed.make(
+            qualified,
+            lambda: self.raising.make(qualified, function, args, kwargs),
+            lambda: function(*args, **kwargs),
+        )
+
+
+class ListingFunctions(CountingFunctions):
+    """Makes every call as it is, and tells, by API and number, of those that fixing would change."""
+
+    def __init__(self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed) -> None:
+        super().__init__(to, fixed)
+        self._tell = tell
+
+    def make(
+        self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Make a call, and tell of it where it can be raised."""
+        with suppress(UnraisedError):
+            self.raising.require(qualified, function, args, kwargs)
+            self._tell(qualified, number)
+        return function(*args, **kwargs)
+
+
+class _Inside(threading.local):
+    any_call = False
