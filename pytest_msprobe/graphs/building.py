@@ -15,8 +15,16 @@ from pytest_msprobe.graphs.parents import resolve_parents
 
 ROOT = "DefaultModel"
 _COLLECTION = "Apis_Between_Modules"
+_REMEDY = "a graph is built of modules, record at level L0 or mix"
 #: What training frameworks do between modules has no record of its own.
 _PHASES = ("optimizer", "clip_grad")
+
+
+def require_modules(dumps: Iterable[Dump]) -> None:
+    """Raise DumpError where a dump was recorded at a level that knows no modules, so that no graph can be built."""
+    for dump in dumps:
+        if dump.level not in ("L0", "mix"):
+            raise DumpError(f"{dump.path}: recorded at level {dump.level}, which knows no modules; {_REMEDY}")
 
 
 def build_graph(dump: Dump, surroundings: Surroundings) -> Graph:
@@ -28,9 +36,7 @@ def build_graph(dump: Dump, surroundings: Surroundings) -> Graph:
     if construct.problem is not None and construct.problem.kind == "damaged":
         raise DumpError(f"{construct.problem.file}: damaged: {construct.problem.text}; copy it again")
     if not construct.entries:
-        raise DumpError(
-            f"{surroundings.construct_file}: says of no record in which module it was made; record at level L0 or mix"
-        )
+        raise DumpError(f"{surroundings.construct_file}: says of no record in which module it was made; {_REMEDY}")
     parents = resolve_parents(construct.entries, lambda name: _is_recomputed(dump, surroundings, name))
     graph = _tree(parents | _unnamed(dump, parents))
     number_micro_steps(graph, surroundings.micro_steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from pytest_msprobe.graphs.nodes import Graph, Kind
@@ -36,8 +36,12 @@ def precision_indices(graph: Graph, outcomes: Mapping[str, Outcome]) -> dict[str
     """Return the index of each node that has one: that of its record's outcome, of a collection its worst call's."""
     found = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
     for node in graph.nodes.values():
-        if node.kind is Kind.COLLECTION:
-            indices = [found[name] for name in node.children if name in found]
-            if indices:
-                found[node.name] = max(indices)
+        index = worst(found, node.children) if node.kind is Kind.COLLECTION else None
+        if index is not None:
+            found[node.name] = index
     return found
+
+
+def worst(indices: Mapping[str, float], names: Iterable[str]) -> float | None:
+    """Return the worst index among some nodes, None where none has one."""
+    return max((indices[name] for name in names if name in indices), default=None)

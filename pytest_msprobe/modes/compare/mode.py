@@ -47,6 +47,7 @@ class CompareMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
+        from pytest_msprobe.graphs.building import require_modules
         from pytest_msprobe.modes.compare.opening import open_pairs
         from pytest_msprobe.modes.compare.policy import load_policy
         from pytest_msprobe.modes.compare.running import FastPath
@@ -57,6 +58,8 @@ class CompareMode:
         except ValueError as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
         config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy)
+        if config.stash[compare_key].vis is not None:
+            require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
@@ -86,6 +89,10 @@ class CompareMode:
 
             reports = CompareReports(compare, options.csv, options.policy, pairs, calls)
             reporters["msprobe-compare-reports"] = reports
+        if compare.vis is not None and not config.option.collectonly:
+            from pytest_msprobe.modes.compare.graphs import CompareGraphs
+
+            reporters["msprobe-compare-graphs"] = CompareGraphs(compare.vis, pairs, calls)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,7 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
 
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
-    golden = [options.golden] if options.golden.is_file() else find_dumps(options.golden)
-    partners = _partners(list(dumps), golden)
+    partners = partner_paths(list(dumps), golden_paths(options))
     opened = {path: read_dump(path) for path in dict.fromkeys(partners.values())}
     mapping: dict[str, str] = {}
     mappings = read_mappings(options.across)
@@ -54,7 +53,13 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     return pairs
 
 
-def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
+def golden_paths(options: CompareOptions) -> list[Path]:
+    """Return the dumps of the golden run. Raises DumpError where there are none."""
+    return [options.golden] if options.golden.is_file() else find_dumps(options.golden)
+
+
+def partner_paths(targets: Sequence[Path], golden: Sequence[Path]) -> dict[Path, Path]:
+    """Return the golden dump of each of the target's. Raises OptionError where a step or rank is on one side only."""
     if len(targets) == len(golden) == 1:
         return {targets[0]: golden[0]}
     target_places, golden_places = _by_place(targets, "target"), _by_place(golden, "golden")
@@ -72,7 +77,7 @@ def _partners(targets: list[Path], golden: list[Path]) -> dict[Path, Path]:
     return {path: golden_places[place] for place, path in target_places.items()}
 
 
-def _by_place(paths: list[Path], side: str) -> dict[StepRank, Path]:
+def _by_place(paths: Sequence[Path], side: str) -> dict[StepRank, Path]:
     places: dict[StepRank, Path] = {}
     for path in paths:
         place = step_rank(path)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.graphs.vis import options as vis_options
+from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.run.mode import shares
@@ -21,7 +23,7 @@ from pytest_msprobe.storage.digests import fingerprint
 class CompareOptions:
     """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them.
 
-    ``xlsx`` is the folder of workbooks, ``html`` the page, None for none.
+    ``xlsx`` is the folder of workbooks, ``html`` the page, ``vis`` where graphs go, None for none.
     """
 
     golden: Path
@@ -30,6 +32,7 @@ class CompareOptions:
     quick: bool
     xlsx: Path | None = None
     html: Path | None = None
+    vis: VisOptions | None = None
     across: AcrossOptions = field(default_factory=AcrossOptions)
 
     def words(self) -> list[str]:
@@ -64,6 +67,7 @@ def add_options(group: Any) -> None:
     across.add_options(group)
     add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
     add("--msprobe-html", metavar="FILE", help="write what is compared, or the watched run, as one page to look at")
+    vis_options.add_options(group)
 
 
 def read_options(config: pytest.Config) -> CompareOptions:
@@ -83,6 +87,7 @@ def read_options(config: pytest.Config) -> CompareOptions:
         quick=bool(config.getoption("msprobe_compare_quick")),
         xlsx=_report(config, "xlsx", "a folder"),
         html=_report(config, "html", "a file"),
+        vis=vis_options.read_options(config),
         across=across.read_options(config),
     )
 
@@ -102,7 +107,8 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is given without one, and the run's mode does not share it."""
     own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
-    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
+    vis = ("vis", "vis_format", "vis_complete_stack")
+    for name in (*(name for name in (*own, *vis) if config.getoption(f"msprobe_{name}")), *across.given(config)):
         flag = f"--msprobe-{name.replace('_', '-')}"
         if not shares(config, flag):
             raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")

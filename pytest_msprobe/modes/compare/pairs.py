@@ -61,13 +61,13 @@ class Pair:
         self._mapping = mapping or {}
         self.translation = translation or Translation()
         self.unused_mappings: list[str] = []
-        self._surroundings = Surroundings(target.path.parent)
+        self.surroundings = Surroundings(target.path.parent)
         self._first: dict[bool, int | None] = {}
 
     @property
     def has_stack(self) -> bool:
         """Whether the target's call stacks were recorded."""
-        return self._surroundings.has_stacks
+        return self.surroundings.has_stacks
 
     @cached_property
     def matching(self) -> Matching:
@@ -248,11 +248,11 @@ class Pair:
 
     def _module(self, record: str) -> str:
         """Return the record of the module in which a call was made, empty where it is not known."""
-        return intact(self._surroundings.parents).of_call(record) or ""
+        return intact(self.surroundings.parents).of_call(record) or ""
 
     def _stack(self, record: str) -> tuple[str, ...]:
         """Return the call stack of a record, innermost frame first."""
-        return intact(self._surroundings.stacks).of_call(record) or ()
+        return intact(self.surroundings.stacks).of_call(record) or ()
 
     def first_suspect(self, forward: bool) -> int | None:
         """Return the place of the first call of a direction that differs, which nothing before it can have caused.

@@ -129,6 +129,10 @@ class ComparedCalls:
         """Return one call by its pair and its place in execution order."""
         return decode(self._calls[pair, order])
 
+    def find(self, pair: int, order: int) -> ComparedCall | None:
+        """Return one call, None where it was not run."""
+        return self.at(pair, order) if (pair, order) in self._calls else None
+
     def __iter__(self) -> Iterator[ComparedCall]:
         """Yield every call in execution order, pair by pair; one at a time is decoded."""
         for place in sorted(self._calls):

@@ -10,6 +10,8 @@ import pytest
 
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.graphs.vis import options as vis_options
+from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.run.collection import dumps_key, require_calls
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.run.item import DumpItem
 
+_vis_key: pytest.StashKey[VisOptions | None] = pytest.StashKey()
+
 
 class OverflowMode:
     """``--msprobe-overflow PATH``, by statistics alone or with ``--msprobe-overflow-replay``."""
 
     name = "overflow"
     flag = "--msprobe-overflow"
+    shared_options = vis_options.OPTIONS
     flag_help = "dump.json in which to look for the origin of inf and nan, or a folder of them: a step or all its ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -37,6 +42,7 @@ class OverflowMode:
         """Read them, or refuse those that only the search understands."""
         if is_chosen:
             config.stash[overflow_key] = overflow_options.read_options(config)
+            config.stash[_vis_key] = vis_options.read_options(config)
         else:
             overflow_options.refuse_stray_options(config)
 
@@ -46,6 +52,7 @@ class OverflowMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Order the dumps by steps and ranks."""
+        from pytest_msprobe.graphs.building import require_modules
         from pytest_msprobe.modes.overflow.findings import Findings, findings_key
 
         require_calls(dumps.values())
@@ -57,6 +64,8 @@ class OverflowMode:
                     file=path,
                     remedy=f"--msprobe-overflow-replay replays {PYTORCH} only, without it the statistics are judged",
                 )
+        if config.stash[_vis_key] is not None:
+            require_modules(dumps.values())
         config.stash[findings_key] = Findings(dumps.values(), options.rules)
 
     def header(self, config: pytest.Config) -> list[str]:
@@ -67,6 +76,7 @@ class OverflowMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the report on first culprits, the summary and msprobe's tables."""
+        from pytest_msprobe.modes.overflow.graphs import OverflowGraphs
         from pytest_msprobe.modes.overflow.report import OverflowReport
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary
@@ -78,6 +88,9 @@ class OverflowMode:
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
+        vis = config.stash[_vis_key]
+        if vis is not None and not config.option.collectonly:
+            reporters["msprobe-overflow-graphs"] = OverflowGraphs(vis, dumps, config.stash[overflow_key].rules)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

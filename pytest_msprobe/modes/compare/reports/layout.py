@@ -49,6 +49,38 @@ def columns(mode: DataMode, policy: str, *, with_stack: bool) -> list[Column]:
     return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
 
 
+# How the titles begin under which one side's value is told, and not how both differ.
+_OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
+
+#: What the titles of the differences mean.
+MEANINGS = {
+    "Max diff": "the target's greatest element less the golden one's",
+    "Min diff": "the target's least element less the golden one's",
+    "Mean diff": "the target's mean less the golden one's",
+    "L2norm diff": "the target's norm less the golden one's",
+    "MaxRelativeErr": "the greatest relative error: of the maxima, or of the elements where these were recorded",
+    "MinRelativeErr": "the relative error of the minima",
+    "MeanRelativeErr": "the relative error of the means",
+    "NormRelativeErr": "the relative error of the norms",
+    "Cosine": "the cosine of the angle between the two tensors, 1 where they agree",
+    "EucDist": "the Euclidean distance of the two tensors",
+    "MaxAbsErr": "the greatest absolute error of an element",
+    "One Thousandth Err Ratio": "the share of elements with a relative error below 0.001",
+    "Five Thousandths Err Ratio": "the share of elements with a relative error below 0.005",
+    "Scaled error": "the difference as a fraction of the tensor's own scale",
+    "Max ULP": "the greatest error in units of the last place",
+    "Worst index": "where the greatest error is",
+    "Result": "the verdict on this value",
+    "Err_message": "why",
+}
+
+
+def value_columns(mode: DataMode, policy: str) -> list[Column]:
+    """Return the columns that tell how the two sides of a value differ."""
+    table = columns(mode, policy, with_stack=False)
+    return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] != "Module"]
+
+
 def cells(call: ComparedCall, layout: list[Column]) -> Iterator[list[Cell]]:
     """Yield the cells of each row of a call."""
     for row in call.rows:

@@ -1,0 +1,1 @@
+"""Graphs in the files that msprobe's TensorBoard viewer (``tb-graph-ascend``) reads: ``.vis.db`` and ``.vis``."""

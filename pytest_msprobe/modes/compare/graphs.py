@@ -1,0 +1,189 @@
+"""Two compared runs as graphs side by side, coloured by how precise each call is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.scopes import Surroundings
+from pytest_msprobe.graphs.building import build_graph, require_modules
+from pytest_msprobe.graphs.overflow import overflow_level
+from pytest_msprobe.graphs.partners import follow_micro_steps, pair_nodes
+from pytest_msprobe.graphs.precision import INDEX
+from pytest_msprobe.graphs.vis.database import Database
+from pytest_msprobe.graphs.vis.folder import open_graphs
+from pytest_msprobe.graphs.vis.items import Items, recorded_items, split
+from pytest_msprobe.graphs.vis.options import VisOptions
+from pytest_msprobe.graphs.vis.picture import Facts, Manner, Picture, Place, Task
+from pytest_msprobe.graphs.vis.reporting import GraphWriting
+from pytest_msprobe.graphs.vis.single import data_folder, places_of
+from pytest_msprobe.graphs.vis.transfers import Conversations
+from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
+from pytest_msprobe.modes.compare.reports.layout import MEANINGS, value_columns
+from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
+from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.unwritten import end_as_incomplete
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.policy import ComparePolicy
+
+_TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all"}
+
+
+def manner_of(pair: Pair, *, overflow: bool, all_frames: bool) -> Manner:
+    """Return how the graphs of a comparison are told."""
+    titles = [title for title, _ in value_columns(pair.mode, pair.policy.name)]
+    columns = {title: MEANINGS[title] for title in titles if title in MEANINGS}
+    return Manner(_TASKS[pair.mode], columns, overflow, all_frames)
+
+
+def draw_pair(
+    database: Database,
+    conversations: Conversations,
+    pair: Pair,
+    place: Place,
+    call_of: Callable[[str], ComparedCall | None],
+) -> None:
+    """Write both graphs of a pair. ``call_of`` gives what came of a record of the target, None where it was not run.
+
+    Raises DumpError where a dump does not tell in which modules its calls were made.
+    """
+    target_files, golden_files = pair.surroundings, Surroundings(pair.golden.path.parent)
+    target, golden = build_graph(pair.target, target_files), build_graph(pair.golden, golden_files)
+    records = {match.target: match.golden for match in pair.matching.matches if match.target is not None}
+    partners = pair_nodes(target, golden, records)
+    follow_micro_steps(target, golden, partners)
+    tell = _Teller(pair, call_of, with_levels=database.manner.overflow)
+    conversations.add(place, pair.target)
+    database.add(Picture("NPU", place, target, target_files, tell.target, data_folder(pair.target), partners, golden))
+    back = {other: name for name, other in partners.items()}
+    database.add(Picture("Bench", place, golden, golden_files, tell.golden, data_folder(pair.golden), back, target))
+
+
+def write_graphs(
+    paths: Sequence[Path], options: CompareOptions, policy: ComparePolicy, vis: VisOptions, *, overflow: bool
+) -> list[Path]:
+    """Compare two runs, a pair of dumps at a time, and write their graphs; return the files.
+
+    Raises DumpError or OptionError that names what does not fit, OSError where the disk refuses.
+    """
+    partners = partner_paths(paths, golden_paths(options))
+    places = places_of(paths)
+    conversations = Conversations([*places.values()])
+    with ExitStack() as stack:
+        database: Database | None = None
+        written: list[Path] = []
+        for path in paths:
+            pair = open_pairs({path: read_dump(path)}, replace(options, golden=partners[path]), policy)[path]
+            require_modules([pair.target, pair.golden])
+            if database is None:
+                manner = manner_of(pair, overflow=overflow, all_frames=vis.all_frames)
+                database, written = stack.enter_context(open_graphs(vis.folder, manner, vis.form))
+
+            def call_of(record: str, pair: Pair = pair) -> ComparedCall | None:
+                return pair.compare(record) if record in pair.orders else None
+
+            draw_pair(database, conversations, pair, places[path], call_of)
+        if database is not None:
+            conversations.write(database)
+    return written
+
+
+class _Teller:
+    """Tells of the nodes of both sides."""
+
+    def __init__(self, pair: Pair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
+        self._pair = pair
+        self._call_of = call_of
+        self._with_levels = with_levels
+        self._columns = value_columns(pair.mode, pair.policy.name)
+        self._told_of_equals: dict[Hashable, dict[str, str]] = {}
+        # What the comparison has read of the golden run, until its own graph is written.
+        self._golden: dict[str, tuple[Items, Items]] = {}
+
+    def target(self, name: str) -> Facts:
+        call = self._call_of(name)
+        level = overflow_level(self._pair.target, name) if self._with_levels else None
+        if call is None or not call.partner:
+            return Facts(*recorded_items(self._pair.target, name), level=level)
+        if call.golden is not None:
+            self._golden[call.golden] = split((row.group, "", row.golden) for row in call.rows if row.golden)
+        inputs, outputs = split((row.group, "", row.target) for row in call.rows if row.target)
+        for row in call.rows:
+            if row.target is not None:
+                fields = (outputs if row.group == "output" else inputs)[row.target.name]
+                fields |= self._differences(call, row)
+        return Facts(inputs, outputs, INDEX.get(call.outcome), level)
+
+    def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
+        if row.outcome != "pass" or row.messages or any(row.metrics.values()):
+            return {title: str(cell(call, row)) for title, cell in self._columns}
+        # Most values of most runs are equal, and all that is told of these is the same.
+        assert row.target is not None
+        key = (row.unmeasured, *row.metrics, row.golden and row.target.requires_grad == row.golden.requires_grad)
+        if key not in self._told_of_equals:
+            self._told_of_equals[key] = {title: str(cell(call, row)) for title, cell in self._columns}
+        return self._told_of_equals[key]
+
+    def golden(self, name: str) -> Facts:
+        level = overflow_level(self._pair.golden, name) if self._with_levels else None
+        items = self._golden.pop(name, None) or recorded_items(self._pair.golden, name)
+        return Facts(*items, level=level)
+
+
+class CompareGraphs:
+    """Writes the graphs of each pair of dumps as soon as all of its calls have been compared."""
+
+    def __init__(self, options: VisOptions, pairs: Sequence[Pair], calls: ComparedCalls) -> None:
+        self._pairs = {pair.index: pair for pair in pairs}
+        self._places = places_of(pair.target.path for pair in pairs)
+        self._conversations = Conversations(list(self._places.values()))
+        self._calls = calls
+        self._finished: Counter[int] = Counter()
+        self._writing = GraphWriting(options, manner_of(pairs[0], overflow=False, all_frames=options.all_frames))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a call, and draw the pair that it completes."""
+        place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
+        if place is None or not hasattr(report, "msprobe_rows"):
+            return
+        pair = self._pairs[place[0]]
+        self._finished[pair.index] += 1
+        if self._finished[pair.index] == len(pair.matching.matches):
+            self._draw(self._pairs.pop(pair.index))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Draw the pairs of which not all calls were compared, and finish the files."""
+        if not len(self._calls):
+            return
+        for pair in self._pairs.values():
+            self._draw(pair)
+        self._writing.draw(self._conversations.write)
+        self._writing.close()
+        if self._writing.problems:
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the graphs are."""
+        self._writing.tell(terminalreporter, printable)
+
+    def _draw(self, pair: Pair) -> None:
+        def call_of(record: str) -> ComparedCall | None:
+            order = pair.orders.get(record)
+            return None if order is None else self._calls.find(pair.index, order)
+
+        place = self._places[pair.target.path]
+        self._writing.draw(
+            partial(draw_pair, conversations=self._conversations, pair=pair, place=place, call_of=call_of)
+        )
