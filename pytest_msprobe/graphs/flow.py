@@ -97,7 +97,7 @@ class _Source(NamedTuple):
 
 class _Tracing:
     def __init__(self, dump: Dump, parent_of: Parent) -> None:
-        self._dump, self._parent_of = dump, parent_of
+        self._dump, self._parent_of, self._folder = dump, parent_of, dump.tensor_folder
         self._sources: dict[Hashable, _Source] = {}
         self._views: dict[Hashable, _Source] = {}
         # Of each record that has begun: the keys of what it was given, and what it will return.
@@ -178,8 +178,7 @@ class _Tracing:
         return backward_record(name, {"input": [*body.values()]} if isinstance(body, dict) else body)
 
     def _keyed(self, tensors: Iterable[tuple[str, TensorElement]]) -> list[_Tensor]:
-        folder = self._dump.tensor_folder
-        keyed = (_Tensor(place, element, content_key(element, folder)) for place, element in tensors)
+        keyed = (_Tensor(place, element, content_key(element, self._folder)) for place, element in tensors)
         return [tensor for tensor in keyed if tensor.key is not None]
 
 

@@ -100,13 +100,21 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
+        from pytest_msprobe.modes.compare.reports.graph import read_graphs
         from pytest_msprobe.modes.compare.reports.html import write_html
 
         target, golden = (_shared(paths) for paths in self._paths())
         both = _shared([target, golden])
         title = f"{_below(target, both)} against {_below(golden, both)}"
         about = f"{len(self._calls)} calls compared by policy {self._policy}"
-        write_html(path, self._calls, title=title, about=about, pairs=[place_words(pair) for pair in self._pairs])
+        write_html(
+            path,
+            self._calls,
+            title=title,
+            about=about,
+            pairs=[place_words(pair) for pair in self._pairs],
+            graphs=read_graphs(self._pairs),
+        )
 
     def _paths(self) -> tuple[list[Path], list[Path]]:
         return [pair.target.path for pair in self._pairs], [pair.golden.path for pair in self._pairs]

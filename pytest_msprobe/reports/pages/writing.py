@@ -11,17 +11,18 @@ import msgspec
 from pytest_msprobe.results.result import as_json
 
 
-def write_page(path: Path, package: str, data: Any) -> None:
+def write_page(path: Path, package: str, data: Any, *, parts: tuple[str, ...] = ()) -> None:
     """Write the page whose ``page.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
-    The scripts read the data as ``page``; names and messages in it are data and never markup. They follow each other
-    in the order of their names. Raises OSError where the disk refuses.
+    ``parts`` are folders beside this module that several pages share. The scripts read the data as ``page``; names and
+    messages in it are data and never markup. Those of a folder follow each other in the order of their names. Raises
+    OSError where the disk refuses.
     """
-    parts = resources.files(package) / "page"
-    scripts = sorted((part for part in parts.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
-    text = _text(parts / "page.html")
-    text = text.replace("/*STYLE*/", _text(_SHARED / "shared.css") + _text(parts / "page.css"))
-    text = text.replace("/*SCRIPT*/", "".join(map(_text, [_SHARED / "shared.js", *scripts])))
+    own = resources.files(package) / "page"
+    folders = [_SHARED, *(_SHARED / part for part in parts), own]
+    text = _text(own / "page.html")
+    text = text.replace("/*STYLE*/", "".join(_text(file) for folder in folders for file in _files(folder, ".css")))
+    text = text.replace("/*SCRIPT*/", "".join(_text(file) for folder in folders for file in _files(folder, ".js")))
     # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
     # opening of a comment mean anything.
     text = text.replace("/*DATA*/", _encoded(data).replace("<", "\\u003c"))
@@ -37,6 +38,10 @@ def _encoded(data: Any) -> str:
 
 
 _SHARED = resources.files(__package__)
+
+
+def _files(folder: Any, ending: str) -> list[Any]:
+    return sorted((file for file in folder.iterdir() if file.name.endswith(ending)), key=lambda file: file.name)
 
 
 def _text(file: Any) -> str:

@@ -1,13 +1,15 @@
-"""The comparison as one page that needs nothing else: a table to search and sort, the modules, the error over time."""
+"""The comparison as one page that needs nothing else: a table to search and sort, the error over time, the graph."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.values import Value
+from pytest_msprobe.graphs.page.drawing import drawn
+from pytest_msprobe.modes.compare.reports.graph import PairGraph
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
 from pytest_msprobe.reports.pages.writing import write_page
 
@@ -23,15 +25,26 @@ _METRICS: dict[DataMode, tuple[str, ...]] = {
 BINS = ("0", "1e-9", "1e-8", "1e-7", "1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "0.1", "1", ">1")
 
 
-def write_html(path: Path, calls: Iterable[ComparedCall], *, title: str, about: str, pairs: list[str]) -> None:
-    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``.
+def write_html(
+    path: Path,
+    calls: Iterable[ComparedCall],
+    *,
+    title: str,
+    about: str,
+    pairs: list[str],
+    graphs: Sequence[PairGraph] = (),
+) -> None:
+    """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    write_page(path, __package__, _data(calls, title, about, pairs))
+    write_page(path, __package__, _data(calls, title, about, pairs, graphs), parts=("graph",))
 
 
-def _data(calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str]) -> dict[str, Any]:
+def _data(
+    calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str], graphs: Sequence[PairGraph]
+) -> dict[str, Any]:
+    graph_of = {graph.pair: graph for graph in graphs}
     stacks: dict[tuple[str, ...], int] = {}
     lines: list[Any] = []
     rows: list[Any] = []
@@ -47,6 +60,8 @@ def _data(calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str
             ]
         )  # fmt: skip
         rows += [_row(place, call, row, metrics) for row in call.rows]
+        if call.pair in graph_of:
+            graph_of[call.pair].add(place, call)
     return {
         "title": title,
         "about": about,
@@ -56,6 +71,7 @@ def _data(calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str
         "calls": lines,
         "rows": rows,
         "stacks": ["\n".join(stack) for stack in stacks],
+        "graphs": drawn([graph.drawing(pairs[graph.pair]) for graph in graphs]),
     }
 
 

@@ -138,6 +138,11 @@ function choose(place) {
   if (call[CALL.reason]) box.append(element("pre", call[CALL.reason]));
   if (row[ROW.histogram].length) box.append(element("div", "elements by relative error"), histogram(row[ROW.histogram]));
   if (call[CALL.stack] >= 0) box.append(element("div", "called at"), element("pre", page.stacks[call[CALL.stack]]));
+  if (inGraphs.has(row[ROW.call])) {
+    const button = element("button", "show in the graph");
+    button.addEventListener("click", () => showInGraph(row[ROW.call]));
+    facts.before(button);
+  }
   box.hidden = false;
   draw();
 }
@@ -296,7 +301,7 @@ function start() {
   page.calls.filter((call) => call[CALL.cause] === "culprit").slice(0, 3).forEach((call, place) => {
     const button = element("button", `${place ? "then" : "first culprit"}: ${call[CALL.record]}`, "fail");
     button.title = call[CALL.reason];
-    button.addEventListener("click", () => goTo(call));
+    button.addEventListener("click", () => lookAt(call));
     byId("culprits").append(button);
   });
   byId("pair").replaceChildren(...[["all", -1], ...page.pairs.map((name, place) => [name, place])].map(([name, value]) => {
@@ -328,6 +333,9 @@ function start() {
   });
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(draw));
   window.addEventListener("resize", () => { plot(); draw(); });
+  byId("views").hidden = !page.graphs.length;
+  byId("show-table").addEventListener("click", () => showView("table"));
+  byId("show-graph").addEventListener("click", () => showView("graph"));
   titles();
   tree();
   plot();

@@ -1,0 +1,27 @@
+// A call: [what is wrong with it, its values, its call stack]; a value: [place, what it is, max, min, mean, norm]
+const CALL = { failure: 0, values: 1, stack: 2 };
+const VALUE = { place: 0, what: 1, numbers: 2 };
+
+function callOf(place, side, node) {
+  return page.calls[page.graphs[place][side].calls[node]];
+}
+
+function describe(place, side, node) {
+  const call = callOf(place, side, node);
+  if (!call) return { failure: "", facts: [], stack: "", actions: [] };
+  const facts = call[CALL.values].map((value) => [value[VALUE.place], [value[VALUE.what], ...statistics(value.slice(VALUE.numbers))].join(", ")]);
+  return { failure: call[CALL.failure], facts, stack: call[CALL.stack], actions: [] };
+}
+
+function statistics(numbers) {
+  return ["max", "min", "mean", "norm"].flatMap((name, at) => (numbers[at] ?? null) === null ? [] : [`${name} ${numberText(numbers[at])}`]);
+}
+
+function brief(place, side, node) {
+  const values = callOf(place, side, node)?.[CALL.values] ?? [];
+  return values.find((value) => value[VALUE.place].startsWith("output"))?.[VALUE.what] ?? "";
+}
+
+document.title = byId("title").textContent = page.title;
+byId("about").textContent = page.about;
+const view = new GraphView(byId("graph"), page.graphs, { describe, brief });

@@ -1,0 +1,57 @@
+"""The graphs of two compared runs, coloured by what came of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, read_run
+from pytest_msprobe.graphs.page.links import Link, communication_links
+from pytest_msprobe.graphs.partners import pair_nodes
+from pytest_msprobe.modes.compare.rows import ComparedCall
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.pairs import Pair
+
+
+class PairGraph:
+    """The graphs of a pair of dumps, by the pair's number; compared calls are added as they are read."""
+
+    def __init__(self, pair: int, target: Run, golden: Run, links: Sequence[Link] = ()) -> None:
+        self.pair = pair
+        self._target, self._golden, self._links = target, golden, links
+        self._marks: dict[str, Mark] = {}
+        self._golden_marks: dict[str, Mark] = {}
+        self._partners: dict[str, str] = {}
+
+    def add(self, place: int, call: ComparedCall) -> None:
+        """Colour what a call was compared as; ``place`` is its place among all calls of the page."""
+        mark = Mark(call.outcome, call.cause, place)
+        if call.target is not None:
+            self._marks[call.target] = mark
+        if call.golden is not None:
+            self._golden_marks[call.golden] = mark
+        if call.target is not None and call.golden is not None:
+            self._partners[call.target] = call.golden
+
+    def drawing(self, place: str) -> Drawing:
+        """Return what is drawn, under the name of the pair."""
+        partners = pair_nodes(self._target.graph, self._golden.graph, self._partners)
+        return Drawing(place, self._target, self._marks, self._golden, self._golden_marks, partners, links=self._links)
+
+
+def read_graphs(pairs: Sequence[Pair]) -> list[PairGraph]:
+    """Return the graphs of those pairs whose dumps say in which modules calls were made."""
+    found: list[tuple[Pair, Run, Run]] = []
+    for pair in pairs:
+        try:
+            found.append((pair, read_run(pair.target), read_run(pair.golden)))
+        except DumpError:
+            # The table needs no graph, and what is wrong with the files beside a dump is no verdict on it.
+            continue
+    links = communication_links([pair.target for pair, _, _ in found])
+    return [
+        PairGraph(pair.index, target, golden, linked)
+        for (pair, target, golden), linked in zip(found, links, strict=True)
+    ]

@@ -1,0 +1,72 @@
+/* The graph beside the table. It is made when it is first looked at. */
+
+let graphView = null;
+// By the number of a call: the graph that shows it, the run, and the node; and its rows.
+const inGraphs = new Map(), rowsOfCalls = new Map();
+page.graphs.forEach((graph, place) => {
+  for (const side of ["golden", "target"]) graph[side].calls.forEach((call, node) => { if (call >= 0) inGraphs.set(call, [place, side, node]); });
+});
+for (const row of page.rows) {
+  if (!rowsOfCalls.has(row[0])) rowsOfCalls.set(row[0], []);
+  rowsOfCalls.get(row[0]).push(row);
+}
+
+function showView(name) {
+  const isGraph = name === "graph";
+  for (const id of ["plot-box", "table-view"]) byId(id).hidden = isGraph;
+  byId("graph").hidden = !isGraph;
+  byId("show-graph").setAttribute("aria-pressed", String(isGraph));
+  byId("show-table").setAttribute("aria-pressed", String(!isGraph));
+  if (isGraph) {
+    graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
+    graphView.draw();
+    graphView.parts.scroller.focus();
+  } else {
+    plot();
+    draw();
+  }
+}
+
+function showInGraph(call) {
+  showView("graph");
+  graphView.show(...inGraphs.get(call));
+}
+
+/* Where a call is looked at: in the graph, if that is open, or in the table. */
+function lookAt(call) {
+  const number = page.calls.indexOf(call);
+  if (!byId("graph").hidden && inGraphs.has(number)) showInGraph(number);
+  else {
+    showView("table");
+    goTo(call);
+  }
+}
+
+function describeInGraph(place, side, node) {
+  const number = page.graphs[place][side].calls[node], call = page.calls[number], rows = rowsOfCalls.get(number) ?? [];
+  if (!call) return { failure: "", facts: [], stack: "", actions: [] };
+  const messages = rows.filter((row) => row[ROW.messages]).map((row) => `${placeOf(row, call)}: ${row[ROW.messages]}`);
+  return {
+    failure: [call[CALL.reason], ...messages].filter(Boolean).join("\n"),
+    facts: rows.map((row) => [placeOf(row, call), [row[ROW.outcome], row[ROW.dtype], row[ROW.shape], errorText(row)].filter(Boolean).join(", ")]),
+    stack: page.stacks[call[CALL.stack]],
+    actions: [["numbers in the table", () => { showView("table"); goTo(call); }]],
+  };
+}
+
+function errorText(row) {
+  const error = numberText(row[ROW.metrics][0]);
+  return error === "" || error === "0" ? "" : `error ${error}`;
+}
+
+function briefInGraph(place, side, node) {
+  const number = page.graphs[place][side].calls[node], call = page.calls[number];
+  const row = (rowsOfCalls.get(number) ?? []).find((one) => placeOf(one, call).startsWith("output"));
+  return row ? `${row[ROW.dtype]} ${row[ROW.shape]}` : "";
+}
+
+/* Where in its call a value is: output.0. */
+function placeOf(row, call) {
+  const name = row[ROW.name], record = [call[CALL.record], call[CALL.golden]].find((one) => one && name.startsWith(`${one}.`));
+  return record ? name.slice(record.length + 1) : name;
+}

@@ -1,0 +1,85 @@
+/* The calls of one run as a tree, some of them open. A call is a number; what is in a call follows it. Call 0 is the root, which is not shown. */
+
+const GRAPH_OUTCOMES = { f: "fail", w: "warn", p: "pass", s: "skip", " ": "" };
+const GRAPH_SEVERITY = { " ": 0, s: 1, p: 2, w: 3, f: 4 };
+
+class ModuleTree {
+  constructor(run) {
+    const { names, parents, outcomes } = run, count = names.length;
+    this.run = run;
+    this.count = count;
+    this.last = Int32Array.from(names, (_, node) => node); // the last call inside of each
+    this.depth = new Int32Array(count);
+    this.worst = [...outcomes]; // the worst outcome of each with all inside of it
+    this.wrong = new Int32Array(count); // how many failed inside of each
+    this.open = new Uint8Array(count);
+    this.rowOf = new Int32Array(count); // the row that shows each, or the closed block that it is in
+    for (let node = 1; node < count; node++) this.depth[node] = this.depth[parents[node]] + 1;
+    for (let node = count - 1; node > 0; node--) {
+      const parent = parents[node];
+      this.last[parent] = Math.max(this.last[parent], this.last[node]);
+      this.wrong[parent] += this.wrong[node] + (outcomes[node] === "f");
+      if (GRAPH_SEVERITY[this.worst[node]] > GRAPH_SEVERITY[this.worst[parent]]) this.worst[parent] = this.worst[node];
+    }
+    this.open[0] = 1;
+    // What has no alternative is no choice.
+    for (let node = 0; node + 1 < count && this.last[node] > node && this.last[node + 1] === this.last[node]; node++) this.open[node + 1] = 1;
+    this.layOut();
+  }
+
+  isBlock(node) { return this.last[node] > node; }
+  outcome(node) { return GRAPH_OUTCOMES[this.run.outcomes[node]]; }
+  isShown(node) { return this.rows[this.rowOf[node]] === node; }
+
+  layOut() {
+    this.rows = [];
+    for (let node = 1; node < this.count;) {
+      const end = this.open[node] ? node : this.last[node];
+      this.rowOf.fill(this.rows.length, node, end + 1);
+      this.rows.push(node);
+      node = end + 1;
+    }
+  }
+
+  setOpen(node, isOpen) {
+    if (!this.isBlock(node) || Boolean(this.open[node]) === isOpen) return;
+    this.open[node] = isOpen ? 1 : 0;
+    this.layOut();
+  }
+
+  setAllOpen(isOpen) {
+    this.open.fill(isOpen ? 1 : 0);
+    this.open[0] = 1;
+    this.layOut();
+  }
+
+  around(node) {
+    const found = [];
+    for (let at = this.run.parents[node]; at > 0; at = this.run.parents[at]) found.push(at);
+    return found;
+  }
+
+  reveal(node) {
+    for (const block of this.around(node)) this.open[block] = 1;
+    this.layOut();
+  }
+
+  find(name) {
+    this.byName ??= new Map(this.run.names.map((one, node) => [one, node]));
+    return this.byName.get(name) ?? -1;
+  }
+
+  /* The name without what the blocks around it say already, and what kind of call it is. */
+  label(node) {
+    const name = this.run.names[node], words = name.split(".");
+    if (this.run.kinds[node] === "c") return [`${this.last[node] - node} calls`, "outside of modules"];
+    const isModule = /^(Module|Cell)$/.test(words[0]), end = words.findLastIndex((word) => /^(forward|backward|parameters_grad)$/.test(word));
+    if (end < 2) return [name, ""];
+    if (!isModule) return [words.slice(1, end - 1).join("."), `${words[0]} ${words[end - 1]}${words[end] === "backward" ? " backward" : ""}`];
+    const path = words.slice(1, end - 1), outer = this.run.names[this.run.parents[node]].split(".").slice(1);
+    const shared = path.findIndex((word, place) => word !== outer[place]);
+    const own = (shared < 0 ? path : path.slice(shared)).join(".") || path.join(".") || words[end - 1];
+    const about = words[end] === "forward" ? "" : words[end] === "backward" ? " backward" : " parameters' gradients";
+    return [own, `${words[end - 1]}${about}${words[end + 1] > 0 ? ` ${words[end + 1]}` : ""}`];
+  }
+}
