@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MINDSPORE_VENV := .venv-mindspore
 MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
+VIEWER_VENV := .venv-viewer
+VIEWER_BIN := $(VIEWER_VENV)/bin
 DEMO_REPORT := demo-report
 
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
@@ -26,7 +28,7 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
 
-test-all: test
+test-all: test $(VIEWER_VENV)/installed
 	$(BIN)/pytest -n 2 -m slow
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k mindspore -m slow
 
@@ -61,5 +63,12 @@ $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt
 	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints.txt --group mindspore-tests --editable '.[torch,xdist,mindspore]'
 	@touch $@
 
+# msprobe's viewer of graphs, which tests of the files for it start.
+$(VIEWER_VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VIEWER_VENV)
+	$(VIEWER_BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(VIEWER_BIN)/pip install --quiet --constraint constraints.txt --group viewer
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE_VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
