@@ -1,13 +1,23 @@
-"""``pytest-msprobe graph``: the graph of a recorded run, or of two, for msprobe's TensorBoard viewer."""
+"""``pytest-msprobe graph``: the graph of a recorded run, or of two, as a page or for msprobe's TensorBoard viewer."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.errors import RecordError
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.rows import ComparedCall
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("dump", type=Path, help="dump.json, or a folder of steps and ranks, recorded at level L0 or mix")
     add("--golden", type=Path, metavar="DUMP", help="the run to set beside it, as pytest --msprobe-compare does")
-    add("-o", "--output", type=Path, default=Path("graphs"), metavar="DIR", help="default: %(default)s")
+    add("--html", type=Path, metavar="FILE", help="write one page to look at, which needs nothing but a browser")
+    add("-o", "--output", type=Path, metavar="DIR", help="write the viewer's files (default: graphs; none with --html)")
     add("--format", choices=("db", "json"), default="db", help=".vis.db, one file, or .vis (default: %(default)s)")
     add("--complete-stack", action="store_true", help="nodes show their whole call stack, not only one line")
     add("--overflow", action="store_true", help="colour nodes by inf and nan as well")
@@ -26,50 +37,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the files, print where they are, and return 0. Raises a UserError or DumpError."""
-    if not arguments.dump.exists():
-        raise CommandError("no such file or folder", file=arguments.dump)
+    _require_sense(arguments)
     paths = [arguments.dump] if arguments.dump.is_file() else find_dumps(arguments.dump)
-    try:
-        written = _single(arguments, paths) if arguments.golden is None else _compared(arguments, paths)
-    except OSError as error:
-        raise CommandError(f"graphs cannot be written: {error.strerror or error}", file=arguments.output) from None
-    for path in written:
-        print(printable(f"{path}"))
-    print(printable(f"look at them with: tensorboard --logdir {arguments.output}"))
+    if arguments.html is not None:
+        from pytest_msprobe.storage.whole import whole_file
+
+        with _written(arguments.html):
+            arguments.html.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(arguments.html) as part:
+                _write_page(arguments, paths, part)
+        print(printable(f"{arguments.html}"))
+    folder = arguments.output or (None if arguments.html else Path("graphs"))
+    if folder is not None:
+        with _written(folder):
+            written = (_single if arguments.golden is None else _compared)(arguments, paths, folder)
+        for path in written:
+            print(printable(f"{path}"))
+        print(printable(f"look at them with: tensorboard --logdir {folder}"))
     return 0
 
 
-def _single(arguments: argparse.Namespace, paths: list[Path]) -> list[Path]:
+def _require_sense(arguments: argparse.Namespace) -> None:
+    if not arguments.dump.exists():
+        raise CommandError("no such file or folder", file=arguments.dump)
+    for given in ("golden", "layer_mapping"):
+        path = getattr(arguments, given)
+        if path is not None and not path.exists():
+            raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or folder")
+    if arguments.golden is None:
+        for given in ("fuzzy", "layer_mapping"):
+            if getattr(arguments, given):
+                raise CommandError(f"--{given.replace('_', '-')} is for two runs: give --golden DUMP as well")
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"graphs cannot be written: {error.strerror or error}", file=path) from None
+
+
+def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from msprobe_hooks.dump.reader import read_dump
     from pytest_msprobe.graphs.vis.folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.picture import Manner
     from pytest_msprobe.graphs.vis.single import draw_single, places_of
 
-    for given in ("fuzzy", "layer_mapping"):
-        if getattr(arguments, given):
-            raise CommandError(f"--{given.replace('_', '-')} is for two runs: give --golden DUMP as well")
-    require_free(arguments.output)
+    require_free(folder)
     places = places_of(paths)
     manner = Manner(overflow=arguments.overflow, all_frames=arguments.complete_stack)
-    with open_graphs(arguments.output, manner, arguments.format) as (database, written):
+    with open_graphs(folder, manner, arguments.format) as (database, written):
         # One after the other, so that memory is that of one rank.
         draw_single(database, map(read_dump, paths), places)
     return written
 
 
-def _compared(arguments: argparse.Namespace, paths: list[Path]) -> list[Path]:
+def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from pytest_msprobe.graphs.vis.folder import require_free
     from pytest_msprobe.graphs.vis.options import VisOptions
-    from pytest_msprobe.modes.compare.across.options import AcrossOptions
     from pytest_msprobe.modes.compare.graphs import write_graphs
+
+    require_free(folder)
+    vis = VisOptions(folder, arguments.format, arguments.complete_stack)
+    return write_graphs(paths, *_comparison(arguments), vis, overflow=arguments.overflow)
+
+
+def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, ComparePolicy]:
+    from pytest_msprobe.modes.compare.across.options import AcrossOptions
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.policy import load_policy
 
-    require_free(arguments.output)
-    for given in ("golden", "layer_mapping"):
-        path = getattr(arguments, given)
-        if path is not None and not path.exists():
-            raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or folder")
     try:
         policy = load_policy(arguments.policy)
     except ValueError as error:
@@ -79,7 +117,35 @@ def _compared(arguments: argparse.Namespace, paths: list[Path]) -> list[Path]:
         fuzzy=arguments.fuzzy,
         mapping=None,
         quick=False,
+        html=arguments.html,
         across=AcrossOptions(layers=arguments.layer_mapping),
     )
-    vis = VisOptions(arguments.output, arguments.format, arguments.complete_stack)
-    return write_graphs(paths, options, policy, vis, overflow=arguments.overflow)
+    return options, policy
+
+
+def _write_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
+    from msprobe_hooks.dump.reader import read_dump
+    from pytest_msprobe.graphs.building import require_modules
+
+    dumps = {path: read_dump(path) for path in paths}
+    require_modules(dumps.values())
+    if arguments.golden is None:
+        from pytest_msprobe.graphs.page.single import write_single_page
+
+        write_single_page(part, list(dumps.values()), title=str(arguments.dump))
+        return
+    from pytest_msprobe.modes.compare.opening import open_pairs
+    from pytest_msprobe.modes.compare.reporting import write_page_of
+
+    options, policy = _comparison(arguments)
+    pairs = list(open_pairs(dumps, options, policy).values())
+    require_modules(pair.golden for pair in pairs)
+    write_page_of(part, pairs, _calls(pairs), sum(len(pair.orders) for pair in pairs), policy.name)
+
+
+def _calls(pairs: Sequence[Pair]) -> Iterator[ComparedCall]:
+    for pair in pairs:
+        for name in pair.orders:
+            # A malformed record has no colour.
+            with suppress(RecordError):
+                yield pair.compare(name)

@@ -16,7 +16,7 @@ _COMMANDS: dict[str, str] = {
     "anomaly-analyse": "list the earliest anomalies of watched training over all ranks",
     "bisect": "find the call whose precision moves a number of a program, by running it again",
     "generate": "write stand-alone tests for records of a dump, and run them",
-    "graph": "write the graph of a recorded run, or of two, for msprobe's TensorBoard viewer",
+    "graph": "write the graph of a recorded run, or of two, as a page or for msprobe's TensorBoard viewer",
     "merge-results": "merge the comparison tables of many ranks into one workbook",
     "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
     "replay": "judge saved failing cases again, on any device",

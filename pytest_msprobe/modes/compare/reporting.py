@@ -100,24 +100,7 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
-        from pytest_msprobe.modes.compare.reports.graph import read_graphs
-        from pytest_msprobe.modes.compare.reports.html import write_html
-
-        target, golden = (_shared(paths) for paths in self._paths())
-        both = _shared([target, golden])
-        title = f"{_below(target, both)} against {_below(golden, both)}"
-        about = f"{len(self._calls)} calls compared by policy {self._policy}"
-        write_html(
-            path,
-            self._calls,
-            title=title,
-            about=about,
-            pairs=[place_words(pair) for pair in self._pairs],
-            graphs=read_graphs(self._pairs),
-        )
-
-    def _paths(self) -> tuple[list[Path], list[Path]]:
-        return [pair.target.path for pair in self._pairs], [pair.golden.path for pair in self._pairs]
+        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy)
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
@@ -134,6 +117,26 @@ class CompareReports:
         return len({pair.step for pair in self._pairs}) > 1
 
 
+def write_page_of(path: Path, pairs: Sequence[Pair], calls: Iterable[ComparedCall], count: int, policy: str) -> None:
+    """Write the page of compared dumps, with their graphs; ``count`` is the number of calls.
+
+    Raises OSError where the disk refuses.
+    """
+    from pytest_msprobe.modes.compare.reports.graph import read_graphs
+    from pytest_msprobe.modes.compare.reports.html import write_html
+
+    target, golden = _shared([pair.target.path for pair in pairs]), _shared([pair.golden.path for pair in pairs])
+    both = _shared([target, golden])
+    write_html(
+        path,
+        calls,
+        title=f"{_below(target, both)} against {_below(golden, both)}",
+        about=f"{count} calls compared by policy {policy}",
+        pairs=[place_words(pair) for pair in pairs],
+        graphs=read_graphs(pairs),
+    )
+
+
 def _now() -> str:
     return f"{datetime.now():%Y%m%d%H%M%S}"
 
@@ -144,7 +147,7 @@ def _suffix(pair: Pair) -> str:
 
 def _shared(paths: Sequence[Path]) -> Path:
     """Return the innermost folder that all paths share; of a single one, itself."""
-    return Path(os.path.commonpath(paths))
+    return Path(os.path.commonpath([path.absolute() for path in paths]))
 
 
 def _below(path: Path, folder: Path) -> str:
