@@ -168,7 +168,7 @@ class _Tracing:
             keys = {tensor.key for tensor in given}
             returned = [tensor for tensor in returned if tensor.key not in keys]
         # What is only a place for the result held nothing that counts.
-        given = [tensor for tensor in given if not tensor.place.startswith("kwargs.out")]
+        given = [tensor for tensor in given if not f"{tensor.place}.".startswith("kwargs.out.")]
         return given, returned, record.is_recompute
 
     def _gradients(self, name: str) -> BackwardRecord:

@@ -14,13 +14,16 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import Scene, Traffic, find_scene, read_traffic
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.dump.scopes import Surroundings, outside_frameworks
+from msprobe_hooks.dump.transfers import is_communication
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, drawn, read_run
 from pytest_msprobe.graphs.page.links import communication_links
 from pytest_msprobe.reports.pages.writing import write_page
 
-#: How a scene is coloured, and whether what is wrong begins there. A norm that jumps is no error of itself.
-_MARKS = {Scene.ARISES: ("fail", "culprit"), Scene.PASSES_ON: ("fail", "inherited"), Scene.VANISHES: ("warn", "")}
+#: How a scene is coloured, as a search for overflow judges it, and whether what is wrong begins there. A norm that
+#: jumps is no error of itself.
+_MARKS = {Scene.ARISES: ("fail", "culprit"), Scene.PASSES_ON: ("warn", "inherited"), Scene.VANISHES: ("warn", "")}
+_RECEIVED = "another rank may have sent them"
 _STATISTICS = ("max", "min", "mean", "norm")
 
 
@@ -61,6 +64,8 @@ def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
         outcome, cause, text = "", "", ""
         if finding is not None and finding.scene in _MARKS and not is_ignored(finding, name, BUILT_IN):
             (outcome, cause), text = _MARKS[finding.scene], finding.scene.words
+            if cause == "culprit" and is_communication(name):
+                outcome, cause, text = "warn", "inherited", f"{text}; {_RECEIVED}"
         marks[name] = Mark(outcome, cause, len(calls))
         calls.append([text, list(_values(traffic)), "\n".join(outside_frameworks(stacks.of_call(name) or ()))])
     # Where a call in a module is wrong of itself, the module is not.

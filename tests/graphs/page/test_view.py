@@ -177,6 +177,14 @@ def test_a_communication_leads_to_the_next_rank(single: Callable[..., Any]) -> N
     assert chosen(browser) == name
 
 
+def test_the_rank_in_which_nan_arises_is_shown_first(single: Callable[..., Any]) -> None:
+    name, nan = "Distributed.all_reduce.0.forward", float("nan")
+    sends = {RELU: call(2.0, nan), name: call(nan, nan)}
+    browser = single({RELU: call(2.0, 1.0), name: call(1.0, nan)}, sends, parents={RELU: None, name: None})
+    assert browser.execute_script("return document.querySelector('#graph select').value") == "1"
+    assert chosen(browser) == RELU
+
+
 def test_a_run_alone_shows_where_nan_arises(single: Callable[..., Any]) -> None:
     nan = float("nan")
     browser = single(records() | {RELU: call(2.0, nan), BLOCK: call(1.0, nan), TANH: call(nan, nan)})

@@ -37,6 +37,7 @@ class GraphDrawing {
   #box(tree, block) {
     const top = tree.rowOf[block], end = tree.rowOf[tree.last[block]], depth = tree.depth[block];
     const box = element("div", undefined, `box ${tree.outcome(block)}`);
+    box.setAttribute("aria-hidden", "true");
     Object.assign(box.style, {
       top: `${top * GRAPH_ROW + 2}px`, height: `${(end - top + 1) * GRAPH_ROW}px`,
       left: `${this.#left(depth)}px`, right: `${this.#right(depth)}px`,
@@ -81,14 +82,14 @@ class GraphDrawing {
     const isChosen = (row) => row >= chosenFirst && row <= chosenLast;
     for (const edge of flow.between(first, last)) {
       const crosses = isChosen(edge.from) !== isChosen(edge.to);
-      const kind = crosses ? (isChosen(edge.to) ? "given" : "taken") : tree.worst[tree.rows[edge.from]] === "f" ? "wrong" : "plain";
+      const kind = crosses ? (isChosen(edge.to) ? "given" : "taken") : { f: "wrong", w: "warned" }[tree.worst[tree.rows[edge.from]]] ?? "plain";
       const key = edge.isCertain ? kind : `${kind} uncertain`;
       const [line, head] = this.#arc(tree, edge, top);
       const path = lines.get(key) ?? ["", ""];
       lines.set(key, [path[0] + line, path[1] + head]);
     }
     // What belongs to the chosen call is drawn last, above the others.
-    const order = ["plain", "wrong", "given", "taken"];
+    const order = ["plain", "warned", "wrong", "given", "taken"];
     for (const [key, [line, head]] of [...lines].sort(([a], [b]) => order.indexOf(a.split(" ")[0]) - order.indexOf(b.split(" ")[0]))) {
       for (const [data, part] of [[line, "line"], [head, "head"]]) {
         const path = document.createElementNS(NS, "path");

@@ -7,7 +7,7 @@ const GRAPH_KEYS = [
   ["t", "its numbers and failure text"], ["/", "search; Enter goes to the next, ⇧Enter to the one before"],
 ];
 const GRAPH_LINES = [
-  ["given", "what the chosen call was given"], ["taken", "what it returned"], ["wrong", "what a wrong call returned"],
+  ["given", "what the chosen call was given"], ["taken", "what it returned"], ["wrong", "what a wrong call returned"], ["warned", "what one with a warning returned"],
   ["plain uncertain", "another call made equal values: the nearest is shown"],
 ];
 
@@ -24,7 +24,6 @@ class GraphView {
     this.opened = new Map();
     this.hits = [];
     this.#build(box);
-    this.show(0, "target");
     this.start();
   }
 
@@ -48,11 +47,14 @@ class GraphView {
     else this.describe();
   }
 
+  /* The first culprit, or else what is worst, in the first graph that has any. */
   start() {
-    const { tree } = this.at, culprit = tree.run.causes.indexOf("c"), wrong = tree.run.outcomes.indexOf("f");
-    const first = culprit >= 0 ? culprit : wrong;
-    if (first > 0) this.goTo(first);
-    else if (tree.rows.length) this.choose(tree.rows[0]);
+    for (const [of, letter] of [["causes", "c"], ["outcomes", "f"], ["outcomes", "w"]]) {
+      const place = this.graphs.findIndex(({ target }) => target[of].includes(letter));
+      if (place >= 0) return this.show(place, "target", this.graphs[place].target[of].indexOf(letter));
+    }
+    this.show(0, "target");
+    if (this.at.tree.rows.length) this.choose(this.at.tree.rows[0]);
   }
 
   /* Which call is chosen. */
@@ -182,7 +184,7 @@ class GraphView {
     if (node <= 0) return;
     const { failure, facts, stack, actions } = this.host.describe(this.place, this.side, node), last = tree.last[node];
     const head = element("h2", tree.run.names[node]), line = element("p", undefined, "verdict"), ways = element("p", undefined, "ways");
-    const cause = { c: ", the difference begins here", i: ", inherited from what it was given" }[tree.run.causes[node]] ?? "";
+    const cause = { c: ", the difference begins here", i: ", inherited" }[tree.run.causes[node]] ?? "";
     if (tree.outcome(node)) line.append(element("span", tree.outcome(node), tree.outcome(node)), cause);
     const inside = last > node ? `${tree.wrong[node] ? `${tree.wrong[node]} wrong of ` : ""}${plural(last - node, "call")} inside` : "";
     if (inside) line.append(element("span", `${tree.outcome(node) ? "; " : ""}${inside}`));
@@ -266,6 +268,7 @@ class GraphView {
     details.tabIndex = -1;
     details.setAttribute("aria-label", "The chosen call");
     details.hidden = true;
+    canvas.setAttribute("role", "presentation");
     scroller.append(canvas);
     scroller.addEventListener("keydown", (event) => this.press(event));
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.draw()));
