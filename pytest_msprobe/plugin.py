@@ -17,6 +17,7 @@ from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
 from pytest_msprobe.modes.check.mode import CheckMode
+from pytest_msprobe.modes.communication.mode import CommunicationMode
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
@@ -45,6 +46,7 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     registry.add(OverflowMode())
     registry.add(CompareMode())
     registry.add(MonitorMode())
+    registry.add(CommunicationMode())
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -35,6 +35,8 @@ class SkipReason(Enum):
     NO_BASELINE = "recorded numbers that this depends on are missing"
     NO_STATISTICS = "the dump holds no statistics of this record's tensors"
     NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
+    NO_PARTNERS = "the record does not say with which ranks it communicates"
+    TAKEN_FROM_ANY = "no receive names the sender, and one of the other rank takes from any"
     NO_PARTNER = "the other run has no such call"
     NO_VALUES = "neither run recorded values to compare"
     NO_RULE = "the policy has no rule for this statistic"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
+from msprobe_hooks.dump.schema import Element, ForwardRecord, tensors_of
 
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
@@ -17,6 +19,9 @@ FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter
 TO_ROOT = frozenset({"reduce", "gather", "gather_object", "gather_into_tensor"})
 #: Ranks wait for each other, and no values are given.
 BARRIERS = frozenset({"barrier", "monitored_barrier"})
+
+#: What the record of an asynchronous call says in place of an exception where no result was ever waited for.
+NEVER_WAITED_FOR: Final = "never waited for"
 
 #: Arguments that are only written to, by index and by name: what they hold before the call was never computed.
 RECEIVED: Mapping[str, tuple[str, ...]] = {
@@ -50,6 +55,17 @@ SHARED: Mapping[str, str] = {
     "reduce_scatter_tensor": "input",
     "scatter": "tensor",
 }
+
+#: By operation, the argument that holds the same on all ranks after the call.
+EQUAL: Mapping[str, str] = {
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "all_reduce": "tensor",
+    "broadcast": "tensor",
+}
+
+#: Operations after which values of several ranks can be compared; others leave each rank its own, or none.
+COMPARABLE = frozenset({*EQUAL, "gather", "scatter", "all_to_all"})
 
 #: Names of one operation, by the name that they share.
 _SAME = {
@@ -104,34 +120,46 @@ def operation_of(api: str) -> str:
     return _SAME.get(api, api)
 
 
-def returns_received(record: ForwardRecord) -> bool:
-    """Tell whether a collective returns what it receives, as those of MindSpore's ``comm_func`` do.
+@dataclass(frozen=True, slots=True)
+class Communicated:
+    """What a record of communication says, its arguments by name: ``before`` the call and ``after`` it.
 
-    All others write to their arguments, and the record's output is its arguments after the call.
+    Most collectives write to their arguments; ``returned`` is what those of MindSpore's ``comm_func`` return instead.
+    ``after`` is empty where the call has not returned.
     """
+
+    api: str
+    operation: str
+    before: Mapping[str, Element]
+    after: Mapping[str, Element]
+    returned: Element = None
+
+    @property
+    def either(self) -> Mapping[str, Element]:
+        """The arguments after the call, or before it where only that is recorded."""
+        told = {name: element for name, element in self.after.items() if element is not None}
+        return {**self.before, **told}
+
+
+def read_communicated(record: ForwardRecord) -> Communicated:
+    """Read a record of communication. Raises ValueError where its name follows no grammar."""
+    name = parse_api_name(record.name)
+    operation = operation_of(name.api)
     tensors = tensors_of(record.args) or tensors_of(record.kwargs) or tensors_of(record.output)
-    return record.name.startswith("Distributed.") and any(_is_mindspore(tensor) for tensor in tensors)
+    if name.type == "Distributed" and tensors and tensors[0].type.startswith("mindspore"):
+        names = _positional(_MINDSPORE_PARAMETERS.get(operation) or _PARAMETERS.get(operation, ()), record)
+        returned = record.output[0] if record.output else None
+        return Communicated(name.api, operation, _named(names, record.args, record), {}, returned)
+    names = _positional(_PARAMETERS.get(operation, ()), record)
+    after = dict(zip((*names, *record.kwargs), record.output, strict=False))
+    return Communicated(name.api, operation, _named(names, record.args, record), after)
 
 
-def arguments(record: ForwardRecord) -> dict[str, Element]:
-    """Return the arguments of a collective by name, as recorded before the call."""
-    return dict(zip(_positional(record), record.args, strict=False)) | record.kwargs
+def _positional(known: tuple[str, ...], record: ForwardRecord) -> tuple[str, ...]:
+    """Return the names of a call's positional arguments, numbers for those that have none here."""
+    given = len(record.args)
+    return known[:given] if given <= len(known) else known + tuple(map(str, range(len(known), given)))
 
 
-def arguments_after(record: ForwardRecord) -> dict[str, Element]:
-    """Return the arguments of a collective by name, as recorded after the call; none where it has returned nothing."""
-    if returns_received(record):
-        return {}
-    names = [*_positional(record)[: len(record.args)], *record.kwargs]
-    return dict(zip(names, record.output, strict=False))
-
-
-def _positional(record: ForwardRecord) -> tuple[str, ...]:
-    operation = operation_of(parse_api_name(record.name).api)
-    known = _MINDSPORE_PARAMETERS.get(operation) if returns_received(record) else None
-    names = known or _PARAMETERS.get(operation, ())
-    return names + tuple(map(str, range(len(names), len(record.args))))
-
-
-def _is_mindspore(tensor: TensorElement) -> bool:
-    return tensor.type.startswith("mindspore")
+def _named(names: tuple[str, ...], values: list[Element], record: ForwardRecord) -> dict[str, Element]:
+    return dict(zip(names, values, strict=True)) | record.kwargs

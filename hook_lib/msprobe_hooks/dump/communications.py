@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from msprobe_hooks.dump.collectives import BARRIERS, FROM_ROOT, TO_ROOT
+from msprobe_hooks.dump.collectives import BARRIERS, FROM_ROOT, NEVER_WAITED_FOR, TO_ROOT
 from msprobe_hooks.dump.communication_lines import Line, read_lines
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.ranks import Step
@@ -22,10 +22,14 @@ Progress = Literal["ended", "raised", "launched", "began"]
 
 @dataclass(slots=True)
 class Call(Communication):
-    """A communication of one rank. ``is_recorded``: the dump has its record, and not only the lines beside it."""
+    """A communication of one rank, the ``place``-th that it began.
+
+    ``is_recorded``: the dump has its record, and not only the lines beside it.
+    """
 
     progress: Progress = "ended"
     is_recorded: bool = True
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,15 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
         except (RecordError, ValueError):
             malformed.append(name)
             continue
-        progress = reached.get(name) or ("raised" if record.exception else "ended")
-        calls.append(Call(rank, name, ends, progress, name in dump.records))
+        progress = reached.get(name) or _progress(record.exception)
+        calls.append(Call(rank, name, ends, progress, name in dump.records, len(calls)))
     return RankCalls(rank, calls, tuple(malformed), bool(lines))
+
+
+def _progress(exception: str | None) -> Progress:
+    if exception is None:
+        return "ended"
+    return "launched" if exception == NEVER_WAITED_FOR else "raised"
 
 
 def _in_order(recorded: list[str], began: Mapping[str, Line]) -> list[str]:

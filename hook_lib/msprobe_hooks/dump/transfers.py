@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from msprobe_hooks.dump.alignment import align
 from msprobe_hooks.dump.collectives import (
     BARRIERS,
     BATCH,
+    EQUAL,
     FROM_ROOT,
     RECEIVED,
     RECEIVES,
@@ -22,14 +24,12 @@ from msprobe_hooks.dump.collectives import (
     SENDS,
     SHARED,
     TO_ROOT,
-    arguments,
-    arguments_after,
-    operation_of,
-    returns_received,
+    Communicated,
+    read_communicated,
 )
 from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import is_forward, parse_api_name
-from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, ValueElement, tensors_of
+from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, tensors_of
 
 Key: TypeAlias = tuple[object, ...]
 
@@ -37,6 +37,7 @@ Key: TypeAlias = tuple[object, ...]
 TensorKind: TypeAlias = tuple[str, tuple[int, ...]]
 
 # What frameworks call the group of all ranks where they name groups.
+_WORLD: Key = ("group", "")
 _WORLD_GROUPS = frozenset({"hccl_world_group", "nccl_world_group", "mccl_world_group"})
 
 
@@ -46,7 +47,8 @@ class End:
 
     ``expected`` are the ranks that take part, empty where the record does not say. All ends of a transfer should agree
     in ``operation``, ``root``, ``reduction`` and ``tensors``, dtype and shape of what all ranks have alike; each is
-    None where the record does not tell.
+    None where the record does not tell. ``values`` is a digest of what all ends of it should hold in the end, by
+    checksums or statistics; of an operation that leaves each rank its own values, None.
     """
 
     key: Key
@@ -57,6 +59,7 @@ class End:
     root: int | None = None
     reduction: str | None = None
     tensors: tuple[TensorKind, ...] | None = None
+    values: int | None = None
 
     @property
     def is_point_to_point(self) -> bool:
@@ -79,47 +82,63 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
 
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """
-    api = parse_api_name(record.name).api
+    said = read_communicated(record)
+    api, operation = said.api, said.operation
     if api == BATCH:
-        return tuple(_batch_ends(record.args or list(record.kwargs.values()), rank))
-    given = arguments(record)
-    group = group_ranks(given.get("group"))
+        return tuple(_batch_ends(list(said.before.values()), list(said.after.values()), rank))
+    group = group_ranks(said.before.get("group"))
     if api in SENDS or api in RECEIVES:
-        peer = _root(record, given, "dst" if api in SENDS else "src", group)
-        tag = _integer(given.get("tag")) or 0
-        tensors = _kinds(given if api in SENDS else arguments_after(record), "tensor", record)
-        return () if peer is None else (_transfer(rank, peer, tag, sends=api in SENDS, tensors=tensors),)
-    name = _group_name(given.get("group"))
+        sends = api in SENDS
+        peer = _root(said, "dst" if sends else "src", group)
+        tag = _integer(said.before.get("tag")) or 0
+        tensor = said.before.get("tensor") if sends else said.after.get("tensor") or said.returned
+        return () if peer is None else (_transfer(rank, peer, tag, tensor, said.either.get("tensor"), sends=sends),)
+    name = _group_name(said.before.get("group"))
     # One rank may name the group of all ranks where another leaves it to the default.
     is_world = world.issubset(group) if group else not name
-    operation = operation_of(api)
-    root = _root(record, given, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT | TO_ROOT else None
+    root = _root(said, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT or api in TO_ROOT else None
     return (
         End(
-            ("group", "" if is_world else tuple(sorted(group)) or name),
+            _WORLD if is_world else ("group", group or name),
             gives=api not in BARRIERS and (api not in FROM_ROOT or root == rank),
             takes=api not in BARRIERS and (root is None or (api in FROM_ROOT) is (root != rank)),
-            expected=frozenset(group) or (world if is_world else frozenset()),
+            expected=_members(group) if group else world if is_world else frozenset(),
             operation=operation,
             root=root,
-            reduction=_reduction(given.get("op"), operation),
-            tensors=_kinds({**given, **arguments_after(record)}, SHARED.get(operation, ""), record),
+            reduction=_reduction(said.before.get("op"), operation),
+            tensors=_kinds(said.either.get(SHARED.get(operation, "")) or said.returned),
+            values=_digest(said.after.get(EQUAL[operation]) or said.returned) if operation in EQUAL else None,
         ),
     )
 
 
-def _transfer(rank: int, peer: int, tag: int, *, sends: bool, tensors: tuple[TensorKind, ...] | None) -> End:
+@lru_cache
+def _members(group: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(group)
+
+
+def _transfer(rank: int, peer: int, tag: int, values: Element, kinds: Element, *, sends: bool) -> End:
     source, destination = (rank, peer) if sends else (peer, rank)
-    key = ("p2p", source, destination, tag)
-    return End(key, gives=sends, takes=not sends, expected=frozenset({rank, peer}), tensors=tensors)
+    return End(
+        ("p2p", source, destination, tag),
+        gives=sends,
+        takes=not sends,
+        expected=_members((source, destination)),
+        tensors=_kinds(kinds),
+        values=_digest(values),
+    )
 
 
-def _batch_ends(elements: Iterable[Element], rank: int) -> Iterator[End]:
-    for operation in batched(elements):
+def _batch_ends(before: list[Element], after: list[Element], rank: int) -> Iterator[End]:
+    received = list(batched(after))
+    for place, operation in enumerate(batched(before)):
         name, peer = _text(operation.get("op")), _integer(operation["peer"])
         if peer is not None and name in SENDS | RECEIVES:
-            tag = _integer(operation.get("tag")) or 0
-            yield _transfer(rank, peer, tag, sends=name in SENDS, tensors=_kinds(operation, "tensor"))
+            sends = name in SENDS
+            then = received[place] if place < len(received) else {}
+            values = (operation if sends else then).get("tensor")
+            kinds = then.get("tensor") or operation.get("tensor")
+            yield _transfer(rank, peer, _integer(operation.get("tag")) or 0, values, kinds, sends=sends)
 
 
 def batched(elements: Iterable[Element]) -> Iterator[Mapping[str, Element]]:
@@ -134,15 +153,24 @@ def batched(elements: Iterable[Element]) -> Iterator[Mapping[str, Element]]:
             yield element.items
 
 
-def _kinds(
-    given: Mapping[str, Element], name: str, record: ForwardRecord | None = None
-) -> tuple[TensorKind, ...] | None:
+def _kinds(element: Element) -> tuple[TensorKind, ...] | None:
     """Return dtype and shape of the tensors of an argument, None where they are not recorded."""
-    element = given.get(name)
-    if element is None and record is not None and name and returns_received(record):
-        element = record.output[0] if record.output else None
+    if isinstance(element, TensorElement):
+        return _interned(((element.dtype, element.shape),))
+    return _interned(tuple((tensor.dtype, tensor.shape) for tensor in tensors_of([element])))
+
+
+@lru_cache(4096)
+def _interned(kinds: tuple[TensorKind, ...]) -> tuple[TensorKind, ...] | None:
+    return tuple((plain_dtype(dtype), shape) for dtype, shape in kinds) or None
+
+
+def _digest(element: Element) -> int | None:
+    """Return a number that is the same for the same recorded values, None where there are none."""
     tensors = tensors_of([element])
-    return tuple((plain_dtype(tensor.dtype), tensor.shape) for tensor in tensors) or None
+    if not tensors or any(tensor.checksum is None and tensor.max is None for tensor in tensors):
+        return None
+    return hash(tuple((t.checksum, t.max, t.min, t.mean, t.norm) for t in tensors))
 
 
 def _reduction(element: Element, operation: str) -> str | None:
@@ -155,16 +183,16 @@ def _reduction(element: Element, operation: str) -> str | None:
     return None if " at 0x" in name else name.rpartition(".")[2].upper()
 
 
-def _root(record: ForwardRecord, given: Mapping[str, Element], role: str, group: Sequence[int]) -> int | None:
+def _root(said: Communicated, role: str, group: Sequence[int]) -> int | None:
     """Return the rank, counted over all groups, that ``src`` or ``dst`` names; None where a receive takes from any."""
-    within = _integer(given.get(f"group_{role}"))
+    within = _integer(said.before.get(f"group_{role}"))
     if within is not None:
         return group[within] if 0 <= within < len(group) else within if not group else None
-    named = _integer(given.get(role))
+    named = _integer(said.before.get(role))
     if named is not None:
         return named
-    takes_from_any = parse_api_name(record.name).api in RECEIVES and not returns_received(record)
-    return None if takes_from_any else 0
+    # MindSpore's receives have a default, PyTorch's take from any rank.
+    return None if said.api in RECEIVES and said.returned is None else 0
 
 
 def _integer(element: Element) -> int | None:
@@ -178,10 +206,10 @@ def _text(element: Element) -> str | None:
 
 
 def group_ranks(element: Element) -> tuple[int, ...]:
-    """Return the ranks of a recorded process group in its order; none where the record does not tell."""
+    """Return the ranks of a recorded process group, ascending; none where the record does not tell."""
     value = element.value if isinstance(element, ValueElement) else None
     ranks = value.get("group_ranks") if isinstance(value, dict) else None
-    return tuple(ranks) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
+    return tuple(sorted(ranks)) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
 
 
 def _group_name(element: Element) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.dump.collectives import BARRIERS, RECEIVED
+from msprobe_hooks.dump.collectives import BARRIERS, NEVER_WAITED_FOR, RECEIVED
 from msprobe_hooks.dump.communication_lines import Event, Line
 from msprobe_hooks.recording.calls import CallRecord
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
@@ -134,7 +134,7 @@ class CollectiveCall(CallRecord):
         wanted = recorder.directions.output and recorder.settings.task != "structure"
         try:
             if not is_complete:
-                self._record["exception"] = "never waited for"
+                self._record["exception"] = NEVER_WAITED_FOR
             elif given is not None and wanted:
                 args, kwargs = given
                 with Quiet():

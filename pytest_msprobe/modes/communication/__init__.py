@@ -1,0 +1,1 @@
+"""What ranks said to each other: communications judged over all ranks."""

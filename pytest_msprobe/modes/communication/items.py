@@ -1,0 +1,79 @@
+"""Communications as items: each is one of the first rank that took part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe.containment.in_process import contained
+from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.modes.communication.judging import judge_exchange, judge_unmatched
+from pytest_msprobe.modes.communication.words import between
+from pytest_msprobe.run import marks
+from pytest_msprobe.run.item import JudgedItem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from msprobe_hooks.dump.communications import Call
+    from msprobe_hooks.dump.exchanges import Exchange
+    from msprobe_standards.verdict import Verdict
+    from pytest_msprobe.modes.communication.steps import StepCommunication
+    from pytest_msprobe.results.result import DirectionResult
+
+
+class CommunicationItem(JudgedItem):
+    """One communication over all ranks of a step; ``exchange`` is None where a call does not say with whom it is."""
+
+    # Nothing here runs on a device.
+    is_isolated = False
+
+    def __init__(self, *, call: Call, exchange: Exchange | None, step: StepCommunication, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._call = call
+        self._exchange = exchange
+        self._step = step
+
+    def judge(self) -> DirectionResult:
+        """Have the communication judged."""
+        if self._exchange is None:
+            return judge_unmatched(self.name)
+        return judge_exchange(self.name, self._exchange, self._step)
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process, beside whatever else runs."""
+        return contained(self.config.stash[state_key], self.name, self.judge)
+
+    def mark_names(self) -> list[str]:
+        """Return the marks of the first rank's record."""
+        dump = self._step.dump(self._call)
+        return marks.of_record(dump, self._call.name) if self._call.is_recorded else [dump.framework]
+
+    def may_be_marked(self, name: str) -> bool:
+        """Tell whether it is a mark of records."""
+        return name in marks.known()
+
+    def warning(self, verdict: Verdict) -> str:
+        """Return why it warns: what holds of many communications is one warning."""
+        return f"communication: {verdict.reason}"
+
+
+def communication_items(file: pytest.File, rank: int, step: StepCommunication) -> Iterator[CommunicationItem]:
+    """Yield an item for each communication of which a rank is the first that took part, in their order."""
+    names = Counter[str]()
+    for exchange in step.exchanges:
+        if exchange.lead.rank == rank:
+            name = _name(exchange)
+            names[name] += 1
+            unique = name if names[name] == 1 else f"{name.removesuffix(']')} #{names[name]}]"
+            yield CommunicationItem.from_parent(file, name=unique, call=exchange.lead, exchange=exchange, step=step)
+    for call in step.ranks[rank].calls:
+        if not call.ends:
+            yield CommunicationItem.from_parent(file, name=call.name, call=call, exchange=None, step=step)
+
+
+def _name(exchange: Exchange) -> str:
+    """Return the name of the first rank's record; of one of several messages of a batch with its ends."""
+    lead = exchange.lead
+    return lead.name if len(lead.ends) == 1 else f"{lead.name}[{between(exchange)}]"

@@ -1,0 +1,113 @@
+"""The verdict on a communication over all ranks."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from msprobe_hooks.dump.communications import Call
+from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.modes.communication.alarms import EXTRA, Alarm
+from pytest_msprobe.modes.communication.bits import digest_of
+from pytest_msprobe.modes.communication.steps import StepCommunication
+from pytest_msprobe.modes.communication.structure import Finding, structural_findings
+from pytest_msprobe.modes.communication.values import Compared, compare_values
+from pytest_msprobe.modes.communication.words import between, in_words, ranks_in_words
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
+
+STANDARD = "communication"
+
+_STATES_SHOWN = 8
+_LOOKED_BACK = 1000
+
+
+def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> DirectionResult:
+    """Judge a communication. Raises DumpError where a record or a tensor's file is unusable."""
+    if _may_be_taken(exchange, step):
+        return _skipped(name, SkipReason.TAKEN_FROM_ANY)
+    findings = list(structural_findings(exchange, step))
+    compared = Compared() if findings else _compared(exchange, step)
+    if compared.finding is not None:
+        findings = [compared.finding]
+    return _differing(name, exchange, step, findings) if findings else _agreeing(name, exchange, step, compared)
+
+
+def judge_unmatched(name: str) -> DirectionResult:
+    """Return the result of a call that does not say with whom it communicates."""
+    return _skipped(name, SkipReason.NO_PARTNERS)
+
+
+def _compared(exchange: Exchange, step: StepCommunication) -> Compared:
+    def read_bits(call: Call, element: TensorElement) -> str | None:
+        return digest_of(element, step.dump(call).tensor_folder)
+
+    return compare_values(exchange, step, read_bits)
+
+
+def _may_be_taken(exchange: Exchange, step: StepCommunication) -> bool:
+    """Tell whether a message without a receive may have been taken by one that takes from any rank."""
+    if not exchange.is_point_to_point or not exchange.members[0][1].gives:
+        return False
+    return any(not call.ends for rank in exchange.missing & step.ranks.keys() for call in step.ranks[rank].calls)
+
+
+def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: Compared) -> DirectionResult:
+    absent = exchange.missing - step.ranks.keys()
+    if absent:
+        reason = f"there is no dump of {ranks_in_words(absent)}, which took part"
+        return DirectionResult(name, Verdict("warn", STANDARD, reason))
+    if not exchange.expected and len(exchange.members) == 1:
+        return _skipped(name, SkipReason.NO_PARTNERS)
+    if compared.rounding:
+        reason = "maxima and minima are equal, means or norms differ by rounding"
+        return DirectionResult(name, Verdict("warn", STANDARD, reason))
+    if not compared.has_values:
+        return DirectionResult(name, Verdict("pass", STANDARD, "the calls agree; ranks keep values of their own"))
+    if compared.means is None:
+        return _skipped(name, SkipReason.NO_STATISTICS)
+    return DirectionResult(name, Verdict("pass", STANDARD, f"calls and values agree, by {compared.means}"))
+
+
+def _skipped(name: str, why: SkipReason) -> DirectionResult:
+    return DirectionResult(name, Verdict("skip", "", why.value), skip=why)
+
+
+def _differing(name: str, exchange: Exchange, step: StepCommunication, findings: list[Finding]) -> DirectionResult:
+    words = [finding.words for finding in findings]
+    before = _last_agreeing(exchange, step)
+    last = f"last that agrees: {in_words(before)}" if before else f"none {between(exchange)} agrees before it"
+    ranks = sorted(frozenset[int]().union(*(finding.ranks for finding in findings)))
+    # Where a rank is missing or stopped, everybody's last word tells who waits for whom.
+    states = _states(exchange, step) if _is_interrupted(exchange, step) else []
+    place = in_words(exchange)
+    verdict = Verdict("fail", STANDARD, "\n".join([*words, place, last, *states]), margin=math.inf)
+    alarm = Alarm(exchange.order, str(step.step.folder), place, words, ranks, last, states)
+    return DirectionResult(name, verdict).with_extra(EXTRA, msgspec.to_builtins(alarm))
+
+
+def _last_agreeing(exchange: Exchange, step: StepCommunication) -> Exchange | None:
+    """Return the last exchange before this one, in the same group or between the same ranks, that agrees."""
+    previous = exchange.previous
+    for _ in range(_LOOKED_BACK):
+        if previous is None:
+            return None
+        if not any(structural_findings(previous, step)) and _compared(previous, step).finding is None:
+            return previous
+        previous = previous.previous
+    return None
+
+
+def _is_interrupted(exchange: Exchange, step: StepCommunication) -> bool:
+    has_stopped = any(call.progress in ("began", "raised") for call, _ in exchange.members)
+    return has_stopped or bool(exchange.missing & step.ranks.keys())
+
+
+def _states(exchange: Exchange, step: StepCommunication) -> list[str]:
+    concerned = sorted(exchange.expected & step.ranks.keys())
+    told = [step.state(rank) for rank in concerned[:_STATES_SHOWN]]
+    more = len(concerned) - len(told)
+    return [*told, f"... and {more} more ranks"] if more > 0 else told

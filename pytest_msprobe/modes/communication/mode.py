@@ -1,0 +1,98 @@
+"""Communication: items fail where ranks disagree on what they said to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import as_seen, options_key
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.cut import ReadDump
+    from pytest_msprobe.modes.communication.files import Opened
+    from pytest_msprobe.run.item import JudgedItem
+
+# What follows is loaded by runs that judge communication, not by every start of pytest.
+_opened_key: pytest.StashKey[Opened] = pytest.StashKey()
+
+
+class CommunicationMode:
+    """``--msprobe-communication PATH``, over the dumps of all ranks of a step."""
+
+    name = "communication"
+    flag = "--msprobe-communication"
+    flag_help = "folder of one step or of all, to judge what its ranks said to each other, or the dump.json of one rank"
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """There are none beside the flag."""
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """There are none beside the flag."""
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return every dump below a folder. Raises DumpError where there is none."""
+        from msprobe_hooks.dump.layout import find_dumps
+
+        return find_dumps(folder)
+
+    def read_file(self, path: Path) -> ReadDump:
+        """Read a dump, or what is left of one that was cut off. Raises DumpError."""
+        from msprobe_hooks.dump.cut import read_dump_or_part
+
+        return read_dump_or_part(path)
+
+    def label(self, path: Path) -> str:
+        """Return step and rank, as in ``step0/rank2``."""
+        return "/".join(path.parent.parts[-2:])
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:
+        """Bring the calls of all ranks together."""
+        from pytest_msprobe.modes.communication.files import open_steps
+
+        config.stash[_opened_key] = open_steps(dumps)
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return the ranks of each step, and what is missing."""
+        from pytest_msprobe.modes.communication.report import header_lines
+
+        steps = config.stash[_opened_key].steps
+        return header_lines(steps, {step.step.folder: as_seen(config, step.step.folder) for step in steps})
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return what names the first communication that differs, the summary and msprobe's tables."""
+        from pytest_msprobe.modes.communication.report import CommunicationReport
+        from pytest_msprobe.reports.csv import CsvReport
+        from pytest_msprobe.reports.summary import Summary
+
+        csv, dumps = config.stash[options_key].csv, config.stash[dumps_key]
+        reporters: dict[str, object] = {
+            "msprobe-communication": CommunicationReport(config.stash[_opened_key].steps),
+            "msprobe-summary": Summary(module_records=0, kind="communications", lists_worst=False),
+        }
+        if csv is not None:
+            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
+        return reporters
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return the dumps of ranks that were not named, and what tells when calls began."""
+        return JournalFacts({}, {str(path): path for path in config.stash[_opened_key].beside()})
+
+    def items(self, file: pytest.File, dump: ReadDump) -> Iterable[JudgedItem]:
+        """Return an item for each communication of which this rank is the first that took part."""
+        from pytest_msprobe.modes.communication.items import communication_items
+
+        step, rank = file.config.stash[_opened_key].places[dump.dump.path]
+        return communication_items(file, rank, step)
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return nothing: the dump's place tells all."""
+        return []

@@ -1,0 +1,86 @@
+"""What a run over communication tells: which ranks there are, and the first communication that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from msprobe_hooks.dump.communications import RankCalls
+from pytest_msprobe.modes.communication.alarms import Alarm, alarm_of
+from pytest_msprobe.modes.communication.steps import StepCommunication
+from pytest_msprobe.modes.communication.words import ranks_in_words
+from pytest_msprobe.reports.text import printable
+
+_OTHERS_SHOWN = 5
+
+
+def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str]) -> list[str]:
+    """Return of each step its ranks, how often they communicated, and what is missing or was cut off."""
+    lines = ["msprobe: communication over all ranks"]
+    for step in steps:
+        place, ranks = places[step.step.folder], step.ranks.values()
+        told = f"{sum(len(rank.calls) for rank in ranks)} calls, {len(step.exchanges)} communications"
+        lines.append(f"msprobe: {place}: {ranks_in_words(step.ranks)}, {told}")
+        if step.absent:
+            lines.append(f"msprobe: {place}: no dump of {ranks_in_words(step.absent)}")
+        lines += [f"msprobe: {step.step.ranks[rank].path}: {problem}" for rank, problem in step.problems.items()]
+        lines += [
+            f"msprobe: rank {known.rank}: left out, for it is malformed: {name}" for known, name in _malformed(step)
+        ]
+    return lines
+
+
+def _malformed(step: StepCommunication) -> list[tuple[RankCalls, str]]:
+    """Return the first malformed record of each rank that has one."""
+    return [(known, known.malformed[0]) for known in step.ranks.values() if known.malformed]
+
+
+class CommunicationReport:
+    """Collects what differs as reports arrive; in the end the earliest leads."""
+
+    #: What a resumed journal had finished may have differed earlier.
+    hears_finished = True
+
+    def __init__(self, steps: Sequence[StepCommunication]) -> None:
+        self._folders = [str(step.step.folder) for step in steps]
+        self._alarms: list[Alarm] = []
+        self._has_judged = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what differs."""
+        plain = getattr(report, "msprobe", None)
+        self._has_judged |= plain is not None
+        alarm = alarm_of(plain["extras"]) if plain is not None else None
+        if alarm is not None:
+            self._alarms.append(alarm)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the section."""
+        if terminalreporter.config.option.collectonly:
+            return
+        terminalreporter.section("msprobe communication")
+        for line in self.lines():
+            terminalreporter.line(printable(line))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the section's lines."""
+        if not self._alarms:
+            yield "no communication differs between ranks" if self._has_judged else "no communication was judged"
+            return
+        first, *others = sorted(self._alarms, key=self._when)
+        yield f"first that differs{self._where(first)}: {first.place}"
+        yield from (f"  {line}" for line in (*first.words, first.last, *first.states))
+        for other in others[:_OTHERS_SHOWN]:
+            yield f"then{self._where(other)}: {other.place}: {other.words[0]}"
+        if len(others) > _OTHERS_SHOWN:
+            yield f"... and {len(others) - _OTHERS_SHOWN} more"
+
+    def _when(self, alarm: Alarm) -> tuple[int, int]:
+        step = self._folders.index(alarm.step) if alarm.step in self._folders else len(self._folders)
+        return step, alarm.order
+
+    def _where(self, alarm: Alarm) -> str:
+        return f" in {alarm.step}" if len(self._folders) > 1 else ""

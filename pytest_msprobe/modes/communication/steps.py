@@ -1,0 +1,72 @@
+"""What is known of the communication of a step, over all its ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msprobe_hooks.dump.communications import Call, RankCalls, read_calls
+from msprobe_hooks.dump.exchanges import Exchange, find_exchanges
+from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.reader import Dump
+from pytest_msprobe.modes.communication.words import short_name
+
+
+@dataclass(frozen=True, slots=True)
+class StepCommunication:
+    """A step's ranks, what they said to each other, and what is missing.
+
+    ``absent`` are ranks that there must be, and of which there is no dump; ``problems`` say by rank why only a part of
+    its dump could be read. ``incomplete`` are the exchanges that a call is in and that lack a rank, by rank and place.
+    """
+
+    step: Step
+    ranks: Mapping[int, RankCalls]
+    exchanges: list[Exchange]
+    absent: frozenset[int] = frozenset()
+    problems: Mapping[int, str] = field(default_factory=dict)
+    incomplete: Mapping[tuple[int, int], list[Exchange]] = field(default_factory=dict)
+
+    def dump(self, call: Call) -> Dump:
+        """Return the dump of a call's rank."""
+        return self.step.ranks[call.rank]
+
+    def state(self, rank: int) -> str:
+        """Return where a rank's recording ended, as a line: ``rank 2 was in all_reduce.7 when its recording ended``."""
+        return f"rank {rank} {self.ending(rank)}"
+
+    def ending(self, rank: int) -> str:
+        """Return the same without the rank."""
+        known, records = self.ranks[rank], list(self.step.ranks[rank].records)
+        inside = [call for call in known.calls if call.progress == "began"]
+        if inside:
+            words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
+        elif known.calls:
+            words = f"communicated last in {short_name(known.calls[-1])}"
+        else:
+            words = "did not communicate"
+        if not records:
+            words += "; its dump has no record"
+        elif not known.calls or records[-1] != known.calls[-1].name:
+            words += f"; its last record is {records[-1]}"
+        problem = self.problems.get(rank)
+        return f"{words} ({problem})" if problem else words
+
+
+def read_step(
+    step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
+) -> StepCommunication:
+    """Bring the communication of a step together; ``known`` are ranks that there are beside those with a dump."""
+    present = frozenset(step.ranks)
+    # Ranks are counted from zero, so that a gap is one that is missing.
+    world = present | known | frozenset(range(max(present, default=0)))
+    ranks = {rank: read_calls(dump, rank, world) for rank, dump in step.ranks.items()}
+    exchanges = find_exchanges(ranks.values())
+    named = frozenset[int]().union(*{exchange.expected for exchange in exchanges})
+    incomplete = defaultdict[tuple[int, int], list[Exchange]](list)
+    for exchange in exchanges:
+        if exchange.missing & present:
+            for call, _ in exchange.members:
+                incomplete[call.rank, call.place].append(exchange)
+    return StepCommunication(step, ranks, exchanges, (world | named) - present, problems or {}, incomplete)

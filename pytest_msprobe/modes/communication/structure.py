@@ -1,0 +1,160 @@
+"""Whether the ranks of a communication made the same call, at the same time, with the same kinds of tensors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from msprobe_hooks.dump.communications import Call
+from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.transfers import End
+from pytest_msprobe.modes.communication.steps import StepCommunication
+from pytest_msprobe.modes.communication.words import between, ranks_in_words, short_name
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a communication, in words, and the ranks that it is wrong on; none where no rank is odd."""
+
+    words: str
+    ranks: frozenset[int] = frozenset()
+
+
+def _odd_ranks(values: Mapping[int, str]) -> frozenset[int]:
+    """Return the ranks that differ from most; none where no value is that of most."""
+    clusters = _clusters(values)
+    if len(clusters) < 2 or 2 * len(clusters[0][1]) <= len(values):
+        return frozenset()
+    return frozenset(rank for _, ranks in clusters[1:] for rank in ranks)
+
+
+def differing(what: str, values: Mapping[int, str]) -> Finding | None:
+    """Return in words which ranks have which value where they differ, what is rare first; None where they do not."""
+    clusters = _clusters(values)
+    if len(clusters) < 2:
+        return None
+    told = "; ".join(f"{ranks_in_words(ranks)}: {value}" for value, ranks in reversed(clusters))
+    return Finding(f"{what} differs: {told}", _odd_ranks(values))
+
+
+def _clusters(values: Mapping[int, str]) -> list[tuple[str, list[int]]]:
+    """Return each value with its ranks, the most common one first."""
+    clusters = defaultdict[str, list[int]](list)
+    for rank, value in values.items():
+        clusters[value].append(rank)
+    return sorted(clusters.items(), key=lambda entry: (-len(entry[1]), entry[1]))
+
+
+def structural_findings(exchange: Exchange, step: StepCommunication) -> Iterator[Finding]:
+    """Yield what is wrong with who took part, with what was asked for, and when."""
+    missing = exchange.missing & step.ranks.keys()
+    yield from _absences(exchange, missing, step)
+    yield from _disagreements(exchange)
+    if exchange.out_of_order and not missing:
+        yield _disorder(exchange, step)
+    yield from _not_ended(exchange)
+
+
+def _absences(exchange: Exchange, missing: frozenset[int], step: StepCommunication) -> Iterator[Finding]:
+    """Yield which ranks lack the call, and what they did in its place."""
+    if not exchange.is_point_to_point and len(missing) > len(exchange.members):
+        made = frozenset(call.rank for call, _ in exchange.members)
+        yield Finding(f"only {ranks_in_words(made)} made this call", made)
+        return
+    what = "call" if not exchange.is_point_to_point else "receive" if exchange.members[0][1].gives else "send"
+    for place, ranks in _clusters({rank: _instead(exchange, rank, step) for rank in sorted(missing)}):
+        have, they = ("has", "it") if len(ranks) == 1 else ("have", "each")
+        yield Finding(f"{ranks_in_words(ranks)} {have} no such {what}; {they} {place}", frozenset(ranks))
+
+
+def _instead(exchange: Exchange, rank: int, step: StepCommunication) -> str:
+    """Return what a rank did in place of a call that it lacks."""
+    calls = step.ranks[rank].calls
+    before = _last_place(exchange, rank)
+    behind = calls[before + 1 :]
+    if not behind:
+        return step.ending(rank)
+    for call in behind:
+        others = [other for other in step.incomplete.get((rank, call.place), ()) if other is not exchange]
+        if others:
+            return f"called {short_name(call)} {between(others[0])}"
+        if any(end.key == exchange.key for end in call.ends):
+            break
+    if before < 0:
+        return f"began with {short_name(behind[0])}"
+    return f"went from {short_name(calls[before])} to {short_name(behind[0])}"
+
+
+def _last_place(exchange: Exchange, rank: int) -> int:
+    """Return the place of the rank's last call before an exchange in the same group; -1 where there is none."""
+    previous = exchange.previous
+    while previous is not None:
+        places = [call.place for call, _ in previous.members if call.rank == rank]
+        if places:
+            return places[0]
+        previous = previous.previous
+    return -1
+
+
+def _disagreements(exchange: Exchange) -> Iterator[Finding]:
+    ends = {call.rank: end for call, end in exchange.members}
+    operations = differing("operation", _told(ends, lambda end: end.operation))
+    if operations is not None:
+        # Of different operations nothing else can be compared.
+        yield operations
+        return
+    for what, value in _SHARED.items():
+        finding = differing(what, _told(ends, value))
+        if finding is not None:
+            yield finding
+
+
+def _told(ends: Mapping[int, End], value: Callable[[End], str | None]) -> dict[int, str]:
+    """Return by rank what ends say, those left out that do not say it."""
+    values = {rank: value(end) for rank, end in ends.items()}
+    return {rank: text for rank, text in values.items() if text is not None}
+
+
+def _dtypes(end: End) -> str | None:
+    return None if end.tensors is None else ", ".join(dict.fromkeys(dtype for dtype, _ in end.tensors))
+
+
+def _shapes(end: End) -> str | None:
+    return None if end.tensors is None else ", ".join(str(shape) for _, shape in end.tensors)
+
+
+# What all ranks of a communication must have alike.
+_SHARED: Mapping[str, Callable[[End], str | None]] = {
+    "root": lambda end: None if end.root is None else str(end.root),
+    "reduction": lambda end: end.reduction,
+    "dtype": _dtypes,
+    "shape": _shapes,
+}
+
+
+def _disorder(exchange: Exchange, step: StepCommunication) -> Finding:
+    """Return behind which of its calls each rank made this one."""
+    behind = {call.rank: _call_before(exchange, call, step) for call, _ in exchange.members}
+    found = differing("order", {rank: f"after {name}" if name else "first" for rank, name in behind.items()})
+    return Finding(found.words if found else "order differs", frozenset(exchange.out_of_order))
+
+
+def _call_before(exchange: Exchange, call: Call, step: StepCommunication) -> str:
+    earlier = reversed(step.ranks[call.rank].calls[: call.place])
+    return next((short_name(own) for own in earlier if any(end.key == exchange.key for end in own.ends)), "")
+
+
+def _not_ended(exchange: Exchange) -> Iterator[Finding]:
+    """Yield who raised in a call, and who was in it when the recording ended."""
+    by_progress = defaultdict[str, list[int]](list)
+    for call, _ in exchange.members:
+        by_progress[call.progress].append(call.rank)
+    for progress, words in _NOT_ENDED.items():
+        ranks = by_progress[progress]
+        if ranks:
+            is_odd = 2 * len(ranks) < len(exchange.members)
+            yield Finding(f"{ranks_in_words(ranks)} {words}", frozenset(ranks if is_odd else ()))
+
+
+_NOT_ENDED = {"raised": "raised an exception in it", "began": "did not return from it"}

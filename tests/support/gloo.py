@@ -1,0 +1,22 @@
+"""Programs of several processes that communicate by gloo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+_SECONDS = 300
+
+
+def run_ranks(program: str, count: int, folder: Path) -> list[tuple[int, str]]:
+    """Run a program in processes of one group and return how each ended, with what it wrote to stderr.
+
+    Its arguments are the rank and the folder.
+    """
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(folder)], stderr=subprocess.PIPE, text=True) for rank in range(count)
+    ]
+    told = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+    return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
