@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 # Whoever writes a device finds here what it raises.
 from pytest_msprobe.errors import DeviceError as DeviceError
@@ -17,7 +17,9 @@ class Device(Protocol):
 
     A device whose results depend on switches of its own may have a method ``math_modes() -> dict[str, str]`` that names
     them and their states; reports show them. One that computes with fewer bits than its dtypes have, in a mode that is
-    meant to, may say so by ``reduced_precision() -> ReducedPrecision``: verdicts take that into account.
+    meant to, may say so by ``reduced_precision() -> ReducedPrecision``: verdicts take that into account. One that
+    compiles what it runs may have ``eager``, the device below, and ``unclocked``, a context to be in meanwhile, which a
+    run sets to one whose seconds count for no item's limit.
     """
 
     name: str
@@ -47,6 +49,15 @@ class Device(Protocol):
         """Wait until all that was started on the active card is done."""
 
 
+@runtime_checkable
+class TakesText(Protocol):
+    """What a device has beside, whose name on the command line is followed by more than the indices of cards."""
+
+    def with_text(self, text: str) -> Device:
+        """Return the device that the text after the colon means; its name is told with it. Raises DeviceError."""
+
+
 def hardware(device: Device) -> str:
     """Return what computes behind a device, as policies name it; simulated devices are the CPU."""
+    device = getattr(device, "eager", device)
     return device.name if device.name in ("npu", "cuda") else "cpu"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
-from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.device import Device, TakesText
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
@@ -22,7 +23,8 @@ class DeviceRegistry:
 
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
-        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice()):
+        compiled = CompiledDevice(best=lambda: self.get(AUTO))
+        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled):
             self.add(device)
 
     def add(self, device: Device) -> None:
@@ -36,13 +38,20 @@ class DeviceRegistry:
     def get(self, name: str) -> Device:
         """Return the device of that name; ``auto`` is the best one that has a card.
 
-        Raises DeviceError that lists the known names where there is no such device.
+        Text after a colon is for the device, where it takes any. Raises DeviceError that lists the known names where
+        there is no such device.
         """
         if name == AUTO:
             return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
-        if name not in self._devices:
+        base, _, text = name.partition(":")
+        if base not in self._devices:
             raise DeviceError(f"unknown device {name!r}; known are {', '.join([AUTO, *self._devices])}")
-        return self._devices[name]
+        device = self._devices[base]
+        return device.with_text(text) if text and isinstance(device, TakesText) else device
+
+    def takes_text(self, name: str) -> bool:
+        """Tell whether a device is told more than cards after the colon of its name."""
+        return isinstance(self._devices.get(name), TakesText)
 
 
 def _has_card(device: Device) -> bool:
@@ -68,12 +77,15 @@ class DeviceChoice:
         return f"{self.name}:{','.join(map(str, self.indices))}" if self.indices else self.name
 
 
-def parse_device(text: str) -> DeviceChoice:
-    """Read ``NAME`` or ``NAME:0,2,4-7``.
+def parse_device(text: str, devices: DeviceRegistry) -> DeviceChoice:
+    """Read ``NAME`` or ``NAME:0,2,4-7``, of a device that takes text also ``NAME:TEXT`` or ``NAME:TEXT:0,2,4-7``.
 
     Raises DeviceError where the indices are not numbers or ranges of numbers.
     """
     name, colon, spans = text.partition(":")
+    if colon and devices.takes_text(name) and not _is_spans(spans):
+        own, colon, spans = spans.rpartition(":") if _is_spans(spans.rpartition(":")[2]) else (spans, "", "")
+        name = f"{name}:{own}"
     if not colon:
         return DeviceChoice(name)
     try:
@@ -92,9 +104,14 @@ def on_card(words: Sequence[str], card: str) -> list[str]:
     # A command of a damaged journal may end with the option.
     if card and "--msprobe-device" in named[:-1]:
         place = named.index("--msprobe-device") + 1
-        if ":" in named[place] or not card.endswith(":0"):
+        name, _, index = card.rpartition(":")
+        if ":" in named[place].removeprefix(name) or index != "0":
             named[place] = card
     return named
+
+
+def _is_spans(text: str) -> bool:
+    return bool(text) and not text.strip("0123456789,- ")
 
 
 def _span(text: str) -> range:

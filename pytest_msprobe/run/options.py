@@ -270,7 +270,7 @@ def _flag(name: str) -> str:
 
 def _device(text: str, devices: DeviceRegistry) -> DeviceChoice:
     try:
-        choice = parse_device(text)
+        choice = parse_device(text, devices)
         if choice.name != AUTO:
             devices.get(choice.name)
     except DeviceError as error:

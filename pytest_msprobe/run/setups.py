@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.containment.probing import failed_probe
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.memory import release_memory
@@ -121,6 +122,8 @@ class Setups:
         options, policy = self._options, self._policy
         framework = framework_named(framework_name)
         device = framework.device(self._devices, options.device.name)
+        if hasattr(device, "unclocked"):
+            device.unclocked = paused
         self._index = activate(device, options.device, self._slot)
         return Setup(
             device=device,

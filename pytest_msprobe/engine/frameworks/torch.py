@@ -60,7 +60,7 @@ class TorchFramework:
         registered = references.get(call.name.qualified_api) is not None
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)
-        if device.name != "npu" and name.type != LIBRARY:
+        if hardware(device) != "npu" and name.type != LIBRARY:
             return _on_gpu(name, golden) if hardware(device) == "cuda" else Functions(golden, golden)
         return Functions(resolve(name, references, own=True, function=function), golden)
 

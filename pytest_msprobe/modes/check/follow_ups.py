@@ -27,6 +27,10 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.baselines.keeping import KeepTensors
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
+    if options.device.name.partition(":")[0] == "compiled":
+        from pytest_msprobe.modes.check.compiled.follow_up import tell_compilation
+
+        steps.append(tell_compilation)
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
         from pytest_msprobe.modes.check.repeat.follow_up import Repeat

@@ -15,6 +15,7 @@ from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import session as baselines
 from pytest_msprobe.modes.check.baselines.tally import UnusedTensorsTally
 from pytest_msprobe.modes.check.cases.saved import SavedTally
+from pytest_msprobe.modes.check.compiled.tally import CompiledTally
 from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
@@ -84,6 +85,7 @@ class CheckMode:
         tallies = (
             LittleJudgedTally(),
             MathModeTally(),
+            CompiledTally(),
             RepeatsTally(),
             PerturbedTally(),
             ExploredTally(),

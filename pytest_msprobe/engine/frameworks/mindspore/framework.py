@@ -7,6 +7,7 @@ from typing import Any
 
 import mindspore
 
+from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
@@ -37,6 +38,8 @@ class MindSporeFramework:
         if name == "npu" or (name == AUTO and mindspore.hal.is_available("Ascend")):
             return MindSporeNpu()
         device = devices.get("cpu" if name == AUTO else name)
+        if isinstance(device, CompiledDevice):
+            raise DeviceError(f"device {name!r} compiles PyTorch's functions; MindSpore's run on npu, cpu or sim")
         if device.location().type != "cpu":
             raise DeviceError(
                 f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them"

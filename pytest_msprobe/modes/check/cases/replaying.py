@@ -76,7 +76,7 @@ class Bench:
         self._standards = STANDARDS.copy()
         _register(plugins, "standards", self._standards)
         try:
-            self._choice = parse_device(device)
+            self._choice = parse_device(device, devices)
             devices.get(self._choice.name)
         except DeviceError as error:
             raise CaseError(f"--device: {error}") from None

@@ -1,0 +1,239 @@
+"""``torch.compile`` as a target: what a compiler makes of each function, beside the same kernels called one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
+from pytest_msprobe.errors import DeviceError
+
+if TYPE_CHECKING:
+    import torch
+
+DEFAULT_BACKEND: Final = "inductor"
+
+# A compiled function keeps its graphs and its loaded kernels.
+_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What compiling one function for some dtypes and shapes came to, in one direction.
+
+    ``graphs`` were captured, ``breaks`` says why Python ran between or in place of them. ``kernels`` were generated,
+    None where the backend is another one than inductor, which counts them. ``seconds`` went into it, of a function that
+    was compiled before none.
+    """
+
+    graphs: int
+    breaks: tuple[str, ...]
+    kernels: int | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """A function compiled for some dtypes and shapes, by its directions once they have run."""
+
+    function: Callable[..., Any]
+    directions: dict[str, Compilation]
+
+
+class CompiledDevice:
+    """The ``best`` card that there is, with every function compiled by a ``backend`` of `torch.compile`.
+
+    Gradients are those of the compiled function; `torch.autograd.grad` itself is not compiled. ``unclocked`` is entered
+    while something is compiled, which takes seconds that are not the function's.
+    """
+
+    def __init__(self, best: Callable[[], Device] = CpuDevice, backend: str = "") -> None:
+        self.name = f"compiled:{backend}" if backend else "compiled"
+        self.backend = backend or DEFAULT_BACKEND
+        self._best = best
+        self.unclocked: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self._functions: OrderedDict[Hashable, _Compiled] = OrderedDict()
+        self._numbers = itertools.count()
+        self._last: tuple[str, _Compiled] | None = None
+
+    def with_text(self, backend: str) -> CompiledDevice:
+        """Return the device of another backend, which is what stands after the colon of its name."""
+        return CompiledDevice(self._best, backend)
+
+    @functools.cached_property
+    def eager(self) -> Device:
+        """The card that functions are compiled for."""
+        return self._best()
+
+    def count(self) -> int:
+        """Return the number of cards to compile for."""
+        return self.eager.count()
+
+    def activate(self, index: int) -> None:
+        """Activate the card and compile something small: what a compiler loads first takes longest.
+
+        Raises DeviceError where the backend is unknown, or has no compiler.
+        """
+        self.eager.activate(index)
+        import torch
+        import torch._dynamo
+        import torch._functorch.config
+        import torch._inductor.config
+
+        known = torch._dynamo.list_backends(None)
+        if self.backend not in known:
+            raise DeviceError(f"device {self.name!r}: torch.compile has no such backend; it has {', '.join(known)}")
+        # Kernels are small and workers many: no pool of compilers for each of them.
+        torch._inductor.config.compile_threads = 1
+        # From this cache both directions come at once, and nobody could tell which of them generated a kernel.
+        torch._functorch.config.enable_autograd_cache = False
+        try:
+            self.call(torch.exp, (self.put(torch.ones(4)),), {}, record="")
+        except Exception as error:
+            problem = str(error).strip().splitlines()
+            raise DeviceError(
+                f"device {self.name!r}: backend {self.backend} cannot compile: {problem[0] if problem else error!r}; "
+                "inductor needs a C++ compiler (CXX names one) for the CPU, compiled:aot_eager needs none"
+            ) from error
+
+    def math_modes(self) -> dict[str, str]:
+        """Return the card's switches."""
+        own: Callable[[], Mapping[str, str]] = getattr(self.eager, "math_modes", dict)
+        return dict(own())
+
+    def reduced_precision(self) -> ReducedPrecision:
+        """Return in which modes the card computes with fewer bits."""
+        return reduced_precision(self.eager)
+
+    def location(self) -> torch.device:
+        """Return where the card is."""
+        return self.eager.location()
+
+    def describe(self) -> str:
+        """Return the backend and the card."""
+        return f"torch.compile by {self.backend} on {self.eager.describe()}"
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy on the card."""
+        return self.eager.put(tensor)
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a result as a CPU tensor."""
+        return self.eager.get(tensor)
+
+    def synchronize(self) -> None:
+        """Wait for the card."""
+        self.eager.synchronize()
+
+    def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Run the function compiled, or the backward pass of the one that ran last."""
+        import torch
+
+        key, _, direction = record.rpartition(".")
+        if func is torch.autograd.grad:
+            compiled = self._last[1] if self._last is not None and self._last[0] == key else None
+            return self._run(compiled, direction, func, args, kwargs, record)
+        compiled = self._compiled(func, args, kwargs)
+        self._last = key, compiled
+        return self._run(compiled, direction, compiled.function, args, kwargs, record)
+
+    def take_compilation(self, record: str) -> Compilation | None:
+        """Return what compiling the record that ran last came to, with the time that it took the first time asked."""
+        key, _, direction = record.rpartition(".")
+        if self._last is None or self._last[0] != key:
+            return None
+        directions = self._last[1].directions
+        found = directions.get(direction)
+        if found is not None:
+            directions[direction] = replace(found, seconds=0.0)
+        return found
+
+    def _run(
+        self,
+        compiled: _Compiled | None,
+        direction: str,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        record: str,
+    ) -> Any:
+        if compiled is None or direction in compiled.directions:
+            return self.eager.call(func, args, kwargs, record=record)
+        with self.unclocked(), _counted() as compilation:
+            result = self.eager.call(func, args, kwargs, record=record)
+        found = compilation()
+        compiled.directions[direction] = found if self.backend == DEFAULT_BACKEND else replace(found, kernels=None)
+        return result
+
+    def _compiled(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Compiled:
+        import torch
+
+        signature = (func, torch.is_grad_enabled(), torch.is_autocast_enabled(), _signature((args, dict(kwargs))))
+        found = self._functions.get(signature)
+        if found is None:
+            found = _Compiled(torch.compile(_apart(func, next(self._numbers)), backend=self.backend, dynamic=False), {})
+            self._functions[signature] = found
+            if len(self._functions) > _KEPT:
+                self._functions.popitem(last=False)
+        self._functions.move_to_end(signature)
+        return found
+
+
+def _apart(func: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """Return a function that calls ``func`` and shares no code with others.
+
+    torch gives up compiling code that was compiled for eight kinds of inputs, without a word.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace(co_name=f"call_{number}")
+    return call
+
+
+def _signature(tree: Any) -> Hashable:
+    """Return what arguments must share for one compilation to serve them."""
+    import torch
+
+    if isinstance(tree, torch.Tensor):
+        layout = tree.stride() if tree.layout is torch.strided else tree.layout
+        return tree.dtype, tuple(tree.shape), layout, tree.requires_grad, tree.device
+    if isinstance(tree, (list, tuple)):
+        return type(tree), tuple(map(_signature, tree))
+    if isinstance(tree, dict):
+        return tuple((name, _signature(value)) for name, value in tree.items())
+    return type(tree), repr(tree)
+
+
+@contextlib.contextmanager
+def _counted() -> Iterator[Callable[[], Compilation]]:
+    """Yield what returns, once the block is over, what was compiled in it."""
+    from torch._dynamo.utils import counters
+    from torch._inductor import metrics
+
+    breaks, graphs = dict(counters["graph_break"]), counters["stats"]["unique_graphs"]
+    kernels, started = metrics.generated_kernel_count, time.perf_counter()
+    ended = started
+
+    def compilation() -> Compilation:
+        new = (reason for reason, count in counters["graph_break"].items() if count > breaks.get(reason, 0))
+        return Compilation(
+            counters["stats"]["unique_graphs"] - graphs,
+            tuple(reason.strip().partition("\n")[0] for reason in new),
+            metrics.generated_kernel_count - kernels,
+            ended - started,
+        )
+
+    try:
+        yield compilation
+    finally:
+        ended = time.perf_counter()
