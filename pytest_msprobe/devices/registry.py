@@ -83,7 +83,7 @@ def parse_device(text: str, devices: DeviceRegistry) -> DeviceChoice:
     Raises DeviceError where the indices are not numbers or ranges of numbers.
     """
     name, colon, spans = text.partition(":")
-    if colon and devices.takes_text(name) and not _is_spans(spans):
+    if spans and devices.takes_text(name) and not _is_spans(spans):
         own, colon, spans = spans.rpartition(":") if _is_spans(spans.rpartition(":")[2]) else (spans, "", "")
         name = f"{name}:{own}"
     if not colon:

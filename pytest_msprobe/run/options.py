@@ -96,7 +96,8 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
     add(
         "--msprobe-device",
         metavar="NAME[:INDICES]",
-        help=f"what to check: npu, cuda, cpu, sim or a registered device, as in npu:0-3 (default: {AUTO}, the best)",
+        help=f"what to check: npu, cuda, cpu, sim, compiled[:BACKEND] or a registered device, as in npu:0-3 (default: "
+        f"{AUTO}, the best)",
     )
     add(
         "--msprobe-policy",

@@ -81,16 +81,24 @@ def check_function(
 
 def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     # As arguments, parameters and buffers are placed and raised like any other tensor.
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {_uncompiled(name): tensor for name, tensor in state.items()}
+
+
+def _uncompiled(name: str) -> str:
+    """Return what a parameter is called where its module is not compiled: torch.compile wraps modules in another."""
+    return name.replace("_orig_mod.", "")
 
 
 def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, torch.nn.Module):
         return function
     module = function
+    names = {_uncompiled(name): name for name in (*dict(module.named_parameters()), *dict(module.named_buffers()))}
 
     def call_with_state(*args: Any, module_state: dict[str, torch.Tensor], **kwargs: Any) -> Any:
-        return torch.func.functional_call(module, module_state, args, kwargs)
+        state = {names.get(name, name): tensor for name, tensor in module_state.items()}
+        return torch.func.functional_call(module, state, args, kwargs)
 
     return call_with_state
 

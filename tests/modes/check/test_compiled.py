@@ -175,3 +175,32 @@ def test_without_a_compiler_inductor_is_one_error_with_the_remedy(
     found = check(pytester, f"--msprobe-dump={dump}", "--msprobe-device=compiled", apart=True)
     assert found.exit_code == pytest.ExitCode.USAGE_ERROR
     assert "needs a C++ compiler (CXX names one) for the CPU, compiled:aot_eager needs none" in found.errors
+
+
+@pytest.mark.slow
+def test_a_compiled_module_is_checked_against_the_module(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+        from torch import nn
+
+
+        def wrong(graph, inputs):
+            return lambda *args: [output * 1.01 for output in graph(*args)]
+
+
+        def block():
+            return nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.GELU())
+
+
+        def test_right(precision):
+            module = block()
+            precision.check(torch.compile(module, backend="eager"), torch.randn(4, 16), golden=module, backward=True)
+
+
+        def test_wrong(precision):
+            module = block()
+            precision.check(torch.compile(module, backend=wrong), torch.randn(4, 16), golden=module)
+        """
+    )
+    check(pytester, "--msprobe-device=cpu", apart=True).result.assert_outcomes(passed=1, failed=1)
