@@ -54,26 +54,29 @@ def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
     for name in run.order:
         if name not in dump.records or is_parameters_grad(name):
             continue
-        try:
-            traffic = read_traffic(dump, name)
-        except RecordError as error:
-            marks[name] = Mark("skip", "", len(calls))
-            calls.append([str(error), [], ""])
-            continue
-        finding = find_scene(traffic)
-        outcome, cause, text = "", "", ""
-        if finding is not None and finding.scene in _MARKS and not is_ignored(finding, name, BUILT_IN):
-            (outcome, cause), text = _MARKS[finding.scene], finding.scene.words
-            if cause == "culprit" and is_communication(name):
-                outcome, cause, text = "warn", "inherited", f"{text}; {_RECEIVED}"
+        outcome, cause, text, values = _judged(dump, name)
         marks[name] = Mark(outcome, cause, len(calls))
-        calls.append([text, list(_values(traffic)), "\n".join(outside_frameworks(stacks.of_call(name) or ()))])
+        calls.append([text, values, "\n".join(outside_frameworks(stacks.of_call(name) or ()))])
     # Where a call in a module is wrong of itself, the module is not.
     for name in [name for name, mark in marks.items() if mark.cause == "culprit"]:
         for module in run.graph.path(name)[:-1]:
             if module in marks:
                 marks[module] = marks[module]._replace(cause="inherited")
     return marks
+
+
+def _judged(dump: Dump, name: str) -> tuple[str, str, str, list[Any]]:
+    """Return the outcome and cause of a record, what is wrong with it in words, and its values."""
+    try:
+        traffic = read_traffic(dump, name)
+    except RecordError as error:
+        return "skip", "", str(error), []
+    finding, values = find_scene(traffic), list(_values(traffic))
+    if finding is None or finding.scene not in _MARKS or is_ignored(finding, name, BUILT_IN):
+        return "", "", "", values
+    if finding.scene is Scene.ARISES and is_communication(name):
+        return "warn", "inherited", f"{finding.scene.words}; {_RECEIVED}", values
+    return *_MARKS[finding.scene], finding.scene.words, values
 
 
 def _values(traffic: Traffic) -> Iterator[list[Any]]:

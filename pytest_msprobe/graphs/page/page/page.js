@@ -25,4 +25,4 @@ function brief(place, side, node) {
 document.title = byId("title").textContent = page.title;
 byId("about").textContent = page.about;
 const view = new GraphView(byId("graph"), page.graphs, { describe, brief });
-view.parts.scroller.focus({ preventScroll: true });
+view.scroller.focus({ preventScroll: true });

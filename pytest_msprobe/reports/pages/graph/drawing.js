@@ -17,8 +17,11 @@ class GraphDrawing {
     for (const block of this.#openBlocks(tree, first, last)) made.append(this.#box(tree, block));
     for (let row = first; row < last; row++) made.append(this.#row(tree, row, chosen, briefOf));
     made.append(this.#arcs(tree, flow, chosen, first, last));
-    this.canvas.style.height = `${tree.rows.length * GRAPH_ROW + 8}px`;
     this.canvas.replaceChildren(made);
+  }
+
+  resize(rows) {
+    this.canvas.style.height = `${rows * GRAPH_ROW + 8}px`;
   }
 
   #openBlocks(tree, first, last) {

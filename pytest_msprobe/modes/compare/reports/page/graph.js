@@ -20,7 +20,7 @@ function showView(name) {
   if (isGraph) {
     graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
     graphView.draw();
-    graphView.parts.scroller.focus();
+    graphView.scroller.focus();
   } else {
     plot();
     draw();
