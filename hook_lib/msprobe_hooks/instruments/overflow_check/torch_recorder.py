@@ -61,7 +61,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         if not _can_overflow(part):
             return True
         if not part.is_cpu:
-            return None if not torch.cuda.is_current_stream_capturing() else True
+            return True if part.is_cuda and torch.cuda.is_current_stream_capturing() else None
         part = _native(part)
         total = torch.sum(part, dtype=_WIDER.get(part.dtype)).item()
         return total - total == 0 or math.isfinite(torch.linalg.vector_norm(part, math.inf).item())
