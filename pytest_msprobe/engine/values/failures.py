@@ -13,6 +13,8 @@ _UNSUPPORTED = re.compile(
     r"unsupported (?:data)?type|has not been implemented|not support(?:ed)? (?:for )?(?:dtype|data ?type)",
     re.IGNORECASE,
 )
+# torch_npu raises a RuntimeError where torch's own devices raise an OutOfMemoryError; so does a driver below them.
+_OUT_OF_MEMORY = re.compile(r"can't allocate memory|\bout of memory\b", re.IGNORECASE)
 #: What torch raises for arguments that an operation does not take.
 REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
@@ -25,4 +27,6 @@ def is_unsupported(error: BaseException) -> bool:
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error says that memory ran out, on the CPU or on a device."""
     accelerator = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-    return isinstance(error, (MemoryError, accelerator)) or "can't allocate memory" in message_of(error)
+    return isinstance(error, (MemoryError, accelerator)) or (
+        isinstance(error, RuntimeError) and bool(_OUT_OF_MEMORY.search(message_of(error)))
+    )

@@ -54,9 +54,14 @@ def test_wrong_arguments_are_not_a_missing_kernel(error: Exception) -> None:
     [
         MemoryError(),
         torch.cuda.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 32.00 GiB total capacity)"),
         error_of(torch.empty, 2**60, dtype=torch.uint8),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_memory_that_ran_out_is_recognised(error: Exception) -> None:
     assert is_out_of_memory(error)
+
+
+def test_words_of_memory_in_the_error_of_an_argument_are_not_memory_that_ran_out() -> None:
+    assert not is_out_of_memory(ValueError("mode 'out of memory' is unknown"))
