@@ -73,6 +73,9 @@ class Traits:
     ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
     torch's counting it.
 
+    Autocast: ``narrow_inside`` says that accelerators compute it in the narrow dtype though its result is float32,
+    where the CPU's autocast widens its inputs.
+
     Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
     their own.
     """
@@ -93,6 +96,7 @@ class Traits:
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None
+    narrow_inside: bool = False
     recurrent: bool = False
 
 
@@ -128,7 +132,9 @@ _ROWS = (
     ("max_unpool2d", Traits(constraint=values.unpool(2))),
     ("max_unpool3d", Traits(constraint=values.unpool(3))),
     # Classes, lengths and counts.
-    ("cross_entropy nll_loss", Traits(constraint=indices.class_target, class_targets=True)),
+    # Its log_softmax is asked for in the dtype of the logits, which the autocast of accelerators leaves as it is.
+    ("cross_entropy", Traits(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
+    ("nll_loss", Traits(constraint=indices.class_target, class_targets=True)),
     (
         "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
         Traits(constraint=indices.class_target),

@@ -95,7 +95,8 @@ class Trial:
         self.device = device
         self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(device.put, _same_dtype, device.location(), device.call, subject.autocast)
-        self._baseline_side = baseline_side(subject.autocast)
+        is_narrow = traits_of(subject.operation).narrow_inside and self._target_side.location.type != "cpu"
+        self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
 
     @property
     def differentiates(self) -> bool:
