@@ -180,6 +180,16 @@ def test_a_recording_and_a_live_check_see_the_same_calls_and_not_each_other(tmp_
     assert session.summary.calls + session.summary.backwards == checks.counts.total()
 
 
+def test_an_optimizer_that_changes_many_tensors_in_one_call_passes() -> None:
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    with pytest_msprobe.live() as checks:
+        model(torch.randn(2, 3)).sum().backward()
+        optimizer.step()
+    assert checks.counts["pass"] > 0
+    assert not checks.failed
+
+
 def test_steps_are_told_apart(tmp_path: Path) -> None:
     with pytest_msprobe.live(journal=tmp_path / "live.jsonl") as checks:
         for _ in range(2):

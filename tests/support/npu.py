@@ -15,6 +15,8 @@ PACKAGE = Path(__file__).parent / "simulated_npu"
 #: Named here, where HOME is still the user's: pytester gives each test another.
 _COMPILED = os.environ.get("TORCH_EXTENSIONS_DIR", str(Path.home() / ".cache" / "torch_extensions"))
 
+_COMMAND = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main())"
+
 
 def variables() -> dict[str, str]:
     """Return the environment variables that give a process the simulated NPU."""
