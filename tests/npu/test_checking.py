@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps import Json
+from tests.support.dumps import Json, forward, tensor, value
+from tests.support.npu import run_command
 from tests.support.runs import Checked
 
 pytestmark = pytest.mark.slow
@@ -16,7 +17,105 @@ Check = Callable[..., Checked]
 Write = Callable[..., Path]
 
 
+def calls(*names: str) -> Json:
+    """Return a dump of functions of one tensor, each called once."""
+    x = tensor(4, 8, low=0.1, high=1.0)
+    return {f"Torch.{name}.0.forward": forward(x) for name in names}
+
+
 def test_a_dump_is_checked_on_the_card(check_on_npu: Check, write_dump: Write, records: Json) -> None:
     checked = check_on_npu(f"--msprobe-dump={write_dump(records)}")
     assert checked.outcomes == dict.fromkeys(records, "passed")
     assert "npu:0 Simulated card 0" in checked.output
+
+
+def test_what_a_card_does_wrong_is_told_call_by_call(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = "exp=missing,sin=fails,cos=out-of-memory,tanh=wrong,relu=falls-back"
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", faults)
+    checked = check_on_npu(f"--msprobe-dump={write_dump(calls('exp', 'sin', 'cos', 'tanh', 'relu', 'sqrt'))}")
+    told = {
+        "exp": ("skipped", "does not implement this API"),
+        "sin": ("failed", "raises on the device, though the CPU computes it: RuntimeError: call aten::sin failed"),
+        "cos": ("failed", "memory ran out: RuntimeError: NPU out of memory"),
+        "tanh": ("failed", "1 of 32 elements (3.12 %) are wrong"),
+        "relu": ("passed", ""),
+        "sqrt": ("passed", ""),
+    }
+    for name, (outcome, text) in told.items():
+        case = checked.cases[f"Torch.{name}.0.forward"]
+        assert case.outcome == outcome
+        assert text in case.text
+
+
+def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "sin=loses-card,cos=kills,tanh=hangs")
+    dump = write_dump(calls("sin", "exp", "cos", "sqrt", "tanh", "relu"))
+    checked = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-isolate", "--msprobe-timeout=3")
+    assert checked.wrong == {"Torch.sin.0.forward", "Torch.cos.0.forward", "Torch.tanh.0.forward"}
+    assert "After it, device npu:0 no longer works" in checked.output
+    assert "1 crash, 1 timeout" in checked.output
+
+
+def test_each_worker_has_a_card_of_those_that_are_visible(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_CARDS", "4")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3")
+    checked = check_on_npu(f"--msprobe-dump={write_dump(calls('exp', 'sin', 'cos', 'tanh'))}", "-n", "auto")
+    assert set(checked.outcomes.values()) == {"passed"}
+    assert "npu:0 Simulated card 1" in checked.output
+    assert "npu:1 Simulated card 3" in checked.output
+
+
+CONVOLUTION = {
+    "Functional.conv2d.0.forward": forward(
+        tensor(2, 3, 8, 8), tensor(4, 3, 3, 3), value(None), output=[tensor(2, 4, 6, 6)]
+    )
+}
+
+
+def test_a_convolution_in_hf32_passes_as_such_and_fails_by_its_dtype(check_on_npu: Check, write_dump: Write) -> None:
+    dump = write_dump(CONVOLUTION)
+    by_mode = check_on_npu(f"--msprobe-dump={dump}")
+    assert by_mode.exit_code == 0
+    assert "HF32 conv on, jit compile off" in by_mode.output
+    assert "judged under HF32, as the device says: 1" in by_mode.output
+    by_dtype = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-math-mode=strict")
+    assert by_dtype.wrong == set(CONVOLUTION)
+
+
+def test_a_conftest_sets_the_modes_of_the_training(
+    check_on_npu: Check, write_dump: Write, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        import torch, torch_npu
+        torch.npu.set_compile_mode(jit_compile=True)
+        torch.npu.config.allow_internal_format = False
+        torch.npu.conv.allow_hf32 = False
+        """
+    )
+    checked = check_on_npu(f"--msprobe-dump={write_dump(CONVOLUTION)}", "--msprobe-math-mode=strict")
+    assert checked.exit_code == 0
+    assert "HF32 conv off, jit compile on" in checked.output
+
+
+def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_measures_another(
+    check_on_npu: Check, write_dump: Write, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "tanh=wrong")
+    dump = write_dump(calls("tanh", "exp"))
+    check_on_npu(f"--msprobe-dump={dump}", "--msprobe-save-failures=cases", "--msprobe-save-baseline=card.jsonl")
+    [case] = (folder for folder in (pytester.path / "cases").iterdir() if folder.is_dir())
+    replayed = run_command("replay", case, "--device", "npu:1")
+    assert replayed.returncode == 1
+    assert "on npu:1 Simulated card 1" in replayed.stdout
+    assert "1 of 32 elements (3.12 %) are wrong" in replayed.stdout
+    judged = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-baseline=card.jsonl", "--msprobe-device=npu:1")
+    assert judged.exit_code == 0
+    assert "card.jsonl: 2 records on npu:0 Simulated card 0" in judged.output
+    assert "1 of its records were wrong there: their errors are normal here" in judged.output

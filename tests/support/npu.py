@@ -32,8 +32,18 @@ def compile_kernels() -> None:
 
 def run_script(script: str, *arguments: str | Path, **more: str) -> str:
     """Run a script in a process that has cards and these variables, and return what it prints."""
-    environment = os.environ | variables() | more
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = _run("-c", script, *arguments, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_command(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run ``pytest-msprobe`` with these arguments, in a process that has cards and these variables."""
+    return _run(
+        "-c", "import sys, pytest_msprobe.commands.main as command; sys.exit(command.main())", *arguments, **more
+    )
+
+
+def _run(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=os.environ | variables() | more, capture_output=True, text=True, check=False)

@@ -20,7 +20,7 @@ def npu_swiglu(x: Tensor, dim: int = -1) -> Tensor:
 def npu_rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-06) -> tuple[Tensor, Tensor]:
     wide = x.float()
     rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return (wide * rstd).to(x.dtype) * gamma, rstd
+    return (wide * rstd).to(x.dtype) * gamma, rstd.detach()
 
 
 def npu_rotary_mul(x: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
