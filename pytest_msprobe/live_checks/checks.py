@@ -15,20 +15,17 @@ from typing import Any
 
 from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.session import Observer, observing
-from msprobe_hooks.torch.apis import api_table
-from msprobe_hooks.torch.process_group import process_rank
-from msprobe_hooks.torch.recording_mode import RecordingMode
-from msprobe_hooks.torch.session import Operators
-from msprobe_hooks.torch.threads import NewThreads, ThisThread
+from msprobe_hooks.record import Framework
+from msprobe_hooks.recording.session import observing
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.known import MINDSPORE
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Header, JournalWriter
 from pytest_msprobe.live_checks.findings import Findings, NamedPolicy
 from pytest_msprobe.live_checks.judge import Judge
-from pytest_msprobe.live_checks.observed import outside_of_torch
+from pytest_msprobe.live_checks.observed import outside_of_frameworks
 from pytest_msprobe.live_checks.options import LiveOptions
 from pytest_msprobe.live_checks.recorder import LiveRecorder
 from pytest_msprobe.live_checks.selection import Budget, Selection
@@ -99,16 +96,17 @@ class LiveChecks:
         self._selection = Selection(options.sample, options.per_api, self._budget, options.seed)
         journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
         self._findings = Findings(journal, options.saving(), policy, command)
-        self._recorder = LiveRecorder(
+        recorder_class = _recorder_of(options.framework)
+        self._recorder = recorder_class(
             options.recording(),
-            Judge(setup),
+            Judge(recorder_class.setup(setup)),
             self._findings,
             self._selection,
             self._budget,
             self._react,
             options.waiting_bytes(),
         )
-        self._observers = _observers(self._recorder)
+        self._observers = self._recorder.observers(options.model)
 
     @property
     def counts(self) -> Counter[str]:
@@ -143,14 +141,15 @@ class LiveChecks:
         recorder = self._recorder
         recorder.close_step()
         recorder.step += 1
-        self._findings.place = recording_folder(recorder.step, process_rank())
+        self._findings.place = recording_folder(recorder.step, recorder.rank())
 
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Look at the calls inside; at the end the journal is complete."""
         try:
-            self._findings.place = recording_folder(0, process_rank())
-            self._recorder.start(process_rank())
+            rank = self._recorder.rank()
+            self._findings.place = recording_folder(0, rank)
+            self._recorder.start(rank)
             with observing(self._observers):
                 yield
         finally:
@@ -177,16 +176,19 @@ class LiveChecks:
             if self.on_failure == "stop":
                 raise PrecisionError(result, self.rerun(result))
             if self.on_failure == "warn":
-                code, line = outside_of_torch(stack)[0]
+                code, line = outside_of_frameworks(stack)[0]
                 warning = PrecisionWarning(printable(f"{result.record}: {result.reason}"))
                 warnings.warn_explicit(warning, None, code.co_filename, line)
 
 
-def _observers(recorder: LiveRecorder) -> list[Observer]:
-    if recorder.settings.level == "aten":
-        return [Operators(recorder)]
-    mode = RecordingMode(recorder, api_table())
-    return [ThisThread(mode), NewThreads(mode)]
+def _recorder_of(framework: Framework) -> type[LiveRecorder]:
+    if framework == MINDSPORE:
+        from pytest_msprobe.live_checks.mindspore_recorder import MindSporeLiveRecorder
+
+        return MindSporeLiveRecorder
+    from pytest_msprobe.live_checks.torch_recorder import TorchLiveRecorder
+
+    return TorchLiveRecorder
 
 
 def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:

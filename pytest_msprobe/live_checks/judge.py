@@ -18,6 +18,7 @@ from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
@@ -81,7 +82,12 @@ class Judge:
         return _judged(replay, "backward", replay.backward), replay
 
     def _setup_for(self, tensors: Sequence[torch.Tensor]) -> Setup:
-        """Return the setup of the device that computed these: the first that is not the CPU."""
+        """Return the setup of the device that computed these: the first that is not the CPU.
+
+        MindSpore computes on one device, which the setup names, and its tensors come as copies on the CPU.
+        """
+        if self._setup.framework.name != PYTORCH:
+            return self._setup
         places = [tensor.device for tensor in tensors]
         place = next((each for each in places if each.type != "cpu"), torch.device("cpu"))
         if place not in self._setups:

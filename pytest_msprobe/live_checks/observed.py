@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import os
+import sys
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +17,6 @@ from pytest_msprobe.engine.replay.side import Run
 from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.engine.values.tree import map_tensors
 
-_TORCH = str(Path(torch.__file__).parent)
 _FRAMES = 8
 
 Stack = Sequence[tuple[CodeType, int]]
@@ -73,15 +74,21 @@ def copied(run: Run) -> Run:
     return replace(run, output=map_tensors(copy, run.output), arguments=written)
 
 
-def outside_of_torch(stack: Stack) -> Stack:
-    """Return a stack without torch's own frames, or all of it where there are no others."""
-    return [(code, line) for code, line in stack if not code.co_filename.startswith(_TORCH)] or stack
+def outside_of_frameworks(stack: Stack) -> Stack:
+    """Return a stack without the frameworks' own frames, or all of it where there are no others."""
+    folders = _framework_folders()
+    return [(code, line) for code, line in stack if not code.co_filename.startswith(folders)] or stack
+
+
+def _framework_folders() -> tuple[str, ...]:
+    modules = (sys.modules.get(name) for name in ("torch", "mindspore"))
+    return tuple(f"{Path(module.__file__).parent}{os.sep}" for module in modules if module and module.__file__)
 
 
 def called_from(stack: Stack) -> str:
     """Return where a call was made in words, from the innermost frame out."""
     lines = [
         f"  {code.co_filename}:{line}, in {code.co_name}: {linecache.getline(code.co_filename, line).strip()}"
-        for code, line in outside_of_torch(stack)[:_FRAMES]
+        for code, line in outside_of_frameworks(stack)[:_FRAMES]
     ]
     return "\n".join(["Called at:", *lines])

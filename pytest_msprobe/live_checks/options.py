@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.option_checks import one_of
+from msprobe_hooks.recording.session import Model
+from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits, parse_size
 
 Level = Literal["L1", "aten"]
@@ -25,7 +28,8 @@ class LiveOptions:
     APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked, at most
     ``per_api`` that are alike (None for all), and in at most a ``share`` of the time (None for all that it takes).
     ``waiting`` is the most memory, as ``500MiB``, that copies may take while calls wait for their gradients.
-    ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample.
+    ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample. ``framework`` is
+    the one whose calls are checked; with MindSpore's those of the primitives that a ``model`` holds.
     """
 
     apis: Sequence[str] = ()
@@ -40,6 +44,8 @@ class LiveOptions:
     journal: str | Path | None = None
     save_failures: str | Path | None = None
     seed: int = 0
+    framework: Framework = "pytorch"
+    model: Model | None = None
 
     def __post_init__(self) -> None:
         _require_share("sample", self.sample)
@@ -47,7 +53,13 @@ class LiveOptions:
             _require_share("share", self.share)
         if self.per_api is not None and (type(self.per_api) is not int or self.per_api < 1):
             raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
+        require_framework(self.framework)
+        missing = missing_piece(self.framework)
+        if missing is not None:
+            raise ConfigError("framework", self.framework, f"pytorch ({missing})")
         one_of(get_args(Level))("level", self.level)
+        if self.level == "aten" and self.framework != "pytorch":
+            raise ConfigError("level", self.level, f"L1 with {self.framework}")
         one_of(get_args(OnFailure))("on_failure", self.on_failure)
         if self.save_failures is not None and importlib.util.find_spec("safetensors") is None:
             raise ConfigError(

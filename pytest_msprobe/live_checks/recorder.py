@@ -1,44 +1,43 @@
-"""The recorder of a live check: what a recording writes into files is kept in memory, and judged at once."""
+"""The recorder of a live check: what a recording writes into files is kept in memory, and judged at once.
+
+What is judged is in torch's terms, whatever framework the training is made with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from msprobe_hooks.dump.names import backward_of, parse_api_name
+from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.dump.writer import as_json
-from msprobe_hooks.recording.backward import tensors_in
+from msprobe_hooks.recording.backward import Inputs, tensors_in
 from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import TensorEntry
+from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
-from msprobe_hooks.torch.elements import TorchElements
-from msprobe_hooks.torch.gradients import Inputs
-from msprobe_hooks.torch.recorder import TorchRecorder
-from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.call import operation
-from pytest_msprobe.engine.replay.side import may_work_in_place
-from pytest_msprobe.live_checks.judge import JUDGED_DEVICES, Judge, arguments_of
-from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied, on_cpu
-from pytest_msprobe.live_checks.selection import Budget, Selection, signature
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.live_checks.judge import Judge, arguments_of
+from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied
+from pytest_msprobe.live_checks.selection import Budget, Selection
 from pytest_msprobe.live_checks.sink import Sink
 from pytest_msprobe.live_checks.waiting import WaitingMemory, bytes_of
 
 
-class KeptElements(TorchElements):
+class KeptElements(Elements):
     """The elements of a record whose tensors are kept, by the names that their files would have."""
 
     __slots__ = ("tensors",)
 
-    def __init__(self, name: str, keep: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, name: str, keep: Callable[[Any], Tensor]) -> None:
         self.tensors: dict[str, Tensor] = {}
 
-        def save(tensor: Tensor, file: str) -> str:
+        def save(tensor: Any, file: str) -> str:
             self.tensors[file] = keep(tensor)
             return file
 
@@ -49,12 +48,14 @@ class KeptElements(TorchElements):
         self._save = None
 
 
-def _unmeasured(_: Tensor, __: TensorEntry) -> None:
+def _unmeasured(_: Any, __: TensorEntry) -> None:
     """Leave the statistics out: what a check needs of a tensor is its elements."""
 
 
-class LiveRecorder(TorchRecorder):
+class LiveRecorder(Recorder):
     """Has calls judged when they end, and their gradients when those have come."""
+
+    kept_class: ClassVar[type[KeptElements]]
 
     def __init__(
         self,
@@ -77,6 +78,51 @@ class LiveRecorder(TorchRecorder):
         self.awaited = self.arrived = 0
         self._waiting_memory = WaitingMemory(waiting)
 
+    # what a framework says
+
+    @classmethod
+    def setup(cls, setup: Setup) -> Setup:
+        """Return what its checks have in common."""
+        return setup
+
+    @abstractmethod
+    def rank(self) -> int | None:
+        """Return this process's rank, None where there is no process group."""
+
+    @abstractmethod
+    def observers(self, model: Model | None) -> list[Observer]:
+        """Return what sees calls between ``begin`` and ``end``; ``model`` holds what is seen by it alone."""
+
+    @abstractmethod
+    def obstacle(self, name: str, args: Any, kwargs: Any) -> str | None:
+        """Return why a call with these arguments cannot be judged in the middle of a training, None where it can."""
+
+    @abstractmethod
+    def kind(self, name: str, args: Any, kwargs: Any) -> Hashable:
+        """Return what calls share that are alike."""
+
+    @abstractmethod
+    def copy(self, tensor: Any) -> Tensor:
+        """Return a copy of a tensor as torch's on the CPU, that no graph knows of."""
+
+    @abstractmethod
+    def before(self, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the arguments of a call that is about to be made, with tensors of torch."""
+
+    @abstractmethod
+    def after(self, seen: tuple[Any, Any], given: tuple[Any, Any], output: Any, name: str) -> Any:
+        """Return the output of the call of that name, with tensors of torch.
+
+        ``seen`` is what ``before`` returned for the arguments that were ``given``; what of it the call has changed is
+        changed.
+        """
+
+    @abstractmethod
+    def gradients(self, found: Sequence[Any]) -> list[Tensor | None]:
+        """Return gradients as tensors of torch; None for those that are of no float tensor."""
+
+    # what is the same for all
+
     def start(self, rank: int | None) -> bool:
         """Look at calls from here on. There are no files that could be in the way."""
         self.is_recording = True
@@ -97,18 +143,18 @@ class LiveRecorder(TorchRecorder):
 
     def elements(self, name: str) -> KeptElements:
         """Return a builder for the elements of a forward record; copies of its tensors are kept."""
-        return KeptElements(name, on_cpu)
+        return self.kept_class(name, self.copy)
 
     def selects(self, name: str, args: Any, kwargs: Any) -> Hashable | None:
         """Return what the call shares with those that are like it if it is to be checked, else None."""
         selection = self.selection
         if not self.filter.admits(name) or not selection.has_time():
             return None
-        obstacle = _obstacle(name, args, kwargs)
+        obstacle = self.obstacle(name, args, kwargs)
         if obstacle is not None:
             selection.leave_out(obstacle)
             return None
-        kind = signature(name, args, kwargs)
+        kind = self.kind(name, args, kwargs)
         return kind if selection.takes(kind) else None
 
     def judge_forward(self, seen: Observed) -> Any:
@@ -125,13 +171,13 @@ class LiveRecorder(TorchRecorder):
             "no memory left to wait for gradients (waiting)"
         )
 
-    def await_gradients(self, kept: Awaiting, size: int, outputs: list[Tensor], inputs: Inputs) -> None:
+    def await_gradients(self, kept: Awaiting, size: int, outputs: list[Any], inputs: Inputs) -> None:
         """Have the gradients of a call judged when they come; ``size`` is what is kept of it in bytes."""
         self._waiting_memory.reserve(kept, size)
         self.awaited += 1
         step = self.step
 
-        def come(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
+        def come(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             self.arrived += 1
             if not self.is_recording or not self._is_in_time(kept, step):
                 return
@@ -154,18 +200,17 @@ class LiveRecorder(TorchRecorder):
             return self.selection.leave_out("the gradients came after their step")
         return self.budget.allows(kept.kind) or self.selection.leave_out("no time left when the gradients came (share)")
 
-    def _judge_backward(
-        self, kept: Awaiting, grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]
-    ) -> None:
+    def _judge_backward(self, kept: Awaiting, grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
         with self.lock, self.budget.spending(kept.kind):
             name = backward_of(kept.name)
-            elements = KeptElements(name, on_cpu)
+            elements = self.elements(name)
             with self.quiet():
                 record: dict[str, Any] = {"input": elements.sequence(grad_outputs, "input")}
                 elements.keep_no_more()
                 record["output"] = elements.sequence(grad_inputs, "output")
+                leaving = self.gradients(grad_inputs)
             backward = as_json(record)
-            result, replay = self.judge.backward(kept, backward, elements.tensors, grad_inputs)
+            result, replay = self.judge.backward(kept, backward, elements.tensors, leaving)
             self.sink.add(result, replay, kept.forward, backward, kept.stack)
             self._end_if_full()
 
@@ -178,7 +223,7 @@ class LiveRecorder(TorchRecorder):
 class LiveCall(ApiCall):
     """A call whose inputs are kept as they are before it."""
 
-    __slots__ = ("_args", "_kind", "_kwargs", "_versions")
+    __slots__ = ("_given", "_kind", "_seen", "_versions")
 
     _recorder: LiveRecorder
     _elements: KeptElements
@@ -189,7 +234,7 @@ class LiveCall(ApiCall):
         with recorder.budget.spending():
             kind = recorder.selects(self.name, args, kwargs)
             if kind is not None:
-                self._args, self._kwargs, self._kind = args, kwargs, kind
+                self._given, self._kind = (args, kwargs), kind
                 super().begin(args, kwargs, changed, written, **options)
 
     def fail(self, error: BaseException) -> None:
@@ -206,7 +251,8 @@ class LiveCall(ApiCall):
 
     def _take_inputs(self, args: Any, kwargs: Any, parameters: Any = None) -> None:
         super()._take_inputs(args, kwargs, parameters)
-        self._versions = {path: tensor._version for path, tensor in arguments_of(args, kwargs).items()}
+        self._seen = self._recorder.before(args, kwargs)
+        self._versions = {path: tensor._version for path, tensor in arguments_of(*self._seen).items()}
 
     def _take_output(self, output: Any, produced: Any) -> None:
         assert self._record is not None
@@ -215,20 +261,21 @@ class LiveCall(ApiCall):
         self._record["output"] = elements.output(output)
         if elements.details:
             self._record["details"] = elements.details
+        output = recorder.after(self._seen, self._given, output, self.name)
         seen = Observed(
             name=self.name,
             kind=self._kind,
             forward=as_json(self._record),
             inputs=elements.tensors,
-            args=self._args,
-            kwargs=self._kwargs,
+            args=self._seen[0],
+            kwargs=self._seen[1],
             versions=self._versions,
             output=output,
             stack=code_and_lines(self._frame),
         )
         run = recorder.judge_forward(seen)
         outputs = recorder.differentiated(produced)
-        if outputs and isinstance(inputs, Inputs) and inputs.count:
+        if outputs and inputs is not None and inputs.count:
             size = bytes_of((*seen.inputs.values(), *tensors_in((run.output, run.changed), Tensor)))
             if not recorder.fits(size):
                 return
@@ -238,29 +285,7 @@ class LiveCall(ApiCall):
                 forward=seen.forward,
                 inputs=seen.inputs,
                 run=copied(run),
-                shared=[*inputs.edges.values(), *inputs.leaves.values()],
+                shared=inputs.shared,
                 stack=seen.stack,
             )
             recorder.await_gradients(kept, size, outputs, inputs)
-
-
-def _obstacle(name: str, args: Any, kwargs: Any) -> str | None:
-    """Return why a call with these arguments cannot be judged in the middle of a training, None where it can."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "inside a transform of torch.func"
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-        return "inside the capture of a CUDA graph"
-    tensors = list(tensors_in((args, kwargs), Tensor))
-    if any(tensor.is_inference() for tensor in tensors):
-        # These do not tell whether they were written to.
-        operated = operation(parse_api_name(name).api)
-        if may_work_in_place(operated, Arguments(args, kwargs, frozenset())):
-            return "may write to a tensor of inference mode"
-    return next(filter(None, map(_obstacle_of, tensors)), None)
-
-
-def _obstacle_of(tensor: Tensor) -> str | None:
-    # A DTensor says of itself that it is an instance of Parameter.
-    if type(tensor) not in (Tensor, Parameter):
-        return f"takes a {type(tensor).__name__}"
-    return None if tensor.device.type in JUDGED_DEVICES else f"on the device {tensor.device.type}"

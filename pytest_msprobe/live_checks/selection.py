@@ -8,27 +8,24 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-import torch
 
-
-def signature(name: str, args: Any, kwargs: Any) -> Hashable:
+def signature(name: str, modes: Hashable, args: Any, kwargs: Any, looks: Callable[[Any], Hashable | None]) -> Hashable:
     """Return what calls share that are alike: the API, the modes, the inputs but for the values of tensors and floats.
 
-    ``name`` is that of the forward record.
+    ``name`` is that of the forward record; ``looks`` returns what a framework sees of a value of its own, else None.
     """
-    api = name.rsplit(".", 2)[0]
-    return api, torch.is_grad_enabled(), torch._C._is_any_autocast_enabled(), _form(args), _form(kwargs)
 
+    def form(value: Any) -> Any:
+        found = looks(value)
+        if found is not None:
+            return found
+        if isinstance(value, (list, tuple)):
+            return tuple(map(form, value))
+        if isinstance(value, Mapping):
+            return tuple((str(key), form(item)) for key, item in value.items())
+        return value if isinstance(value, (int, str)) else type(value)
 
-def _form(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        shape = () if value.is_nested else tuple(value.shape)
-        return value.dtype, shape, value.requires_grad, value.device
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_form, value))
-    if isinstance(value, Mapping):
-        return tuple((str(key), _form(item)) for key, item in value.items())
-    return value if isinstance(value, (int, str, torch.dtype)) else type(value)
+    return name.rsplit(".", 2)[0], modes, form(args), form(kwargs)
 
 
 _NO_TIME = "no time left (share)"

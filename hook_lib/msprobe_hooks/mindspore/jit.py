@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from mindspore.common import api
 
-from msprobe_hooks.mindspore.calls import run_recorded
+from msprobe_hooks.mindspore.calls import Calls, Primitives, Wrap, run_recorded
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.recording.session import Observer
+from msprobe_hooks.recording.session import Model, Observer
 
 #: Makes a call of a compiled function: its name, the function, its arguments, and where it is called.
 Make: TypeAlias = Callable[[str, Callable[..., Any], Any, Any, FrameType], Any]
@@ -32,6 +32,17 @@ def recorded(recorder: MindSporeRecorder) -> Make:
 def unrecorded(_: str, function: Callable[..., Any], args: Any, kwargs: Any, __: FrameType) -> Any:
     """Make a call."""
     return function(*args, **kwargs)
+
+
+def observers(wrap: Wrap, make: Make, model: Model | None) -> list[Observer]:
+    """Return what puts functions of ``wrap`` in the place of others and has compiled ones made by ``make``.
+
+    Primitives are those that the cells of a ``model`` hold.
+    """
+    seen: list[Observer] = [Calls(wrap)]
+    if model is not None:
+        seen.append(Primitives(wrap, model))
+    return [*seen, JitCalls(make, seen)]
 
 
 class JitCalls:

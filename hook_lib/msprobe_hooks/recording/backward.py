@@ -61,6 +61,11 @@ class Inputs:
         self.edges: dict[tuple[Any, int], list[int]] = {}
         self.count = 0
 
+    @property
+    def shared(self) -> list[list[int]]:
+        """The groups of inputs, by their slots, that are one tensor; most hold one input."""
+        return [slots for slots in self.edges.values() if slots]
+
     def slots(self, node: Any, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""
         return self.edges.get((node, number))

@@ -38,6 +38,11 @@ class Inputs(backward.Inputs):
         for leaf in awaited:
             self.leaves.setdefault(id(leaf), [])
 
+    @property
+    def shared(self) -> list[list[int]]:
+        """The groups of inputs, by their slots, that are one tensor."""
+        return super().shared + [slots for slots in self.leaves.values() if slots]
+
     def slots(self, node: Node, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""
         found = self.edges.get((node, number))

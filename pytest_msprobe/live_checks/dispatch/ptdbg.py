@@ -19,9 +19,9 @@ from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly
 from pytest_msprobe.live_checks.dispatch.tables import DispatchTables
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.options import LiveOptions
-from pytest_msprobe.live_checks.recorder import LiveRecorder
 from pytest_msprobe.live_checks.selection import Budget, Selection
 from pytest_msprobe.live_checks.sink import one_at_a_time
+from pytest_msprobe.live_checks.torch_recorder import TorchLiveRecorder
 
 _log = logging.getLogger("pytest_msprobe")
 
@@ -75,8 +75,8 @@ class PtdbgDispatch:
             raise tables.failure
 
 
-def _recorder(tables: DispatchTables) -> LiveRecorder:
+def _recorder(tables: DispatchTables) -> TorchLiveRecorder:
     judge, budget = Judge(Setup(CpuDevice(), Policy.load("default")), by=judge_singly), Budget(None)
     everything = Selection(1.0, None, budget, 0)
     # Operators have no gradients to wait for.
-    return LiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None, 0)
+    return TorchLiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None, 0)

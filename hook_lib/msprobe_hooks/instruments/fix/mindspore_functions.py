@@ -14,8 +14,7 @@ from typing import Any
 
 from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
 from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
-from msprobe_hooks.mindspore.calls import Calls, Primitives
-from msprobe_hooks.mindspore.jit import JitCalls, unrecorded
+from msprobe_hooks.mindspore.jit import observers, unrecorded
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.session import Model, Observer
 
@@ -63,10 +62,7 @@ class CountingFunctions(ABC):
 
     def observers(self) -> list[Observer]:
         """Return what puts these functions in place between ``begin`` and ``end``."""
-        seen: list[Observer] = [Calls(self.wrap)]
-        if self._model is not None:
-            seen.append(Primitives(self.wrap, self._model))
-        return [*seen, JitCalls(unrecorded, seen)]
+        return observers(self.wrap, unrecorded, self._model)
 
 
 class FixingFunctions(CountingFunctions):

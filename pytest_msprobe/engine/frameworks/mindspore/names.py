@@ -144,7 +144,7 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
         raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
     if name.api == "__setitem__":
         target = _without_result(target)
-    return Functions(bridged(target, in_place=_works_in_place(name.api)), _with_recorded_widths(golden, call))
+    return Functions(bridged(target, in_place=works_in_place(name.api)), _with_recorded_widths(golden, call))
 
 
 def function_named(name: ApiName) -> Callable[..., Any] | None:
@@ -206,7 +206,8 @@ def _without_result(function: Callable[..., Any]) -> Callable[..., None]:
     return call
 
 
-def _works_in_place(api: str) -> bool:
+def works_in_place(api: str) -> bool:
+    """Tell whether an API changes its first tensor, by its name."""
     return api == "__setitem__" or (api.endswith("_") and not api.endswith("__"))
 
 
