@@ -136,11 +136,13 @@ def _write_page(arguments: argparse.Namespace, paths: list[Path], part: Path) ->
         return
     from pytest_msprobe.modes.compare.opening import open_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
+    from pytest_msprobe.modes.compare.reports.graph import read_graphs
 
     options, policy = _comparison(arguments)
     pairs = list(open_pairs(dumps, options, policy).values())
     require_modules(pair.golden for pair in pairs)
-    write_page_of(part, pairs, _calls(pairs), sum(len(pair.orders) for pair in pairs), policy.name)
+    graphs, count = read_graphs(pairs, are_required=True), sum(len(pair.orders) for pair in pairs)
+    write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs)
 
 
 def _calls(pairs: Sequence[Pair]) -> Iterator[ComparedCall]:

@@ -50,22 +50,47 @@ def programs(draw: st.DrawFn) -> list[list[int]]:
     ]
 
 
-@given(programs())
-def test_a_program_of_distinct_values_shows_exactly_its_flow(
-    tmp_path_factory: pytest.TempPathFactory, program: list[list[int]]
-) -> None:
-    records = {
+def written(program: list[list[int]]) -> Json:
+    """Return the records of a program in which every call returns a value of its own."""
+    return {
         f"Torch.op.{place}.forward": call(*(float(source + 100) for source in sources), returns=float(place + 100))
         for place, sources in enumerate(program)
     }
-    path = write_dump(tmp_path_factory.mktemp("program"), records)
-    true = [
+
+
+def true_flow(program: list[list[int]]) -> list[Ends]:
+    return [
         (f"Torch.op.{source}.forward", "output.0", f"Torch.op.{place}.forward", f"input.{position}")
         for place, sources in enumerate(program)
         for position, source in enumerate(sources)
         if source >= 0
     ]
-    assert ends(find_flow(read_dump(path), lambda name: None)) == true
+
+
+@given(programs())
+def test_a_program_of_distinct_values_shows_exactly_its_flow(
+    tmp_path_factory: pytest.TempPathFactory, program: list[list[int]]
+) -> None:
+    path = write_dump(tmp_path_factory.mktemp("program"), written(program))
+    assert ends(find_flow(read_dump(path), lambda name: None)) == true_flow(program)
+
+
+@given(programs(), st.integers(1, 4))
+def test_modules_around_its_calls_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, program: list[list[int]], size: int
+) -> None:
+    calls = list(written(program).items())
+    records: Json = {}
+    parents: dict[str, str] = {}
+    for first in range(0, len(calls), size):
+        inside = dict(calls[first : first + size])
+        module = f"Module.block{first}.Block.forward.0"
+        given = [tensor for body in inside.values() for tensor in body["input_args"]]
+        returned = [tensor for body in inside.values() for tensor in body["output"]]
+        records |= inside | {module: forward(*given, output=returned)}
+        parents |= dict.fromkeys(inside, module)
+    path = write_dump(tmp_path_factory.mktemp("program"), records)
+    assert sorted(ends(find_flow(read_dump(path), parents.get))) == sorted(true_flow(program))
 
 
 def test_of_equal_values_the_nearest_is_taken_and_the_edge_is_uncertain(flow: Callable[..., list[Edge]]) -> None:

@@ -24,6 +24,7 @@ from pytest_msprobe.storage.whole import whole_file
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.reports.graph import PairGraph
 
 
 class CompareReports:
@@ -100,7 +101,9 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
-        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy)
+        from pytest_msprobe.modes.compare.reports.graph import read_graphs
+
+        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, read_graphs(self._pairs))
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
@@ -117,12 +120,15 @@ class CompareReports:
         return len({pair.step for pair in self._pairs}) > 1
 
 
-def write_page_of(path: Path, pairs: Sequence[Pair], calls: Iterable[ComparedCall], count: int, policy: str) -> None:
-    """Write the page of compared dumps, with their graphs; ``count`` is the number of calls.
-
-    Raises OSError where the disk refuses.
-    """
-    from pytest_msprobe.modes.compare.reports.graph import read_graphs
+def write_page_of(
+    path: Path,
+    pairs: Sequence[Pair],
+    calls: Iterable[ComparedCall],
+    count: int,
+    policy: str,
+    graphs: Sequence[PairGraph],
+) -> None:
+    """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses."""
     from pytest_msprobe.modes.compare.reports.html import write_html
 
     target, golden = _shared([pair.target.path for pair in pairs]), _shared([pair.golden.path for pair in pairs])
@@ -133,7 +139,7 @@ def write_page_of(path: Path, pairs: Sequence[Pair], calls: Iterable[ComparedCal
         title=f"{_below(target, both)} against {_below(golden, both)}",
         about=f"{count} calls compared by policy {policy}",
         pairs=[place_words(pair) for pair in pairs],
-        graphs=read_graphs(pairs),
+        graphs=graphs,
     )
 
 

@@ -41,13 +41,18 @@ class PairGraph:
         return Drawing(place, self._target, self._marks, self._golden, self._golden_marks, partners, links=self._links)
 
 
-def read_graphs(pairs: Sequence[Pair]) -> list[PairGraph]:
-    """Return the graphs of those pairs whose dumps say in which modules calls were made."""
+def read_graphs(pairs: Sequence[Pair], *, are_required: bool = False) -> list[PairGraph]:
+    """Return the graphs of those pairs whose dumps say in which modules calls were made.
+
+    Raises DumpError where one does not and the graphs are required.
+    """
     found: list[tuple[Pair, Run, Run]] = []
     for pair in pairs:
         try:
             found.append((pair, read_run(pair.target), read_run(pair.golden)))
         except DumpError:
+            if are_required:
+                raise
             # The table needs no graph, and what is wrong with the files beside a dump is no verdict on it.
             continue
     links = communication_links([pair.target for pair, _, _ in found])
