@@ -37,17 +37,13 @@ def split(values: Iterable[PlacedValue]) -> tuple[Items, Items]:
 
 def fields_of(value: Value) -> dict[str, str]:
     """Return the fields of one value, under msprobe's names."""
-    if not value.type:
-        return {"value": _NOTHING}
-    fields = {"type": value.type}
     if not value.is_tensor:
-        return fields | {"value": value.text}
-    fields |= {"dtype": value.dtype, "shape": str(list(value.shape))}
+        return {"type": value.type, "value": value.text} if value.type else {"value": _NOTHING}
+    fields = {"type": value.type, "dtype": value.dtype, "shape": str([*value.shape])}
     if value.statistics is not None:
-        greatest, least, mean, norm = map(_word, value.statistics)
-        fields |= {"Max": greatest, "Min": least, "Mean": mean, "Norm": norm}
+        fields["Max"], fields["Min"], fields["Mean"], fields["Norm"] = map(_word, value.statistics)
     if value.requires_grad is not None:
-        fields["requires_grad"] = str(value.requires_grad)
+        fields["requires_grad"] = "True" if value.requires_grad else "False"
     if value.checksum is not None:
         fields["md5"] = value.checksum
     if value.data_name is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from msprobe_hooks.dump.scenes import Level
@@ -97,4 +98,9 @@ class Manner:
     def stack(self, surroundings: Surroundings, name: str) -> tuple[str, ...]:
         """Return the frames to show of a node, the innermost first."""
         frames = surroundings.stacks.of_call(name) or ()
-        return tuple(frames) if self.all_frames else tuple(outside_frameworks(frames)[:1])
+        return frames if self.all_frames else _call_site(frames)
+
+
+@lru_cache(maxsize=4096)
+def _call_site(frames: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(outside_frameworks(frames)[:1])

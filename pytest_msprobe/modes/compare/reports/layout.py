@@ -250,7 +250,7 @@ def _levelled_messages(_: ComparedCall, row: Row) -> str:
     if row.outcome == "skip":
         absence = _NO_GOLDEN if row.golden is None else _NO_TARGET
         messages = [absence] if row.unmeasured == "unmatched" else [*row.messages]
-    return json.dumps(messages, ensure_ascii=False)
+    return json.dumps(messages, ensure_ascii=False) if messages else "[]"
 
 
 def _accuracy(_: ComparedCall, row: Row) -> str:
