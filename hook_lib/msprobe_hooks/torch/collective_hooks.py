@@ -21,7 +21,7 @@ class CollectiveHooks(Generic[Call]):
 
     What it runs says by `returned` what belongs to a call, and ``done`` gets that once the call is over. ``refused``
     is told of functions that nothing can be put around. Of more than ``most_waiting`` calls the oldest is forgotten.
-    ``also`` are functions beside those that msprobe records.
+    ``also`` are functions beside those that msprobe records; ``failed`` gets what waiting raised in place of ``done``.
 
     What is called inside of ``_coalescing_manager`` is made when that is left.
     """
@@ -33,11 +33,13 @@ class CollectiveHooks(Generic[Call]):
         refused: Callable[[str, TypeError], None],
         most_waiting: int | None = None,
         also: Collection[str] = (),
+        failed: Callable[[Call, BaseException], None] | None = None,
     ) -> None:
         self._around = around
         self._done = done
         self._refused = refused
         self._most_waiting = most_waiting
+        self._failed = failed
         self._names = sorted(api_lists.DISTRIBUTED.union(also))
         self._interposed: list[Interposition] = []
         self._waiting: dict[int, tuple[Any, list[Call]]] = {}
@@ -52,7 +54,11 @@ class CollectiveHooks(Generic[Call]):
         self._wait = wait = dist.Work.wait
 
         def wait_and_tell(work: Any, *args: Any, **kwargs: Any) -> Any:
-            result = wait(work, *args, **kwargs)
+            try:
+                result = wait(work, *args, **kwargs)
+            except BaseException as error:
+                self._fail_all(work, error)
+                raise
             if id(work) in self._waiting:
                 _, calls = self._waiting.pop(id(work))
                 self._end_all(calls)
@@ -83,6 +89,12 @@ class CollectiveHooks(Generic[Call]):
     def _end_all(self, calls: list[Call]) -> None:
         for call in calls:
             self._done(call)
+
+    def _fail_all(self, work: Any, error: BaseException) -> None:
+        if self._failed is not None and id(work) in self._waiting:
+            _, calls = self._waiting.pop(id(work))
+            for call in calls:
+                self._failed(call, error)
 
     def _interpose(self, name: str, around: Around) -> None:
         function = getattr(c10d, name, None)

@@ -27,7 +27,11 @@ class Collectives:
     def __init__(self, recorder: TorchRecorder) -> None:
         self._recorder = recorder
         self._hooks: CollectiveHooks[CollectiveCall] = CollectiveHooks(
-            self._recording, lambda call: call.end(call.given), self._note_refused, also=BARRIERS
+            self._recording,
+            lambda call: call.end(call.given),
+            self._note_refused,
+            also=BARRIERS,
+            failed=lambda call, error: call.fail(error),
         )
 
     def begin(self) -> None:

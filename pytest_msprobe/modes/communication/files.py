@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +44,25 @@ def open_steps(named: Mapping[Path, ReadDump]) -> Opened:
     _require_communication(dumps)
     ranks = _ranks_by_run(dumps)
     opened = []
-    for step in find_steps(each.dump for each in dumps.values()):
-        problems = {rank: dumps[dump.path].problem for rank, dump in step.ranks.items() if dumps[dump.path].problem}
-        opened.append(read_step(step, ranks.get(step.folder.parent, frozenset()), problems))
+    with _without_collections():
+        for step in find_steps(each.dump for each in dumps.values()):
+            problems = {rank: dumps[dump.path].problem for rank, dump in step.ranks.items() if dumps[dump.path].problem}
+            opened.append(read_step(step, ranks.get(step.folder.parent, frozenset()), problems))
     places = {dump.path: (step, rank) for step in opened for rank, dump in step.step.ranks.items()}
     return Opened(opened, places, list(others))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Make objects that stay: looking for garbage among millions of them takes a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def _siblings(named: Iterable[Path]) -> Iterator[Path]:

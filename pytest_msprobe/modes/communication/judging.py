@@ -12,6 +12,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.communication.alarms import EXTRA, Alarm
 from pytest_msprobe.modes.communication.bits import digest_of
+from pytest_msprobe.modes.communication.splits import split_finding
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.structure import Finding, structural_findings
 from pytest_msprobe.modes.communication.values import Compared, compare_values
@@ -30,6 +31,8 @@ def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> Di
     if _may_be_taken(exchange, step):
         return _skipped(name, SkipReason.TAKEN_FROM_ANY)
     findings = list(structural_findings(exchange, step))
+    if not findings:
+        findings += filter(None, [split_finding(exchange, step)])
     compared = Compared() if findings else _compared(exchange, step)
     if compared.finding is not None:
         findings = [compared.finding]

@@ -12,6 +12,8 @@ from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.communication.words import short_name
 
+_MOST_RANKS = 10**5
+
 
 @dataclass(frozen=True, slots=True)
 class StepCommunication:
@@ -59,8 +61,8 @@ def read_step(
 ) -> StepCommunication:
     """Bring the communication of a step together; ``known`` are ranks that there are beside those with a dump."""
     present = frozenset(step.ranks)
-    # Ranks are counted from zero, so that a gap is one that is missing.
-    world = present | known | frozenset(range(max(present, default=0)))
+    # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
+    world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
     ranks = {rank: read_calls(dump, rank, world) for rank, dump in step.ranks.items()}
     exchanges = find_exchanges(ranks.values())
     named = frozenset[int]().union(*{exchange.expected for exchange in exchanges})

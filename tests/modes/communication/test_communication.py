@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
 from tests.support.dumps import Json, tensor_around, value
@@ -83,6 +84,29 @@ def test_tables_have_a_row_for_each_communication(
     check(f"{FLAG}=step0", "--msprobe-csv=tables")
     (details,) = pytester.path.glob("tables/**/accuracy_checking_details_*.csv")
     assert [row.split(",")[0] for row in details.read_text().splitlines()[1:4]] == [*list(WHOLE)[:3]]
+
+
+def test_of_real_tensors_the_bits_are_compared(
+    write: Callable[..., None], check: Check, pytester: pytest.Pytester
+) -> None:
+    def reduced(rank: int) -> Json:
+        kept = tensor_around(2) | {"data_name": "all_reduce.output.pt"}
+        folder = pytester.path / f"step0/rank{rank}/dump_tensor_data"
+        folder.mkdir(parents=True)
+        # The sign of a zero is in no statistic.
+        torch.save(torch.tensor([1.0, -0.0 if rank == 1 else 0.0]), folder / "all_reduce.output.pt")
+        return {"Distributed.all_reduce.0.forward": {"input_args": [tensor_around(2)], "output": [kept]}}
+
+    write(*(reduced(rank) for rank in range(3)), task="tensor")
+    checked = check(f"{FLAG}=step0")
+    assert checked.wrong == {"Distributed.all_reduce.0.forward"}
+    assert "  output differs: rank 1: bits " in checked.output
+
+
+def test_a_folder_s_name_may_be_any_number(write_dump: Check, check: Check) -> None:
+    write_dump(WHOLE, "step0/rank0")
+    write_dump(WHOLE, "step0/rank987654321987654321")
+    assert check(f"{FLAG}=step0", "-Wdefault::UserWarning").wrong == set()
 
 
 def test_a_rank_that_was_killed_in_a_call_is_told(

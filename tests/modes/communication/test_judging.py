@@ -206,6 +206,19 @@ def test_parts_for_each_rank_arrive_there(judge: Judge) -> None:
     assert failing(results)["0:all_to_all.0"].startswith("what rank 0 gave to rank 1 differs")
 
 
+def test_split_sizes_fit_on_both_sides(judge: Judge) -> None:
+    def exchanging(rows: int, gives: list[int], takes: list[int]) -> Json:
+        tensors = [tensor_around(sum(takes), at=1.0), tensor_around(rows, at=1.0)]
+        return call(
+            "all_to_all_single", [None, tensors[1], value(takes), value(gives)], [*tensors, value(takes), value(gives)]
+        )
+
+    assert failing(judge(exchanging(4, [1, 3], [1, 2]), exchanging(2, [2, 0], [3, 0]))) == {}
+    assert failing(judge(exchanging(4, [1, 3], [1, 2]), exchanging(2, [2, 0], [4, 0]))) == {
+        "0:all_to_all_single.0": "split sizes differ: rank 0 gives 3 rows to rank 1, which takes 4"
+    }
+
+
 def test_checksums_are_compared_where_there_are_some(judge: Judge) -> None:
     one, other = (all_reduce(Y | {"md5": text}) for text in ("0badcafe", "deadbeef"))
     assert judge(one, one)["0:all_reduce.0"].reason == "calls and values agree, by checksums"
