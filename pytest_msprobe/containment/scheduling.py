@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,11 @@ class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ign
         self._progress = progress
         self._blame = Blame(config, progress)
 
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        """Take what a worker has collected."""
+        super().add_node_collection(node, collection)
+        _share(self.node2collection, node)
+
     def mark_test_complete(self, node: Any, item_index: int, duration: float | None = None) -> None:
         """Mark an item as completed by a worker."""
         assert self.collection is not None
@@ -184,6 +190,11 @@ class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         super().__init__(config, log)
         self._progress = progress
         self._blame = Blame(config, progress)
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        """Take what a worker has collected."""
+        super().add_node_collection(node, collection)
+        _share(self.registered_collections, node)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """Mark an item as completed by a worker."""
@@ -233,6 +244,13 @@ SCHEDULINGS = {
     "loadfile": _ContainedFiles,
     "loadgroup": _ContainedGroups,
 }
+
+
+def _share(collections: dict[Any, list[str]], node: Any) -> None:
+    """Keep collections that are equal once: the ids of 200 000 records of 64 workers would take gigabytes."""
+    first = next(iter(collections.values()))
+    if collections.get(node) == first:
+        collections[node] = first
 
 
 def _leave_out_of_junit(config: pytest.Config, node: Any) -> None:

@@ -119,3 +119,23 @@ def test_one_worker_that_dies_is_replaced_on_the_same_card(
     checked.result.assert_outcomes(passed=len(records) - 1, failed=1)
     passed = [case for case in checked.cases.values() if case.outcome == "passed"]
     assert {case.properties["msprobe.device"] for case in passed} == {"faulty:6"}
+
+
+@pytest.mark.parametrize(
+    ("distribution", "held"), [("load", "node2collection"), ("loadfile", "registered_collections")]
+)
+def test_equal_collections_of_workers_are_held_once(
+    pytester: pytest.Pytester, write_dump: Write, many: Json, check: Any, distribution: str, held: str
+) -> None:
+    write_dump(many)
+    pytester.makeconftest(
+        f"""
+        def pytest_sessionfinish(session):
+            spread = session.config.pluginmanager.get_plugin("dsession")
+            if spread is not None:
+                collections = spread.sched.{held}.values()
+                print("held", len(set(map(id, collections))), "of", len(collections))
+        """
+    )
+    checked = check("--msprobe-dump=dump.json", "-n2", "-s", f"--dist={distribution}", apart=True)
+    assert "held 1 of 2" in checked.output
