@@ -85,7 +85,7 @@ class GraphDrawing {
     const isChosen = (row) => row >= chosenFirst && row <= chosenLast;
     for (const edge of flow.between(first, last)) {
       const crosses = isChosen(edge.from) !== isChosen(edge.to);
-      const kind = crosses ? (isChosen(edge.to) ? "given" : "taken") : { f: "wrong", w: "warned" }[tree.worst[tree.rows[edge.from]]] ?? "plain";
+      const kind = crosses ? (isChosen(edge.to) ? "given" : "taken") : { f: "wrong", w: "warned" }[this.#shown(tree, tree.rows[edge.from])] ?? "plain";
       const key = edge.isCertain ? kind : `${kind} uncertain`;
       const [line, head] = this.#arc(tree, edge, top);
       const path = lines.get(key) ?? ["", ""];
@@ -102,6 +102,11 @@ class GraphDrawing {
       }
     }
     return svg;
+  }
+
+  /* The outcome that a row stands for: of a closed block the worst inside of it. */
+  #shown(tree, node) {
+    return tree.open[node] ? tree.run.outcomes[node] : tree.worst[node];
   }
 
   #arc(tree, { from, to }, top) {
