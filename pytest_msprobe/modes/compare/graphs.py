@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.pairs import Pair
     from pytest_msprobe.modes.compare.policy import ComparePolicy
 
-_TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all"}
+_TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all", "structure": "structure"}
 
 
 def manner_of(pair: Pair, *, overflow: bool, all_frames: bool) -> Manner:
@@ -123,7 +123,9 @@ class _Teller:
             if row.target is not None:
                 fields = (outputs if row.group == "output" else inputs)[row.target.name]
                 fields |= self._differences(call, row)
-        return Facts(inputs, outputs, INDEX.get(call.outcome), level)
+        # Of calls without values nothing is known but that they have partners.
+        precision = None if call.mode == "structure" else INDEX.get(call.outcome)
+        return Facts(inputs, outputs, precision, level)
 
     def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
         if row.outcome != "pass" or row.messages or any(row.metrics.values()):

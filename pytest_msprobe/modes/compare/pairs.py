@@ -25,7 +25,7 @@ from pytest_msprobe.modes.compare.calls import cause_of, compare_values, outcome
 from pytest_msprobe.modes.compare.mapping import record_of
 from pytest_msprobe.modes.compare.matching import Match, Matching, MatchingRules, match_records
 from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
-from pytest_msprobe.modes.compare.structure import intact
+from pytest_msprobe.modes.compare.structure import intact, named_calls
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -52,7 +52,7 @@ class Pair:
         place: StepRank = _NO_PLACE,
     ) -> None:
         self.index = index
-        self.target, self.golden = target, golden
+        self.target, self.golden = named_calls(target), named_calls(golden)
         self.step, self.rank = place
         self.mode = data_mode(target, golden)
         self.policy = policy
@@ -119,7 +119,8 @@ class Pair:
             from pytest_msprobe.modes.compare.histogram import with_histogram
 
             rows = [with_histogram(row, self.target, self.golden) for row in rows]
-        outcome = outcome_of(rows)
+        # Of a structure, all that can be compared is that the call has a partner.
+        outcome = "pass" if self.mode == "structure" else outcome_of(rows)
         call = ComparedCall(
             record,
             self.index,
@@ -298,15 +299,17 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
             f"{target.path}: task {target.task}, but {golden.path} has task {golden.task}; "
             "record both with the same task"
         )
-    if target.task not in (*_WITH_TENSORS, "statistics"):
+    if target.task not in (*_WITH_TENSORS, "statistics", "structure"):
         raise DumpError(
-            f"{target.path}: task {target.task} is not compared; record runs with task tensor or statistics"
+            f"{target.path}: task {target.task} is not compared; record runs with task tensor, statistics or structure"
         )
     if target.level != golden.level:
         raise DumpError(
             f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "
             "record both at the same level"
         )
+    if target.task == "structure":
+        return "structure"
     if target.task in _WITH_TENSORS:
         return "tensor"
     target_is_summed, golden_is_summed = _has_checksums(target), _has_checksums(golden)

@@ -15,8 +15,8 @@ import pytest
 
 from msprobe_hooks.dump.values import Group, Value
 
-#: What the two dumps allow: files with values, statistics of the values, or checksums of them.
-DataMode = Literal["tensor", "statistics", "md5"]
+#: What the two dumps allow: files with values, statistics of the values, checksums of them, or nothing but the calls.
+DataMode = Literal["tensor", "statistics", "md5", "structure"]
 Outcome = Literal["pass", "warn", "fail", "skip"]
 #: How two calls found each other: by name, by name but for the call's number, by a user's mapping, by what surrounds
 #: them (a renamed layer), or by the shapes or values of what they were given (a reordered call).

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Raw
+
 from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.names import direction_of
+from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 
 if TYPE_CHECKING:
@@ -14,6 +19,8 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.scopes import Table
 
 T = TypeVar("T")
+
+_NOTHING = Raw(b"{}")
 
 _STRUCTURE = re.compile(
     rb'"(?:input_args|input_kwargs|input|output|parameters)": ?[\[{]|"dtype": ?"(?:torch\.)?\w+"|"shape": ?\[[^\]]*\]'
@@ -36,6 +43,17 @@ def _dtype(match: re.Match[bytes]) -> bytes:
 def _shared_dtype(name: bytes) -> bytes:
     plain = plain_dtype(name.decode())
     return b"float" if plain in _ONE_FLOAT else plain.encode()
+
+
+def named_calls(dump: Dump) -> Dump:
+    """Return a dump of task structure with a record, that says nothing, for each call that ``construct.json`` names.
+
+    Any other dump comes back as it is. Raises DumpError where that file is damaged.
+    """
+    if dump.task != "structure" or dump.records:
+        return dump
+    names = filter(direction_of, intact(Surroundings(dump.path.parent).parents).entries)
+    return replace(dump, records=dict.fromkeys(names, _NOTHING))
 
 
 def intact(table: Table[T]) -> Table[T]:

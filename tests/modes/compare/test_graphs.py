@@ -95,3 +95,18 @@ def test_a_search_for_overflow_writes_its_levels(pytester: pytest.Pytester, tmp_
     dump = write_dump(tmp_path / "rank0", calls, parents={NAMES[1]: None}, level="mix")
     run_pytest(pytester, "--msprobe-overflow", dump, "--msprobe-vis", tmp_path / "graphs").assert_outcomes(failed=1)
     assert nodes(tmp_path / "graphs", "overflow_level")[NAMES[1]] == "critical"
+
+
+def test_runs_of_structure_are_compared_by_their_calls(
+    compare: Callable[..., pytest.RunResult], runs: Runs, tmp_path: Path
+) -> None:
+    for side in ("target", "golden"):
+        runs.folder.joinpath(side).mkdir()
+        missing = {} if side == "target" else {NAMES[2]: NAMES[0]}
+        runs.construct(side, {NAMES[0]: None, NAMES[1]: NAMES[0], "optimizer": None} | missing)
+    dumps = runs.both({}, {}, level="mix", task="structure")
+    result = compare(*dumps, "--msprobe-vis", str(tmp_path / "graphs"), "--msprobe-html", str(tmp_path / "page.html"))
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*(structure)", "*the target has no such call*"])
+    assert json.loads(nodes(tmp_path / "graphs", "matched_node_link")[NAMES[1]])[-1] == NAMES[1]
+    assert nodes(tmp_path / "graphs", "precision_index")[NAMES[1]] is None

@@ -20,6 +20,7 @@ _METRICS: dict[DataMode, tuple[str, ...]] = {
     ),
     "statistics": (SCALED_ERROR, "max_diff", "min_diff", "mean_diff", "norm_diff", "norm_rel_diff"),
     "md5": (SCALED_ERROR,),
+    "structure": (SCALED_ERROR,),
 }  # fmt: skip
 #: The bins of a histogram: equal, then decades of relative error.
 BINS = ("0", "1e-9", "1e-8", "1e-7", "1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "0.1", "1", ">1")
