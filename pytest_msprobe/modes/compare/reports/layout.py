@@ -52,6 +52,9 @@ def columns(mode: DataMode, policy: str, *, with_stack: bool) -> list[Column]:
 # How the titles begin under which one side's value is told, and not how both differ.
 _OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
 
+# Told where elements were compared only.
+_OF_ELEMENTS = ("Max ULP", "Worst index")
+
 #: What the titles of the differences mean.
 MEANINGS = {
     "Max diff": "the target's greatest element less the golden one's",
@@ -78,7 +81,8 @@ MEANINGS = {
 def value_columns(mode: DataMode, policy: str) -> list[Column]:
     """Return the columns that tell how the two sides of a value differ."""
     table = columns(mode, policy, with_stack=False)
-    return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] != "Module"]
+    left_out = {"Module"} if mode == "tensor" else {"Module", *_OF_ELEMENTS}
+    return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] not in left_out]
 
 
 def cells(call: ComparedCall, layout: list[Column]) -> Iterator[list[Cell]]:
