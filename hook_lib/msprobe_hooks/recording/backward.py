@@ -7,7 +7,7 @@ that is also used elsewhere thus shows what *this* call contributes, as a full b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 #: Takes the gradients of a call's outputs and those of its inputs.
@@ -19,16 +19,29 @@ _MAX_NODES = 200_000
 _Tensor = TypeVar("_Tensor")
 
 
-def tensors_in(values: Any, tensor_class: type[_Tensor]) -> Iterator[_Tensor]:
-    """Yield the tensors of nested lists, tuples and mappings, depth first."""
+def tensors_in(values: Any, tensor_class: type[_Tensor]) -> list[_Tensor]:
+    """Return the tensors of nested lists, tuples and mappings, depth first."""
+    found: list[_Tensor] = []
+    _collect(values, tensor_class, found)
+    return found
+
+
+def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> None:
     if isinstance(values, tensor_class):
-        yield values
+        found.append(values)
     elif isinstance(values, (tuple, list)):
         for value in values:
-            yield from tensors_in(value, tensor_class)
+            # Most values are tensors or plain ones, for which nothing is called.
+            if isinstance(value, tensor_class):
+                found.append(value)
+            elif type(value) not in _PLAIN:
+                _collect(value, tensor_class, found)
     elif isinstance(values, Mapping):
         for value in values.values():
-            yield from tensors_in(value, tensor_class)
+            _collect(value, tensor_class, found)
+
+
+_PLAIN = frozenset({int, float, bool, str, slice, type(None)})
 
 
 class Node(Protocol):

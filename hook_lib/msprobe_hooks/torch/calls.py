@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,17 +29,13 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
-class NamedCall(NamedTuple):
-    """A call as its caller wrote it: the record's name without number and direction, the arguments, the frame."""
+def named(
+    api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
+) -> tuple[str, tuple[Any, ...], dict[str, Any], FrameType | None]:
+    """Return a call as its caller wrote it: the record's name without number and direction, the arguments, the frame.
 
-    qualified: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    frame: FrameType | None
-
-
-def named(api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None) -> NamedCall:
-    """Return a call as its caller wrote it; ``frame`` is the one that called ``__torch_function__``."""
+    ``frame`` is the one that called ``__torch_function__``.
+    """
     while frame is not None and frame.f_code.co_filename in OWN_FILES:
         frame = frame.f_back
     qualified = api.qualified
@@ -49,7 +45,7 @@ def named(api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None) 
         elif api.is_python and frame.f_code is _HANDLER_CODE:
             args, kwargs = as_written(func, frame, args, kwargs)
             frame = frame.f_back.f_back if frame.f_back is not None else None
-    return NamedCall(qualified, args, kwargs, frame)
+    return qualified, args, kwargs, frame
 
 
 class CallMode(TorchFunctionMode):
@@ -64,14 +60,9 @@ class CallMode(TorchFunctionMode):
         self._apis = apis
         self._namespaces = namespaces
 
-    @property
-    @abstractmethod
-    def is_looking(self) -> bool:
-        """Tell whether a call that is made now is to be seen."""
-
     @abstractmethod
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """Make a call of the table and return its result; `named` tells what it is called."""
+        """Make a call of the table, looked at or not, and return its result; `named` tells what it is called."""
 
     @abstractmethod
     def note_error(self, where: str, error: Exception) -> None:
@@ -87,7 +78,7 @@ class CallMode(TorchFunctionMode):
         if api is None:
             return self._pass(func, types, args, kwargs)
         # A compiler that traces this gets its answer at once, and nothing of what looks becomes part of the program.
-        if is_traced() or not self.is_looking:
+        if is_traced():
             return func(*args, **kwargs)
         return self.make(api, func, args, kwargs, sys._getframe(1))
 

@@ -27,8 +27,9 @@ class Inputs(backward.Inputs):
         self.bases: set[int] = set()
         for tensor in tensors:
             if tensor.requires_grad:
-                if tensor._base is not None:
-                    self.bases.add(id(tensor._base))
+                base = tensor._base
+                if base is not None:
+                    self.bases.add(id(base))
                 node = tensor.grad_fn
                 if node is None:
                     self.leaves.setdefault(id(tensor), []).append(self.count)

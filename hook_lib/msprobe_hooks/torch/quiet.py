@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-import torch
+from torch._C import DisableTorchFunction, _len_torch_dispatch_stack, _set_grad_enabled, is_grad_enabled
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -14,17 +14,17 @@ class Quiet:
     __slots__ = ("_grad", "_guard", "_modes")
 
     def __enter__(self) -> None:
-        self._grad = torch._C.is_grad_enabled()
-        self._guard = torch._C.DisableTorchFunction()
+        self._grad = is_grad_enabled()
+        self._guard = DisableTorchFunction()
         self._guard.__enter__()
-        torch._C._set_grad_enabled(False)
+        _set_grad_enabled(False)
         self._modes: AbstractContextManager[object] | None = None
-        if torch._C._len_torch_dispatch_stack():
+        if _len_torch_dispatch_stack():
             self._modes = _disable_current_modes()
             self._modes.__enter__()
 
     def __exit__(self, *_: object) -> None:
         if self._modes is not None:
             self._modes.__exit__(None, None, None)
-        torch._C._set_grad_enabled(self._grad)
+        _set_grad_enabled(self._grad)
         self._guard.__exit__(None, None, None)

@@ -42,15 +42,11 @@ class RecordingMode(CallMode):
         super().__init__(apis, frozenset(recorder.settings.custom_op_namespaces))
         self._recorder = recorder
 
-    @property
-    def is_looking(self) -> bool:
-        """Tell whether the recording is on, and this thread in no call that is recorded as a whole."""
-        recorder = self._recorder
-        return recorder.is_recording and not recorder.is_suspended
-
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """Make a call and record it."""
+        """Make a call, and record it while recording is on and outside of what is recorded as a whole."""
         recorder = self._recorder
+        if not recorder.is_recording or recorder.is_suspended:
+            return func(*args, **kwargs)
         call = self._begin(api, func, args, kwargs, frame)
         if call is None:
             return func(*args, **kwargs)
@@ -74,8 +70,9 @@ class RecordingMode(CallMode):
         if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
             return
         name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
-        if name not in api_lists.IDLE and not is_traced() and self.is_looking:
-            self._recorder.summary.unrecorded[name] += 1
+        recorder = self._recorder
+        if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
+            recorder.summary.unrecorded[name] += 1
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _EXPOSING and self._recorder.is_recording:

@@ -52,13 +52,10 @@ class CountingMode(CallMode):
         ``plan`` raises UnraisedError where there is no way.
         """
 
-    @property
-    def is_looking(self) -> bool:
-        """Tell whether this thread is in no collective, whose own calls are no records."""
-        return not self._collectives.are_running and not self._is_abandoned
-
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """Name and count a call, and have it made."""
+        """Name and count a call, and have it made; those that a collective makes inside are no records."""
+        if self._collectives.are_running or self._is_abandoned:
+            return func(*args, **kwargs)
         try:
             qualified, _, _, caller = named(api, func, args, kwargs, frame)
         except Exception as error:

@@ -108,7 +108,7 @@ class Modules(ABC):
         if "input_grad" in fields:
             wanted = {id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])}
             # All of them, wanted or not: the graph of the call ends where any of its inputs comes from.
-            given: Iterator[Any] = tensors_in((args, kwargs), self.tensor_class)
+            given: list[Any] = tensors_in((args, kwargs), self.tensor_class)
             tensors = [tensor for tensor in given if self.takes_gradient(tensor)]
             call.inputs = self.inputs(tensors)
             call.input_names = [wanted.get(id(tensor)) for tensor in tensors]
@@ -214,7 +214,7 @@ def chosen(
 def _element(side: str, values: Sequence[Any], spec: str, tensor_class: type) -> Any:
     place = selected(spec)
     if place is None:
-        element = next(tensors_in(values, tensor_class), None)
+        element = next(iter(tensors_in(values, tensor_class)), None)
     else:
         length, index = place
         element = values[index] if len(values) == length else None
