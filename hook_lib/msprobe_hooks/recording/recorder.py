@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
@@ -192,17 +193,9 @@ class Recorder(ABC):
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
         """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
-        if not self.directions.backward or not outputs:
-            return
-        step = self.step
-
-        def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            if self.takes_gradients(step):
-                self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
-            elif step != self.step:
-                self.summary.late += 1
-
-        self.watch(outputs, inputs, emit)
+        if self.directions.backward and outputs:
+            # There are as many of these as calls until the backward pass comes, and a closure is several objects.
+            self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count))
 
     def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
         """Let a record say what its call raised, and count it, where that is a failure."""
@@ -334,6 +327,20 @@ class Recorder(ABC):
             if files is not None:
                 with suppress(RecordingError):
                     files.close()
+
+    def _take_gradients(
+        self,
+        step: int,
+        name: str,
+        parent: str | None,
+        count: Count,
+        grad_outputs: list[Any],
+        grad_inputs: list[Any],
+    ) -> None:
+        if self.takes_gradients(step):
+            self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
+        elif step != self.step:
+            self.summary.late += 1
 
     def _emit_backward(
         self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count

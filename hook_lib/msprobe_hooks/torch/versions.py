@@ -7,4 +7,7 @@ from torch import Tensor
 
 def version_of(tensor: Tensor) -> int:
     """Return the version counter, which each change of the values moves; -1 in inference mode, which has none."""
-    return -1 if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:
+        return -1

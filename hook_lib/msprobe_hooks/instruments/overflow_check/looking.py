@@ -33,7 +33,7 @@ class LookingRecorder(Recorder):
         """Return a tensor with the same memory and version that keeps nothing else alive."""
 
     @abstractmethod
-    def is_differentiated(self, outputs: list[tuple[Any, int]]) -> bool:
+    def is_differentiated(self, outputs: Sequence[tuple[Any, int]]) -> bool:
         """Tell whether any of these tensors takes a gradient."""
 
     @abstractmethod

@@ -51,7 +51,7 @@ class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):
         """Return the tensor itself: nothing waits on a device."""
         return tensor
 
-    def is_differentiated(self, outputs: list[tuple[Tensor, int]]) -> bool:
+    def is_differentiated(self, outputs: Sequence[tuple[Tensor, int]]) -> bool:
         """Tell whether any is differentiated by."""
         return any(takes_gradient(tensor) for tensor, _ in outputs)
 

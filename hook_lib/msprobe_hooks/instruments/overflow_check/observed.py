@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.stacks import Stack
 from msprobe_hooks.recording.summary import Count
@@ -23,14 +24,19 @@ class Stub:
     like it without values.
     """
 
-    __slots__ = ("_alias", "_known", "key", "looks", "version")
+    __slots__ = ("_alias", "_id", "_known", "looks", "version")
 
     def __init__(self, tensor: Any, version: int, looks: Any) -> None:
-        self.key = (id(tensor), version)
+        self._id = id(tensor)
         self.version = version
         self.looks = looks
         self._known = weakref.ref(tensor)
         self._alias: Any = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The tensor's id and version."""
+        return self._id, self.version
 
     def find(self) -> Any:
         """Return the tensor, or one that shares its memory; None where nobody has kept it."""
@@ -53,24 +59,30 @@ class Side:
     ``form`` is how they become elements. What holds no stubs yet keeps the tensors themselves.
     """
 
-    __slots__ = ("category", "form", "stubs", "tensors", "values")
+    __slots__ = ("category", "form", "tensors", "values")
 
     def __init__(
-        self, form: Literal["sequence", "mapping", "output"], values: Any, category: str, tensors: list[tuple[Any, int]]
+        self,
+        form: Literal["sequence", "mapping", "output"],
+        values: Any,
+        category: str,
+        tensors: Sequence[tuple[Any, int]],
     ) -> None:
         self.form = form
         self.values = values
         self.category = category
         self.tensors = tensors
-        self.stubs: list[Stub] = []
 
     def put_stubs(self, stub_of: Callable[[Any, int], Stub]) -> None:
         """Keep stubs in place of the tensors."""
         if self.tensors:
             stubs = {id(tensor): stub_of(tensor, version) for tensor, version in self.tensors}
             self.values = mapped(self.values, lambda value: stubs.get(id(value), value))
-            self.stubs = list(stubs.values())
-            self.tensors = []
+            self.tensors = ()
+
+    def stubs(self) -> list[Stub]:
+        """Return what is kept of tensors."""
+        return tensors_in(self.values, Stub)
 
     def elements(self, values: Any, builder: Elements) -> Any:
         """Return what the values, or others in their place, become in JSON."""
@@ -87,7 +99,7 @@ class PostponedElements:
     moves no version.
     """
 
-    __slots__ = ("_before_change", "_changes_all", "_says_so", "_tensors_of", "inputs", "outputs")
+    __slots__ = ("_before_change", "_changes_all", "_given", "_says_so", "_tensors_of")
 
     details = _NO_DETAILS
 
@@ -103,19 +115,16 @@ class PostponedElements:
         self._before_change = before_change
         self._says_so = says_so
         self._changes_all = changes_all
-        self.inputs: list[tuple[Any, int]] = []
-        self.outputs: list[tuple[Any, int]] = []
+        self._given: list[tuple[Any, int]] = []
 
     def sequence(self, values: Any, category: str) -> Side:
         """Take positional values."""
         tensors = self._tensors_of(values)
-        if category == "output":
-            self.outputs = tensors
-        else:
+        if category == "input":
             if self._changes_all:
                 tensors = self._about_to_change(tensors)
-            self.inputs += tensors
-            if category == "input" and (self._says_so or any(value is True for value in values)):
+            self._given = tensors
+            if self._says_so or any(value is True for value in values):
                 self._before_change(self._tensors_of(values[:1]))
         return Side("sequence", values, category, tensors)
 
@@ -127,8 +136,7 @@ class PostponedElements:
         if self._changes_all:
             tensors = self._about_to_change(tensors)
         if values.get("inplace") is True:
-            self._before_change((self.inputs or tensors)[:1])
-        self.inputs += tensors
+            self._before_change((self._given or tensors)[:1])
         return Side("mapping", values, category, tensors)
 
     def _about_to_change(self, tensors: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
@@ -138,8 +146,7 @@ class PostponedElements:
 
     def output(self, value: Any) -> Side:
         """Take what a call returned."""
-        self.outputs = self._tensors_of(value)
-        return Side("output", value, "output", self.outputs)
+        return Side("output", value, "output", self._tensors_of(value))
 
 
 class Observed:
@@ -158,14 +165,15 @@ class Observed:
         parent: str | None,
         count: Count,
         forward: Observed | None,
+        stack: Stack | None,
     ) -> None:
         self.name = name
         self.record = record
         self.parent = parent
         self.count: Count = count
         self.forward = forward
-        self.arrived: list[Stub] = []
-        self.stack: Stack | None = None
+        self.arrived: Sequence[Stub] = ()
+        self.stack = stack
         self.is_written = False
 
     def hold(self, alias_of: Callable[[Any], Any]) -> None:
@@ -180,11 +188,24 @@ class Observed:
 
     def stubs(self) -> list[Stub]:
         """Return what is kept of tensors."""
-        return [*self.arrived, *(stub for side in self.sides() for stub in side.stubs)]
+        return [*self.arrived, *(stub for side in self.sides() for stub in side.stubs())]
 
     def sides(self) -> list[Side]:
         """Return what holds values."""
         return [part for part in self.record.values() if type(part) is Side]
+
+
+def inputs_and_outputs(record: Mapping[str, Any]) -> tuple[list[tuple[Any, int]], Sequence[tuple[Any, int]]]:
+    """Return the tensors that a record was given and those that it gave, each with its version."""
+    inputs: list[tuple[Any, int]] = []
+    outputs: Sequence[tuple[Any, int]] = ()
+    for key, side in record.items():
+        if type(side) is Side:
+            if key == "output":
+                outputs = side.tensors
+            else:
+                inputs += side.tensors
+    return inputs, outputs
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:

@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -22,7 +22,12 @@ from msprobe_hooks.dump.writer import as_json, json_number
 from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
 from msprobe_hooks.instruments.overflow_check.found import Overflow
 from msprobe_hooks.instruments.overflow_check.looking import LookingRecorder
-from msprobe_hooks.instruments.overflow_check.observed import Observed, PostponedElements, Stub
+from msprobe_hooks.instruments.overflow_check.observed import (
+    Observed,
+    PostponedElements,
+    Stub,
+    inputs_and_outputs,
+)
 from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
@@ -56,7 +61,6 @@ class OverflowRecorder(LookingRecorder):
         self.summary = OverflowSummary()
         self.overflows: list[Overflow] = []
         self.on_overflow: Callable[[Overflow], None] | None = None
-        self._making: dict[str, PostponedElements] = {}
         self._ring: list[Observed] = []
         self._ring_bytes = 0
         # What is known of tensors, by id and version: witnesses of those that a call has written over, and which were
@@ -76,49 +80,44 @@ class OverflowRecorder(LookingRecorder):
             says_so=_is_in_place(name),
             changes_all=is_communication(name),
         )
-        self._making[name] = postponed
         return cast("Elements", postponed)
 
     def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
         """Have ``emit`` called as any recorder does; what it emits belongs to the call that was seen last."""
-        thread = self._threads
-        forward = thread.last
+        forward = self._threads.last
         if forward is not None:
             self._put_stubs(forward)
-
-        def emit_beside(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            thread.forward = forward
-            try:
-                emit(grad_outputs, grad_inputs)
-            finally:
-                thread.forward = None
-
-        super().watch(outputs, inputs, emit_beside)  # type: ignore[safe-super]
+            emit = functools.partial(self._emit_beside, forward, emit)
+        super().watch(outputs, inputs, emit)  # type: ignore[safe-super]
 
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Take a record, look at what it gives, and write it where inf or nan arises in it."""
-        postponed = self._making.pop(name, None)
-        if postponed is None or self.has_found_all or not is_judgeable(name):
+        if self.has_found_all or not is_judgeable(name):
             return
-        thread = self._threads
-        forward = thread.forward
-        if forward is not None and forward.name != forward_of(name):
-            forward = None
-        observed = Observed(name, record, parent, count, forward)
-        if frame is not None:
-            observed.stack = self._stacks.stack(frame)
-        # Only who has a gradient is asked for again.
-        thread.last = observed if frame is not None and self.is_differentiated(postponed.outputs) else None
-        arrived = self._arrived(postponed)
+        inputs, outputs = inputs_and_outputs(record)
+        arrived = self._arrived(inputs, outputs)
         answers = [self.is_finite(tensor) for tensor, _ in arrived]
+        is_healthy = all(answers)
+        # Only who has a gradient is asked for again.
+        is_awaited = frame is not None and self.is_differentiated(outputs)
+        thread = self._threads
+        observed = None
+        if is_awaited or not is_healthy:
+            forward = thread.forward
+            if forward is not None and forward.name != forward_of(name):
+                forward = None
+            stack = None if frame is None else self._stacks.stack(frame)
+            observed = Observed(name, record, parent, count, forward, stack)
+        thread.last = observed if is_awaited else None
         with self.lock:
             self.summary.looked_at += 1
-            if None in answers:
-                self._take_into_ring(observed, arrived)
-            elif False in answers:
-                self._settle()
-                self._note_non_finite(arrived, answers)
-                self._judge(observed)
+            if observed is not None and not is_healthy:
+                if None in answers:
+                    self._take_into_ring(observed, arrived)
+                else:
+                    self._settle()
+                    self._note_non_finite(arrived, answers)
+                    self._judge(observed)
             if self._overwritten and not self._ring:
                 self._overwritten.clear()
 
@@ -148,7 +147,7 @@ class OverflowRecorder(LookingRecorder):
         self._settle()
         files = self._files
         super().close_step()
-        for known in (self._making, self._non_finite, self._around):
+        for known in (self._non_finite, self._around):
             known.clear()
         self._threads = _Thread()
         if files is not None and files.is_empty:
@@ -157,13 +156,42 @@ class OverflowRecorder(LookingRecorder):
 
     # parts
 
-    def _arrived(self, postponed: PostponedElements) -> list[tuple[Any, int]]:
+    def _emit_beside(self, forward: Observed, emit: Emit, grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+        thread = self._threads
+        thread.forward = forward
+        try:
+            emit(grad_outputs, grad_inputs)
+        finally:
+            thread.forward = None
+
+    def _emit_backward(
+        self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count
+    ) -> None:
+        if not self._are_healthy(grad_outputs, grad_inputs):
+            super()._emit_backward(name, parent, grad_outputs, grad_inputs, count)
+
+    def _are_healthy(self, grad_outputs: list[Any], grad_inputs: list[Any]) -> bool:
+        """Tell by the values alone whether no record of these gradients needs to be made, and count it then."""
+        if not self.filter.is_trivial or self.has_found_all:
+            return False
+        try:
+            with self.quiet():
+                arrived = self._arrived(self.tensors_of(grad_outputs), self.tensors_of(grad_inputs))
+                if not all(self.is_finite(gradient) for gradient, _ in arrived):
+                    return False
+        except Exception:
+            # Who makes the record meets it again, and counts it.
+            return False
+        with self.lock:
+            self.summary.looked_at += 1
+        return True
+
+    def _arrived(self, inputs: Sequence[tuple[Any, int]], outputs: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
         """Return what an output holds for the first time: not given to the call, nor a view of what was."""
-        inputs = postponed.inputs
         given = {id(tensor): version for tensor, version in inputs}
         return [
             (tensor, version)
-            for tensor, version in postponed.outputs
+            for tensor, version in outputs
             if given.get(id(tensor)) != version and not self.is_view_of(tensor, inputs)
         ]
 
@@ -180,9 +208,8 @@ class OverflowRecorder(LookingRecorder):
             side.put_stubs(self._stub)
 
     def _take_into_ring(self, observed: Observed, arrived: list[tuple[Any, int]]) -> None:
-        for tensor, version in arrived:
-            self._ring_bytes += self.size(tensor)
-            observed.arrived.append(self._stub(tensor, version))
+        self._ring_bytes += sum(self.size(tensor) for tensor, _ in arrived)
+        observed.arrived = [self._stub(tensor, version) for tensor, version in arrived]
         self._put_stubs(observed)
         observed.hold(self.alias)
         if observed.forward is not None:
@@ -208,7 +235,7 @@ class OverflowRecorder(LookingRecorder):
                 observed.let_go()
                 if observed.forward is not None:
                     observed.forward.let_go()
-                observed.arrived = []
+                observed.arrived = ()
             self._overwritten.clear()
 
     def _numbers(self, stubs: list[Stub]) -> list[float]:

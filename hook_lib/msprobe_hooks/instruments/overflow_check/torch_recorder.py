@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.overflow_check.recorder import OverflowRecorder
+from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.statistics import is_readable, local_part
 from msprobe_hooks.torch.versions import version_of
@@ -27,9 +28,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
 
     def tensors_of(self, values: Any) -> list[tuple[Tensor, int]]:
         """Return the tensors among nested values, each with its version."""
-        found: list[tuple[Tensor, int]] = []
-        _collect(values, found)
-        return found
+        return [(tensor, version_of(tensor)) for tensor in tensors_in(values, Tensor)]
 
     def looks(self, tensor: Tensor) -> tuple[torch.Size, torch.dtype, bool]:
         """Return shape, dtype and whether a gradient is required."""
@@ -46,17 +45,15 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
 
     def is_view_of(self, tensor: Tensor, others: Sequence[tuple[Tensor, int]]) -> bool:
         """Tell by the tensor that it is a view of."""
-        if not tensor._is_view():
-            return False
         base = tensor._base
-        return any(other is base or other._base is base for other, _ in others)
+        return base is not None and any(other is base or other._base is base for other, _ in others)
 
-    def is_differentiated(self, outputs: list[tuple[Tensor, int]]) -> bool:
+    def is_differentiated(self, outputs: Sequence[tuple[Tensor, int]]) -> bool:
         """Tell whether any requires a gradient."""
-        return any(tensor.requires_grad for tensor, _ in outputs)
+        return True in [tensor.requires_grad for tensor, _ in outputs]
 
     def is_finite(self, tensor: Tensor) -> bool | None:
-        """Tell by the sum, which is the fastest pass that there is, and where it is not finite by a second one."""
+        """Tell by the sum, which is the fastest pass that there is, and where it is not finite by the extrema."""
         part = tensor if type(tensor) is Tensor else local_part(tensor)
         if not _can_overflow(part):
             return True
@@ -64,7 +61,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
             return True if part.is_cuda and torch.cuda.is_current_stream_capturing() else None
         part = _native(part)
         total = torch.sum(part, dtype=_WIDER.get(part.dtype)).item()
-        return total - total == 0 or math.isfinite(torch.linalg.vector_norm(part, math.inf).item())
+        return total - total == 0 or _has_finite_extrema(part)
 
     def size(self, tensor: Tensor) -> int:
         """Return the bytes of the elements."""
@@ -97,18 +94,12 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         return found
 
 
-def _collect(values: Any, found: list[tuple[Tensor, int]]) -> None:
-    if isinstance(values, Tensor):
-        found.append((values, version_of(values)))
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            if isinstance(value, _NESTED):
-                _collect(value, found)
-    elif isinstance(values, Mapping):
-        _collect(list(values.values()), found)
-
-
-_NESTED = (Tensor, tuple, list, Mapping)
+def _has_finite_extrema(tensor: Tensor) -> bool:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    # Of which NaN is one wherever it is among the elements.
+    least, most = torch.aminmax(tensor)
+    return math.isfinite(least.item()) and math.isfinite(most.item())
 
 
 def _can_overflow(tensor: Tensor) -> bool:
