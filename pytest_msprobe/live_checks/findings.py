@@ -13,7 +13,7 @@ from msprobe_hooks.dump.layout import recording_folder
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, JournalWriter
-from pytest_msprobe.live_checks.aside import aside
+from pytest_msprobe.live_checks.aside import aside, may_draw
 from pytest_msprobe.live_checks.observed import Stack, called_from
 from pytest_msprobe.modes.check.cases.case import NO_RECORD
 from pytest_msprobe.modes.check.cases.saved import SavedCase, saved_folder, with_saved
@@ -101,5 +101,5 @@ class Findings:
         origin = CaseOrigin(
             self.place, msgspec.Raw(forward), backward_body, self._policy.name, self._policy.level, has_file=False
         )
-        with aside():
+        with aside(draws=may_draw(replay.call.name.api)):
             return save_case(replay, result, origin, options)

@@ -25,7 +25,7 @@ from pytest_msprobe.engine.replay.check import JudgeForward, Replay
 from pytest_msprobe.engine.replay.side import Run, finished
 from pytest_msprobe.engine.replay.trial import Gradients, Setup, Subject
 from pytest_msprobe.engine.values.tree import tensors_with_paths
-from pytest_msprobe.live_checks.aside import aside
+from pytest_msprobe.live_checks.aside import aside, may_draw
 from pytest_msprobe.live_checks.observed import Awaiting, Observed
 from pytest_msprobe.live_checks.trial import ObservedTrial
 from pytest_msprobe.results.result import DirectionResult
@@ -111,7 +111,7 @@ def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[s
 
 def _judged(replay: Replay, direction: Direction, judge: Callable[[], DirectionResult]) -> DirectionResult:
     try:
-        with aside():
+        with aside(draws=may_draw(replay.call.name.api)):
             return judge()
     except Exception as error:
         return unexpected(api_record(replay.call.name.key, direction), error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -13,7 +13,8 @@ from pytest_msprobe.errors import UserError
 from pytest_msprobe.live_checks.observed import Stack
 from pytest_msprobe.results.result import DirectionResult
 
-_only_one = threading.Lock()
+# The check that is on in each process: a forked child has what its parent had, under its parent's number.
+_checking: dict[int, object] = {}
 
 
 class Sink(Protocol):
@@ -35,9 +36,10 @@ class Sink(Protocol):
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Run the code inside as the only check of this process. Raises ConfigError where there is one already."""
-    if not _only_one.acquire(blocking=False):
+    process, this = os.getpid(), object()
+    if _checking.setdefault(process, this) is not this:
         raise ConfigError("live", "a check inside of another one", "one in a process at a time")
     try:
         yield
     finally:
-        _only_one.release()
+        _checking.pop(process, None)

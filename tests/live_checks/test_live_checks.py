@@ -15,6 +15,7 @@ from msprobe_hooks import ConfigError
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.live_checks.aside import may_draw
 from pytest_msprobe.live_checks.selection import Budget
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
@@ -80,6 +81,29 @@ def test_a_call_that_raises_is_counted_and_its_error_passes() -> None:
     with pytest_msprobe.live() as checks, pytest.raises(RuntimeError, match="multiplied"):
         torch.matmul(torch.ones(2, 3), torch.ones(2, 3))
     assert checks.left_out == {"the call raised": 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_forked_child_may_begin_a_check_of_its_own() -> None:
+    with pytest_msprobe.live() as checks:
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                with pytest_msprobe.live() as own:
+                    torch.ones(2).exp()
+                status = 0 if own.counts["pass"] == 1 else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        torch.ones(2).exp()
+    assert checks.counts["pass"] == 1
+
+
+def test_only_what_may_draw_is_taken_to_draw() -> None:
+    assert all(map(may_draw, ("dropout", "bernoulli_", "rand", "fractional_max_pool2d", "lstm", "mylib.noise")))
+    assert not any(may_draw(name) for name in ("matmul", "add_", "__mul__", "linalg.norm", "add.Tensor", "linear"))
 
 
 def test_a_budget_allows_what_fits_into_its_share() -> None:

@@ -153,3 +153,27 @@ def test_a_warning_that_is_given_once_is_given_once_and_those_of_the_reference_n
             torch.ones(3, dtype=torch.complex64).to(torch.float32)
     assert checks.counts["pass"] == 3
     assert [str(warning.message)[:15] for warning in given] == ["of the training", "Casting complex"]
+
+
+def test_another_thread_draws_what_it_would_draw_though_calls_that_draw_nothing_are_checked() -> None:
+    torch.manual_seed(7)
+    expected = [torch.rand(()).item() for _ in range(4000)]
+    torch.manual_seed(7)
+    drawn: list[float] = []
+    begun = threading.Event()
+
+    def draw() -> None:
+        begun.wait()
+        drawn.extend(torch.rand(()).item() for _ in expected)
+
+    # It begins before the check, so that its own calls are not looked at.
+    thread = threading.Thread(target=draw)
+    thread.start()
+    x = torch.full((4, 4), 0.5)
+    with pytest_msprobe.live(per_api=None) as checks:
+        begun.set()
+        while thread.is_alive():
+            torch.matmul(x, x)
+        thread.join()
+    assert checks.counts["pass"] > 0
+    assert drawn == expected
