@@ -96,7 +96,7 @@ class MindSporeLiveRecorder(LiveRecorder, MindSporeRecorder):
                 _write(before, now)
         api = parse_api_name(name).api
         if works_in_place(api):
-            changed, tensor = next(tensors_in(seen, torch.Tensor)), next(tensors_in(given, Tensor))
+            changed, tensor = tensors_in(seen, torch.Tensor)[0], tensors_in(given, Tensor)[0]
             _write(changed, to_torch(tensor))
             return None if output is None else changed
 

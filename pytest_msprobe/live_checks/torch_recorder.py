@@ -77,7 +77,7 @@ class TorchLiveRecorder(LiveRecorder, TorchRecorder):
             return "inside a transform of torch.func"
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return "inside the capture of a CUDA graph"
-        tensors = list(tensors_in((args, kwargs), Tensor))
+        tensors = tensors_in((args, kwargs), Tensor)
         if any(tensor.is_inference() for tensor in tensors):
             # These do not tell whether they were written to.
             operated = operation(parse_api_name(name).api)

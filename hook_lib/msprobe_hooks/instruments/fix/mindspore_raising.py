@@ -92,7 +92,7 @@ class MindSporeRaising:
                 raise UnraisedError("it cannot be told beforehand what it returns") from error
             if not all(same_bits(originals[key], copy) for key, copy in copies.items()):
                 raise UnraisedError("it writes over its arguments")
-        outputs = list(tensors_in(result, Tensor))
+        outputs = tensors_in(result, Tensor)
         if not any(output.dtype in _FLOATS for output in outputs):
             raise UnraisedError("it returns no floating-point tensor")
         memory = {copy.untyped_storage().data_ptr() for copy in copies.values()}

@@ -34,7 +34,7 @@ class MindSporeAgain:
         self._recorder = recorder
         self._function = function
         self.writes = is_in_place(called)
-        tensors = list(tensors_in((args, kwargs), Tensor))
+        tensors = tensors_in((args, kwargs), Tensor)
         self._differentiated = [id(tensor) for tensor in tensors if is_awaited(tensor)]
         self._flags = [is_awaited(tensor) for tensor in tensors]
         with recorder.quiet():
