@@ -8,9 +8,9 @@ work is linear in the number of records.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msprobe_hooks.dump.names import backward_of, direction_of, forward_of, is_module_name, is_parameters_grad
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, backward_record, walk_tensors
@@ -46,7 +46,7 @@ class Edge:
 
 
 def find_flow(dump: Dump, parent_of: Parent) -> list[Edge]:
-    """Return the edges between the records of a dump, in the order in which values arrived.
+    """Return the edges between the records of a dump, in the order in which values arrived, those of sums last.
 
     ``parent_of`` gives the record of the module in which a record was made. An edge ends at the innermost record that
     took or gave the value, so a module's own inputs and outputs have edges only where no record in it has them.
@@ -59,7 +59,11 @@ def find_flow(dump: Dump, parent_of: Parent) -> list[Edge]:
         if name in dump.records:
             tracing.end(name) if has_ended else tracing.begin(name)
     edges = _innermost(tracing.edges, parent_of)
-    return [*edges, *_innermost(_summed(edges, tracing.unexplained, dump), parent_of)]
+    uses = _uses(edges, dump)
+    sums = {edge for edge in edges if _is_sum_of(edge, uses, parent_of)}
+    unexplained = [*tracing.unexplained, *dict.fromkeys((edge.consumer, edge.input) for edge in edges if edge in sums)]
+    found = [edge for edge in edges if edge not in sums]
+    return [*found, *_innermost(_summed(uses, unexplained), parent_of)]
 
 
 def _moments(names: Iterable[str], parent_of: Parent) -> Iterator[tuple[str, bool]]:
@@ -190,18 +194,36 @@ def _innermost(edges: Sequence[Edge], parent_of: Parent) -> list[Edge]:
     return [edge for edge in edges if (edge.producer, edge.output, edge.consumer) not in inside]
 
 
-def _summed(edges: Iterable[Edge], unexplained: Iterable[tuple[str, str]], dump: Dump) -> list[Edge]:
-    """Return edges for gradients that no record passed on: where a value was used several times, theirs add up."""
+#: By a value, a call and its output, the backward calls of those that used it, and whether that is certain.
+_Uses: TypeAlias = Mapping[tuple[str, str], Mapping[str, bool]]
+
+
+def _uses(edges: Iterable[Edge], dump: Dump) -> _Uses:
     uses: dict[tuple[str, str], dict[str, bool]] = defaultdict(dict)
     for edge in edges:
         backward = backward_of(edge.consumer)
         if direction_of(edge.consumer) == "forward" and backward in dump.records:
             uses[edge.producer, edge.output][backward] = edge.is_certain
-    found = []
-    for name, place in unexplained:
-        # The gradients that arrive stand in the order of the call's outputs.
-        output = f"output{place.removeprefix('input')}"
-        of_value = uses.get((forward_of(name), output), {})
-        if len(of_value) > 1:
-            found += [Edge(use, "", name, place, "summed", certain) for use, certain in of_value.items()]
-    return found
+    return uses
+
+
+def _uses_of(name: str, place: str, uses: _Uses) -> Mapping[str, bool]:
+    """Return the calls whose gradients add up to the one that arrived at a place of a backward record."""
+    # The gradients that arrive stand in the order of the call's outputs.
+    found = uses.get((forward_of(name), f"output{place.removeprefix('input')}"), {})
+    return found if direction_of(name) == "backward" and len(found) > 1 else {}
+
+
+def _is_sum_of(edge: Edge, uses: _Uses, parent_of: Parent) -> bool:
+    """Tell whether a module passed on a gradient which no record in it made: calls in it did, each a part."""
+    of_value = _uses_of(edge.consumer, edge.input, uses)
+    return bool(of_value) and all(edge.producer in modules_around(use, parent_of) for use in of_value)
+
+
+def _summed(uses: _Uses, unexplained: Iterable[tuple[str, str]]) -> list[Edge]:
+    """Return edges for gradients that no record passed on: where a value was used several times, theirs add up."""
+    return [
+        Edge(use, "", name, place, "summed", is_certain)
+        for name, place in unexplained
+        for use, is_certain in _uses_of(name, place, uses).items()
+    ]

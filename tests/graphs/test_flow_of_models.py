@@ -56,7 +56,29 @@ class Residual(nn.Module):
         return torch.flatten(F.max_pool2d(self.relu(y), 2), 1)
 
 
-MODELS = [pytest.param(Transformer, (2, 4, 8), id="transformer"), pytest.param(Residual, (2, 2, 6, 6), id="residual")]
+class Blocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Inner(), Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(torch.tanh(x)))
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.around = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.two(torch.relu(self.one(x))) + self.around(x))
+
+
+MODELS = [
+    pytest.param(Transformer, (2, 4, 8), id="transformer"),
+    pytest.param(Residual, (2, 2, 6, 6), id="residual"),
+    pytest.param(Blocks, (3, 4), id="blocks"),
+]
 
 
 def traced(model: nn.Module, calls: list[Call]) -> Flow:
