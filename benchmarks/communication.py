@@ -13,15 +13,18 @@ from measure import run, scratch, table
 
 Json = dict[str, Any]
 
+FAULTS = ("none", "skipped", "corrupted", "swapped", "group")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=64, help="default: %(default)s")
     parser.add_argument("--records", type=int, default=5_000, help="of each rank, default: %(default)s")
+    parser.add_argument("--faults", nargs="*", default=FAULTS, choices=FAULTS, help="default: all")
     options = parser.parse_args()
 
     rows = []
-    for fault in ("none", "skipped", "corrupted", "swapped", "group"):
+    for fault in options.faults:
         with TemporaryDirectory(dir=scratch()) as folder:
             odd = options.ranks // 2 + 1
             for rank in range(options.ranks):
@@ -31,7 +34,7 @@ def main() -> None:
             words = ["-m", "pytest", "-p", "pytest_msprobe.plugin", "-q", "--tb=no", "--msprobe-communication"]
             judged = run([sys.executable, *words, folder])
         told = judged.output.partition("first that differs: ")[2].splitlines()
-        named = f"{told[0]}: {told[1].strip()[:60]}" if told else "nothing differs"
+        named = f"{told[0]}: {told[1].strip()[:120]}" if told else "nothing differs"
         numbers = [f"{size / 2**20:.0f}", f"{judged.wall:.1f}", f"{judged.cpu:.1f}", f"{judged.peak:.0f}"]
         rows.append([f"{fault}, rank {odd}" if told else fault, *numbers, named])
     print(f"{options.ranks} ranks x {options.records} records\n")
@@ -70,7 +73,7 @@ def planted(fault: str, records: dict[str, Json]) -> dict[str, Json]:
     if fault == "corrupted":
         return records | {name: records[name] | {"output": [tensor(1024, -1.0), value(0)]}}
     if fault == "swapped":
-        names[place], names[place + 1] = names[place + 1], names[place]
+        names[place - 1], names[place] = names[place], names[place - 1]
         return {each: records[each] for each in names}
     if fault == "group":
         call = records[name]

@@ -34,16 +34,11 @@ class Call(Communication):
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """All communication of a rank in the order in which it began.
-
-    ``malformed`` are records that had to be left out; ``has_lines``: the order, and how far each call came, are known
-    from ``communication.jsonl``.
-    """
+    """All communication of a rank in the order in which it began; ``malformed`` are records that were left out."""
 
     rank: int
     calls: list[Call] = field(default_factory=list)
     malformed: tuple[str, ...] = ()
-    has_lines: bool = False
 
 
 def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
@@ -61,7 +56,7 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
             continue
         progress = reached.get(name) or _progress(record.exception)
         calls.append(Call(rank, name, ends, progress, name in dump.records, len(calls)))
-    return RankCalls(rank, calls, tuple(malformed), bool(lines))
+    return RankCalls(rank, calls, tuple(malformed))
 
 
 def _progress(exception: str | None) -> Progress:

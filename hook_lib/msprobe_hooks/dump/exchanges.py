@@ -110,8 +110,3 @@ def _not_ascending(places: list[int]) -> list[bool]:
         found[i] |= place > lowest
         lowest = min(lowest, place)
     return found
-
-
-def unmatched_calls(ranks: Iterable[RankCalls]) -> list[Call]:
-    """Return the calls that do not say with whom they communicate, as a receive from any rank."""
-    return [call for rank in ranks for call in rank.calls if not call.ends]
