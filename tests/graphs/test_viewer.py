@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from tests.support.viewer import Opened, Viewer, open_viewer
 pytestmark = pytest.mark.slow
 
 MODEL, ADD, MUL, LOG = "Module.net.Net.forward.0", "Torch.add.0.forward", "Torch.mul.0.forward", "Torch.log.0.forward"
-REDUCE = "Distributed.all_reduce.0.forward"
+EXP, REDUCE = "Torch.exp.0.forward", "Distributed.all_reduce.0.forward"
 HOSTILE = 'Module.<img src=x onerror=document.title="hacked">.Net.forward.0'
 FRAME = "File train.py, line 3, in forward, \n y = a + b"
 GROUP = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "0"}
@@ -33,21 +34,25 @@ def calls(at: float) -> Json:
     }
 
 
-PARENTS = {MODEL: None, ADD: MODEL, MUL: MODEL, REDUCE: None, HOSTILE: None, LOG: None}
+PARENTS = {MODEL: None, ADD: MODEL, MUL: MODEL, REDUCE: None, HOSTILE: None}
 
 
 @pytest.fixture(scope="module")
 def viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Viewer]:
     dumps, folder = tmp_path_factory.mktemp("dumps"), tmp_path_factory.mktemp("graphs")
+    only = {
+        "target": {LOG: forward(tensor(2), output=[tensor(2, low="-Infinity")])},
+        "golden": {EXP: forward(tensor(2), output=[tensor(2)])},
+    }
     for rank in (0, 1):
         for side, at in (("target", 2.0), ("golden", 1.0)):
-            found = calls(at) | ({LOG: forward(tensor(2), output=[tensor(2, low="-Infinity")])} if at == 2.0 else {})
+            found = calls(at) | only[side]
             where = dumps / side / "step3" / f"rank{rank}"
-            write_dump(where, found, parents=PARENTS, level="mix", stacks={ADD: [FRAME]})
+            write_dump(where, found, parents=PARENTS | dict.fromkeys(only[side]), level="mix", stacks={ADD: [FRAME]})
     golden = ("--golden", str(dumps / "golden"))
     for name, words in (
-        ("two_runs", golden), ("two_runs_json", (*golden, "--format", "json")), ("one_run", ("--overflow",)),
-        ("one_run_json", ("--overflow", "--format", "json")),
+        ("changed", golden), ("two_runs", golden), ("two_runs_json", (*golden, "--format", "json")),
+        ("one_run", ("--overflow",)), ("one_run_json", ("--overflow", "--format", "json")),
     ):  # fmt: skip
         assert main(["graph", str(dumps / "target"), *words, "-o", str(folder / name)]) == 0
     with open_viewer(folder) as running:
@@ -63,7 +68,8 @@ def two_runs(viewer: Viewer, form: str, rank: int = 0) -> Opened:
 
 def test_it_finds_one_database_and_a_file_per_rank_of_json(viewer: Viewer) -> None:
     assert {run: (found["type"], len(found["tags"])) for run, found in viewer.runs().items()} == {
-        "two_runs": ("db", 1), "two_runs_json": ("json", 2), "one_run": ("db", 1), "one_run_json": ("json", 2),
+        "changed": ("db", 1), "two_runs": ("db", 1), "two_runs_json": ("json", 2), "one_run": ("db", 1),
+        "one_run_json": ("json", 2),
     }  # fmt: skip
 
 
@@ -119,6 +125,30 @@ def test_it_filters_a_single_run_by_level_of_overflow(viewer: Viewer) -> None:
     opened = viewer.open("one_run", step=3)
     assert opened.filter("overflow", ["critical"]) == [LOG]
     assert opened.filter("overflow", ["medium", "high"]) == []
+
+
+class TestWhatItWrites:
+    """The viewer keeps what its user changes in the file."""
+
+    def test_two_nodes_without_partner_are_matched_by_hand(self, viewer: Viewer) -> None:
+        opened = viewer.open("changed", step=3)
+        opened.ask("loadGraphAllNodeList")
+        opened.ask("addMatchNodes", npuNodeName=LOG, benchNodeName=EXP, isMatchChildren=False)
+        told = opened.node(LOG)
+        assert told["npu"]["matched_node_link"] == [EXP]
+        assert told["npu"]["output_data"][f"{LOG}.output.0"]["MaxRelativeErr"] == "0.0000%"
+
+    def test_colours_are_edited(self, viewer: Viewer) -> None:
+        opened = viewer.open("changed", step=3, rank=1)
+        colours = opened.ask("loadGraphConfigInfo")["colors"]
+        colours = {colour: one | {"value": one["value"] or "N/A"} for colour, one in colours.items()}
+        opened.ask("updateColors", colors=json.dumps(colours))
+
+    def test_precision_is_counted_anew_from_the_relative_errors(self, viewer: Viewer) -> None:
+        opened = viewer.open("changed", step=3, rank=1)
+        opened.expand("root")
+        opened.ask("updatePrecisionError", filterValue=["0"])
+        assert opened.filter("precision", [ERROR]) == [ADD]
 
 
 def test_the_page_shows_names_as_text(viewer: Viewer) -> None:

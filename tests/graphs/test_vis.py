@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_msprobe.commands.main import main
 from tests.support.dumps import Json, forward, tensor, tensor_around, value, write_dump
 
+ACROSS = Path(__file__).parents[1] / "data" / "across_frameworks"
 MODEL, LINEAR = "Module.net.Net.forward.0", "Functional.linear.0.forward"
 PARENTS = {MODEL: None, LINEAR: MODEL}
 FRAMES = [
@@ -171,6 +173,55 @@ class TestTwoRuns:
         file = draw(tmp_path, target, "--golden", golden)
         assert rows(file, "SELECT task FROM tb_config") == [("md5",)]
         assert nodes(file, "precision_index")[LINEAR] == 1.0
+
+    def test_files_of_tensors_are_measured_element_by_element(self, tmp_path: Path) -> None:
+        name = f"{LINEAR}.output.0"
+        for side, second in (("target", 2.5), ("golden", 2.0)):
+            call = forward(tensor_around(2), output=[tensor_around(2, data_name=f"{name}.pt")])
+            run(tmp_path / side, {LINEAR: call}, {LINEAR: None}, task="tensor")
+            (tmp_path / side / "dump_tensor_data").mkdir()
+            torch.save(torch.tensor([1.0, second]), tmp_path / side / "dump_tensor_data" / f"{name}.pt")
+        file = draw(tmp_path, tmp_path / "target", "--golden", tmp_path / "golden")
+        assert rows(file, "SELECT task FROM tb_config") == [("all",)]
+        output = json.loads(nodes(file, "output_data")[LINEAR])[name]
+        assert (output["MaxAbsErr"], output["Worst index"], output["data_name"]) == ("0.5", "[1]", f"{name}.pt")
+        assert nodes(file, "dump_data_dir")[LINEAR] == str(tmp_path / "target" / "dump_tensor_data")
+
+    def test_calls_of_other_numbers_are_partners_where_that_is_asked_for(self, tmp_path: Path) -> None:
+        later = "Functional.linear.5.forward"
+        target = run(tmp_path / "target", records())
+        golden = run(
+            tmp_path / "golden", {later: records()[LINEAR], MODEL: records()[MODEL]}, {MODEL: None, later: MODEL}
+        )
+        file = draw(tmp_path, target, "--golden", golden, "--fuzzy")
+        assert json.loads(nodes(file, "matched_node_link")[LINEAR]) == ["DefaultModel", MODEL, later]
+
+    def test_layers_of_other_names_are_partners_where_a_mapping_says_so(self, tmp_path: Path) -> None:
+        def names(layer: str) -> list[str]:
+            return [MODEL, f"Module.net.{layer}.Linear.forward.0", LINEAR]
+
+        for side, layer in (("target", "fc"), ("golden", "dense")):
+            model, inner, call = names(layer)
+            body = records()[LINEAR]
+            run(tmp_path / side, dict.fromkeys(names(layer), body), {model: None, inner: model, call: inner})
+        mapping = tmp_path / "layers.yaml"
+        mapping.write_text("Net:\n  fc: dense\n")
+        file = draw(tmp_path, tmp_path / "target", "--golden", tmp_path / "golden", "--layer-mapping", mapping)
+        assert json.loads(nodes(file, "matched_node_link")[LINEAR]) == ["DefaultModel", *names("dense")]
+
+    def test_a_run_of_mindspore_stands_beside_one_of_pytorch(self, tmp_path: Path) -> None:
+        file = draw(tmp_path, ACROSS / "mindspore", "--golden", ACROSS / "pytorch")
+        link = json.loads(nodes(file, "matched_node_link")["Cell.block.Block.forward.0"])
+        assert link == ["DefaultModel", "Module.block.Block.forward.0"]
+
+    def test_golden_nodes_are_in_the_micro_step_of_their_partner(self, tmp_path: Path) -> None:
+        names = [f"Module.a.A.{way}.{i}" for i in (0, 1) for way in ("forward", "backward")]
+        bodies = {name: records()[MODEL] if "forward" in name else {"input": [], "output": []} for name in names}
+        target, golden = (run(tmp_path / side, bodies, dict.fromkeys(names)) for side in ("target", "golden"))
+        file = draw(tmp_path, target, "--golden", golden)
+        assert rows(file, "SELECT micro_steps FROM tb_config") == [(2,)]
+        for source in ("NPU", "Bench"):
+            assert [nodes(file, "micro_step_id", source)[name] for name in names] == [0, 0, 1, 1]
 
 
 class TestWhatIsRefused:

@@ -65,7 +65,7 @@ class Viewer:
         with urlopen(request, timeout=_PATIENCE) as answer:
             found = json.loads(answer.read())
         assert found["success"], found
-        return found["data"]
+        return found.get("data")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ def draw_single(
         place = places[dump.path]
         conversations.add(place, dump)
         database.add(single_picture(dump, place, with_levels=database.manner.overflow, rules=rules))
+        # The next one may be read when this one has been let go.
+        del dump
     conversations.write(database)
 
 

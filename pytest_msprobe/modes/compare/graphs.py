@@ -94,6 +94,8 @@ def write_graphs(
                 return pair.compare(record) if record in pair.orders else None
 
             draw_pair(database, conversations, pair, places[path], call_of)
+            # The next rank is read when this one has been let go.
+            del pair, call_of
         if database is not None:
             conversations.write(database)
     return written

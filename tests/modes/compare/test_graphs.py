@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -110,3 +111,19 @@ def test_runs_of_structure_are_compared_by_their_calls(
     result.stdout.fnmatch_lines(["*(structure)", "*the target has no such call*"])
     assert json.loads(nodes(tmp_path / "graphs", "matched_node_link")[NAMES[1]])[-1] == NAMES[1]
     assert nodes(tmp_path / "graphs", "precision_index")[NAMES[1]] is None
+
+
+@pytest.mark.slow
+def test_workers_that_share_the_ranks_give_one_file(
+    compare: Callable[..., pytest.RunResult], sides: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for side in ("target", "golden"):
+        for rank in ("rank0", "rank1"):
+            shutil.copytree(tmp_path / side, tmp_path / "ranks" / side / rank)
+    folders = tmp_path / "ranks" / "target", tmp_path / "ranks" / "golden"
+    result = compare(*folders, "--msprobe-vis", str(tmp_path / "graphs"), "-n", "2", apart=True)
+    result.assert_outcomes(passed=4, failed=2)
+    (file,) = (tmp_path / "graphs").iterdir()
+    with closing(sqlite3.connect(file)) as connection:
+        query = "SELECT rank, node_name FROM tb_nodes WHERE precision_index = 1"
+        assert sorted(connection.execute(query)) == [(0, NAMES[2]), (1, NAMES[2])]
