@@ -35,15 +35,19 @@ class _Repairs:
     def __init__(self, written: Mapping[str, str | None], is_recomputed: Callable[[str], bool]) -> None:
         self._written = written
         self._is_recomputed = is_recomputed
-        self._backward_calls: dict[str, str] | None = None
+        self._last_forward: dict[str, str] = {}
 
     def parent_of(self, name: str) -> str | None:
+        """Return the parent of a name; names are asked for in their order."""
         parent = self._written[name] or None
         direction = direction_of(name)
         if direction == "backward" and (parent is None or _is_elsewhere(name, parent)):
             return self._beside_forward(name) or parent
         if direction == "forward" and (parent is None or direction_of(parent) == "forward"):
-            return self._in_backward(name, parent) if self._is_recomputed(name) else parent
+            if self._is_recomputed(name):
+                return self._in_backward(name, parent)
+            if is_module_name(name):
+                self._last_forward[split_module(name).path] = name
         return parent
 
     def _beside_forward(self, name: str) -> str | None:
@@ -62,17 +66,11 @@ class _Repairs:
         path = split_module(name).path
         while path:
             path = path.rpartition(".")[0]
-            if path in self._backward:
-                return self._backward[path]
+            # What runs backward is what ran forward last.
+            around = backward_of(self._last_forward.get(path, ""))
+            if around in self._written:
+                return around
         return None
-
-    @property
-    def _backward(self) -> dict[str, str]:
-        """The last backward call of each module, by its attribute path."""
-        if self._backward_calls is None:
-            names = (name for name in self._written if is_module_name(name) and direction_of(name) == "backward")
-            self._backward_calls = {split_module(name).path: name for name in names}
-        return self._backward_calls
 
 
 def _is_elsewhere(name: str, parent: str) -> bool:

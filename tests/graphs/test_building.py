@@ -123,6 +123,16 @@ class TestWhatTheFileSaysWrongly:
         graph = graph_of(tmp_path, parents, records)
         assert graph.nodes["Module.a.A.backward.0"].children == ["Module.a.fc.Linear.forward.1", "Torch.add.1.forward"]
 
+    def test_a_recomputed_call_lies_in_the_backward_pass_that_runs(self, tmp_path: Path) -> None:
+        inner = [f"Module.a.fc.Linear.forward.{i}" for i in range(4)]
+        parents: Json = {}
+        for i, outer in enumerate(("Module.a.A.forward.0", "Module.a.A.forward.1")):
+            parents |= {inner[2 * i]: outer, outer: None, inner[2 * i + 1]: None, f"Module.a.A.backward.{i}": None}
+        records = {name: CALL | {"is_recompute": name in inner[1::2]} for name in parents}
+        graph = graph_of(tmp_path, parents, records)
+        assert [graph.nodes[name].parent for name in inner[1::2]] == ["Module.a.A.backward.0", "Module.a.A.backward.1"]
+        assert [graph.nodes[name].micro_step for name in inner] == [0, 0, 1, 1]
+
     def test_a_parent_without_an_entry_is_one_at_the_top(self) -> None:
         assert written({"Torch.add.0.forward": "Module.a.A.forward.0"})["Module.a.A.forward.0"] is None
 
