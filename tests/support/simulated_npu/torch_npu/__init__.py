@@ -17,3 +17,8 @@ torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend()
 for _name in operators.NAMES:
     globals()[_name] = getattr(torch.ops.npu, _name)
+
+if torch.distributed.is_available():
+    from torch_npu import hccl
+
+    hccl.register()

@@ -135,19 +135,21 @@ bool starts_with(const std::string& text, std::initializer_list<const char*> beg
   return std::any_of(beginnings.begin(), beginnings.end(), [&](const char* each) { return text.rfind(each, 0) == 0; });
 }
 
-// As a real card does, which cannot read the memory of another; numbers may come from the CPU, and so may indices.
-void check_devices(const std::string& operation, const torch::jit::Stack& stack, size_t count) {
-  optional<at::Device> card;
+// Returns the device that an operation's tensors are on, none where it has none. As a real card, this one cannot read
+// the memory of another; numbers may come from the CPU, and so may indices.
+optional<at::Device> device_of(const std::string& operation, const torch::jit::Stack& stack, size_t count) {
+  optional<at::Device> found;
   const bool takes_indices = starts_with(operation, {"aten::index", "aten::_index"});
   each_tensor(stack, count, [&](const Tensor& tensor) {
     if (!tensor.defined() || (tensor.is_cpu() && (tensor.dim() == 0 || takes_indices))) {
       return;
     }
     TORCH_CHECK(
-        !card || *card == tensor.device(), "Expected all tensors to be on the same device, but found at least two ",
-        "devices, ", *card, " and ", tensor.device(), "! (", operation, ")");
-    card = tensor.device();
+        !found || *found == tensor.device(), "Expected all tensors to be on the same device, but found at least two ",
+        "devices, ", *found, " and ", tensor.device(), "! (", operation, ")");
+    found = tensor.device();
   });
+  return found;
 }
 
 // Rounds float32 to the 11 stored bits of HF32, halves up in magnitude.
@@ -258,7 +260,7 @@ void run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string operation = op.operator_name().name;
   const auto count = op.schema().arguments().size();
   const InKernel kernel;
-  check_devices(operation, *stack, count);
+  const c10::OptionalDeviceGuard guard(device_of(operation, *stack, count));
   const auto fault = kernel.is_outermost ? fault_of(operation) : Fault::none;
   fail_before(fault, operation);
   if (multiplies_in_hf32(operation)) {
