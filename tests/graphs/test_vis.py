@@ -256,6 +256,12 @@ class TestWhatIsRefused:
         assert "the golden run has no dump of rank 1" in capsys.readouterr().err
         assert not list((tmp_path / "graphs").glob("*")) if (tmp_path / "graphs").exists() else True
 
+    def test_a_damaged_stack_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run(tmp_path, records())
+        (tmp_path / "stack.json").write_text("{[")
+        assert main(["graph", str(tmp_path), "-o", str(tmp_path / "graphs")]) == 2
+        assert "stack.json: damaged" in capsys.readouterr().err
+
     def test_an_empty_construct_file_leaves_no_file_behind(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

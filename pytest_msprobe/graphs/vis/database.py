@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from msprobe_hooks.errors import DumpError
 from pytest_msprobe.graphs.nodes import Kind, Node
 from pytest_msprobe.graphs.precision import worst
 from pytest_msprobe.graphs.vis.picture import Facts, Manner, Picture, Place
@@ -59,7 +60,10 @@ class Database:
         connection.executescript(_TABLES)
 
     def add(self, picture: Picture) -> None:
-        """Write one run's graph at one place. What ``facts`` raises ends the writing."""
+        """Write one run's graph at one place. Raises DumpError where its ``stack.json`` is damaged."""
+        problem = picture.surroundings.stacks.problem
+        if problem is not None and problem.kind == "damaged":
+            raise DumpError(f"{problem.file}: damaged: {problem.text}; copy it again, or delete it to draw without it")
         self.places.setdefault(picture.place)
         self.micro_steps = max(self.micro_steps, picture.graph.micro_steps)
         stacks: dict[tuple[str, ...], str] = {}

@@ -29,6 +29,7 @@ from pytest_msprobe.graphs.vis.transfers import Conversations
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.layout import MEANINGS, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
+from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import end_as_incomplete
 
@@ -180,7 +181,9 @@ class CompareGraphs:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the graphs are."""
-        self._writing.tell(terminalreporter, printable)
+        before = terminalreporter.config.stash.get(finished_before_key, Counter())
+        note = f" (without colours of the {before.total()} calls that had finished before this run)" if before else ""
+        self._writing.tell(terminalreporter, printable, note)
 
     def _draw(self, pair: Pair) -> None:
         def call_of(record: str) -> ComparedCall | None:

@@ -98,6 +98,15 @@ def test_a_search_for_overflow_writes_its_levels(pytester: pytest.Pytester, tmp_
     assert nodes(tmp_path / "graphs", "overflow_level")[NAMES[1]] == "critical"
 
 
+def test_what_a_resumed_run_does_not_know_is_said(
+    compare: Callable[..., pytest.RunResult], sides: tuple[Path, Path], tmp_path: Path
+) -> None:
+    journal = str(tmp_path / "run.jsonl")
+    compare(*sides, "-k", "add.0", "--msprobe-journal", journal)
+    result = compare(*sides, "--msprobe-resume", journal, "--msprobe-vis", str(tmp_path / "graphs"))
+    result.stdout.fnmatch_lines(["*without colours of the 1 calls that had finished before this run*"])
+
+
 def test_runs_of_structure_are_compared_by_their_calls(
     compare: Callable[..., pytest.RunResult], runs: Runs, tmp_path: Path
 ) -> None:
