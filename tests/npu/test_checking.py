@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.dumps import Json, forward, tensor, value
-from tests.support.npu import run_command
+from tests.support.npu import run_command, run_script
 from tests.support.runs import Checked
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,19 @@ def test_what_a_card_does_wrong_is_told_call_by_call(
         case = checked.cases[f"Torch.{name}.0.forward"]
         assert case.outcome == outcome
         assert text in case.text
+
+
+def test_the_smallest_input_that_fails_is_a_program_that_fails_on_the_card(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "tanh=wrong")
+    checked = check_on_npu(f"--msprobe-dump={write_dump(calls('tanh'))}", "--msprobe-explore=3")
+    text = checked.cases["Torch.tanh.0.forward"].text
+    program = "\n".join(line[4:] for line in text.splitlines() if line.startswith("    "))
+    wrong = re.search(r"^# wrong: output.0 is (.*)$", program, re.MULTILINE)
+    assert wrong
+    printed = run_script(f"{program}\nprint(result.device, result.tolist())").splitlines()
+    assert printed[-1] == f"npu:0 {wrong[1]}"
 
 
 def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(

@@ -1,4 +1,4 @@
-"""A failing input as a program of its own: what it prints is right on the CPU and wrong on the device.
+"""A failing input as a program of its own, on the device that it fails on.
 
 Names and values of a dump are somebody else's: what is written is numbers, quoted texts and the names of functions that
 the record resolves to, nothing as it stands.
@@ -44,7 +44,8 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     subject = replay.trial.subject
     tensors = replay.input_tensors(direction)
     names = _names(tensors)
-    lines = ["import torch", ""]
+    location = replay.trial.device.location()
+    lines = ["import torch", *_on(location), ""]
     wanted = list(replay.trial.golden.leaves) if direction == "backward" else []
     for path, tensor in tensors.items():
         marked = ".requires_grad_()" if path in wanted else ""
@@ -53,7 +54,7 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     copied = wanted if may_work_in_place(subject.operation, subject.arguments) else []
     call = _call(replay, {path: f"{name}.clone()" if path in copied else name for path, name in names.items()})
     if subject.autocast is not None:
-        lines.append(f"with torch.autocast('cpu', {subject.autocast}):")
+        lines.append(f"with torch.autocast({location.type!r}, {subject.autocast}):")
     lines.append(f"{'    ' if subject.autocast is not None else ''}result = {call}")
     if direction == "backward":
         grad_outputs = replay.trial.grad_outputs
@@ -62,6 +63,13 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
         shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
         lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
     return "\n".join([*lines, "print(result)", *_comments(replay, direction, result)])
+
+
+def _on(location: torch.device) -> list[str]:
+    """Return the lines that have tensors made on a device; a simulated one is the CPU."""
+    if location.type == "cpu":
+        return []
+    return [*(["import torch_npu"] if location.type == "npu" else []), f"torch.set_default_device({str(location)!r})"]
 
 
 def _comments(replay: Replay, direction: Direction, result: DirectionResult) -> Iterator[str]:
