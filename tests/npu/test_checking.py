@@ -14,6 +14,8 @@ from tests.support.runs import Checked
 
 pytestmark = pytest.mark.slow
 
+EXAMPLE = Path(__file__).parents[2] / "examples/check_a_dump/dump.json"
+
 Check = Callable[..., Checked]
 Write = Callable[..., Path]
 
@@ -24,9 +26,10 @@ def calls(*names: str) -> Json:
     return {f"Torch.{name}.0.forward": forward(x) for name in names}
 
 
-def test_a_dump_is_checked_on_the_card(check_on_npu: Check, write_dump: Write, records: Json) -> None:
-    checked = check_on_npu(f"--msprobe-dump={write_dump(records)}")
-    assert checked.outcomes == dict.fromkeys(records, "passed")
+def test_a_recorded_step_of_a_model_is_checked_on_the_card_which_auto_takes(check_on_npu: Check) -> None:
+    checked = check_on_npu(f"--msprobe-dump={EXAMPLE}", "--msprobe-device=auto")
+    assert checked.exit_code == 0
+    assert len(checked.cases) == 362
     assert "npu:0 Simulated card 0" in checked.output
 
 
