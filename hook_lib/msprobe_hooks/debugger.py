@@ -17,7 +17,7 @@ from msprobe_hooks.instruments.free_benchmark.opening import open_benchmark
 from msprobe_hooks.instruments.grad_probe import config as grad_probe
 from msprobe_hooks.instruments.grad_probe.opening import open_probe
 from msprobe_hooks.record import Framework, open_session
-from msprobe_hooks.recording.config import Settings, read_common, read_config, settings
+from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,6 +33,10 @@ class PrecisionDebugger:
 
     There is one per process: a second construction returns the first and ignores its arguments. Arguments win over
     ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
+
+    With ``spool_size``, as in ``"10GiB"``, the folder is a spool folder that ``pytest-msprobe watch`` empties: complete
+    steps are moved into it; of a full one ``spool_full`` says whether ``step`` waits (``"wait"``, at most
+    ``spool_wait`` seconds) or the step is dropped (``"drop"``).
 
     With task ``grad_probe`` it records no calls: ``monitor`` has a model's gradients written at each optimizer step,
     and ``start``, ``stop`` and ``step`` do nothing.
@@ -58,12 +62,18 @@ class PrecisionDebugger:
         step: list[int | str] | None = None,
         *,
         exclude: list[str] | None = None,
+        spool_size: str | int | None = None,
+        spool_full: str | None = None,
+        spool_wait: float | None = None,
     ) -> PrecisionDebugger:
         """Return the process's debugger, made on the first call."""
         if cls._instance is None:
             instance = super().__new__(cls)
             common = {} if config_path is None else read_common(config_path)
             wanted = task or common.get("task")
+            spool = {"spool_size": spool_size, "spool_full": spool_full, "spool_wait": spool_wait}
+            if wanted in (grad_probe.TASK, free_benchmark.TASK):
+                _refuse_spool(wanted, common | {key: value for key, value in spool.items() if value is not None})
             if wanted == grad_probe.TASK:
                 instance._probe = open_probe(
                     grad_probe.probe_settings(common, dump_path=dump_path, step=step), cls._framework
@@ -74,7 +84,7 @@ class PrecisionDebugger:
                     *free_benchmark.benchmark_settings(common, **chosen), model, cls._framework
                 )
             else:
-                given = {"task": task, "level": level, "step": step, "exclude": exclude}
+                given = {"task": task, "level": level, "step": step, "exclude": exclude, **spool}
                 instance._session = open_session(_settings(config_path, dump_path, given), model, cls._framework)
             instance._told = set()
             atexit.register(instance._finish)
@@ -220,6 +230,12 @@ def _settings(config_path: str | Path | None, dump_path: str | Path | None, give
         return read_config(config_path, dump_path=dump_path, **given)
     named = {key: value for key, value in given.items() if value is not None}
     return settings(Settings().dump_path if dump_path is None else dump_path, **named)
+
+
+def _refuse_spool(task: str, given: dict[str, Any]) -> None:
+    for key in SPOOL_KEYS:
+        if given.get(key) is not None:
+            raise ConfigError(key, given[key], f"no such key with task {task}")
 
 
 def _check_number(key: str, value: object) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +13,7 @@ from typing import NamedTuple
 from msprobe_hooks.instruments.fix.choice import Precision
 from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, Told, lines_of, problems_of, was_seen
 from pytest_msprobe.bisect.metric import Metric
+from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError
 
 
@@ -113,21 +112,10 @@ class Command:
                 f"the command had not ended after {self.timeout:g} s", remedy="allow more by --timeout"
             ) from None
         finally:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command that still runs and its processes; a launcher is asked first, as it has sessions of its own."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE)
+            end_session(process)
 
 
 _OUTPUT, _ERRORS = "stdout", "stderr"
-# Seconds in which a launcher such as torchrun ends its processes.
-_GRACE = 40
 _SHOWN = 12
 _REMEDIES: Mapping[Precision, str] = {
     "float32": "where it computes in float32, try --to float64",

@@ -21,6 +21,7 @@ _COMMANDS: dict[str, str] = {
     "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
     "replay": "judge saved failing cases again, on any device",
     "report": "make reports from the journal of a run, also of one that died",
+    "watch": "check the steps of a training while it runs, as they come into its spool folder",
 }
 
 
@@ -36,10 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = import_module(f"pytest_msprobe.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    arguments = parser.parse_args(words)
+    own, others = _parted(words)
+    arguments = parser.parse_args(own)
+    if others:
+        arguments.options = others
     try:
         status: int = arguments.run(arguments)
     except USER_ERRORS as error:
         print(printable(f"pytest-msprobe: {error}"), file=sys.stderr)
         return 2
     return status
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words that argparse reads, and those after ``--`` of a command that gives them to another program.
+
+    argparse takes these only where none of the command's options stand behind its first argument.
+    """
+    if words[:1] != ["watch"] or "--" not in words:
+        return words, []
+    end = words.index("--")
+    return words[:end], words[end + 1 :]

@@ -1,4 +1,4 @@
-"""Processes that may die: made by fork, never outliving who started them."""
+"""Processes that may die: made by fork or by a command, never outliving who started them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -15,6 +16,8 @@ _PR_SET_PDEATHSIG = 1
 
 # A process of gigabytes takes its time to give them back.
 _KILLED_SECONDS = 5.0
+# In which a launcher such as torchrun ends its processes.
+_GRACE_SECONDS = 40.0
 
 
 def fork() -> int:
@@ -58,6 +61,18 @@ def wait_for(pid: int, seconds: float) -> int | None:
     except ChildProcessError:
         return None
     return status
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a command that still runs in a session of its own, and its processes.
+
+    A launcher is asked first, as it has started sessions itself.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SECONDS)
 
 
 def _status(pid: int, seconds: float) -> int | None:

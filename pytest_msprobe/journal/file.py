@@ -50,8 +50,17 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
     device: str = ""
 
 
+class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
+    """Dumps that the items after this line are about, beside those of the header, as the header has them."""
+
+    dumps: dict[str, str]
+
+
 class Journal(msgspec.Struct, frozen=True):
-    """A journal that was read: the latest entry of each item, in the order in which they first finished."""
+    """A journal that was read: the latest entry of each item, in the order in which they first finished.
+
+    Its header has all dumps that the journal is about.
+    """
 
     header: Header
     entries: dict[str, Entry]
@@ -83,12 +92,15 @@ def read_journal(path: Path) -> Journal:
     header, lines = _lines(path)
     entries: dict[str, Entry] = {}
     starts = []
-    for line in _decoded(path, lines, Entry | Start):
+    dumps = dict(header.dumps)
+    for line in _decoded(path, lines, Entry | Start | MoreDumps):
         if isinstance(line, Start):
             starts.append(line)
+        elif isinstance(line, MoreDumps):
+            dumps |= line.dumps
         else:
             entries[line.id] = line
-    return Journal(header, entries, starts)
+    return Journal(msgspec.structs.replace(header, dumps=dumps), entries, starts)
 
 
 def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
@@ -98,10 +110,10 @@ def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], 
     """
     outcomes: dict[str, str] = {}
     starts = []
-    for line in _decoded(path, _lines(path, size)[1], _Finished | Start):
+    for line in _decoded(path, _lines(path, size)[1], _Finished | Start | MoreDumps):
         if isinstance(line, Start):
             starts.append(line)
-        else:
+        elif isinstance(line, _Finished):
             outcomes[line.id] = line.outcome
     return outcomes, starts
 
@@ -152,7 +164,7 @@ def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
 _encoder = msgspec.json.Encoder()
 
 
-def _encode(line: Header | Entry | Start) -> bytes:
+def _encode(line: Header | Entry | Start | MoreDumps) -> bytes:
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
@@ -185,7 +197,7 @@ class JournalWriter:
             self.close()
             raise
 
-    def write(self, line: Entry | Start) -> None:
+    def write(self, line: Entry | Start | MoreDumps) -> None:
         """Append one line. Raises JournalError where the disk does not take it."""
         self._lines.append(_encode(line))
 

@@ -13,8 +13,9 @@ from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.option_checks import one_of
 from msprobe_hooks.recording.session import Model
+from msprobe_hooks.sizes import parse_size
 from pytest_msprobe.engine.frameworks.known import missing_piece
-from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits, parse_size
+from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 Level = Literal["L1", "aten"]
 OnFailure = Literal["warn", "fail", "stop"]

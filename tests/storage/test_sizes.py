@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_msprobe.storage.sizes import format_size, parse_limits
+from msprobe_hooks.sizes import format_size
+from pytest_msprobe.storage.sizes import parse_limits
 
 
 @pytest.mark.parametrize(

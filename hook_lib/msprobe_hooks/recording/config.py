@@ -15,12 +15,14 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording import msprobe_keys
 from msprobe_hooks.recording import option_checks as checks
 from msprobe_hooks.recording.filters import DataMode
+from msprobe_hooks.recording.spooling import SpoolSettings
 
 LEVELS = ("L0", "L1", "mix", "debug", "aten")
 OVERFLOW_TASKS = ("overflow_check", "nan_check")
 TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
 DATA_MODES = ("all", "input", "output", "forward", "backward")
+SPOOL_FULL = ("wait", "drop")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
 _API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
@@ -29,7 +31,10 @@ _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A checked configuration. ``None`` for ``rank`` or ``step`` means all of them."""
+    """A checked configuration. ``None`` for ``rank`` or ``step`` means all of them.
+
+    With ``spool_size``, in bytes, ``dump_path`` is a spool folder; ``spool_wait`` is in seconds.
+    """
 
     dump_path: Path = Path("./dump_path")
     task: str = "statistics"
@@ -47,6 +52,9 @@ class Settings:
     exclude: tuple[str, ...] = ()
     custom_op_namespaces: tuple[str, ...] = ("_C_ascend",)
     overflow_nums: int = 1
+    spool_size: int | None = None
+    spool_full: str = "wait"
+    spool_wait: float = 300.0
 
     @property
     def records_apis(self) -> bool:
@@ -62,6 +70,13 @@ class Settings:
     def keeps_tensors(self) -> bool:
         """Tell whether any tensor is written to a file."""
         return self.task in ("tensor", *OVERFLOW_TASKS) or bool(self.tensor_list)
+
+    @property
+    def spool(self) -> SpoolSettings | None:
+        """How ``dump_path`` is a spool folder, None where it is none."""
+        if self.spool_size is None:
+            return None
+        return SpoolSettings(self.spool_size, self.spool_wait if self.spool_full == "wait" else 0.0)
 
     @property
     def directions(self) -> DataMode:
@@ -106,6 +121,7 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
 
 
 def _consistent(given: Settings) -> Settings:
+    _check_spool(given)
     if given.task == "structure" and not given.records_modules:
         return replace(given, level="mix")
     if given.async_dump and given.summary_mode != "statistics":
@@ -125,6 +141,19 @@ def _looking_for_overflow(given: Settings) -> Settings:
         if field.name in ("data_mode", "summary_mode", "tensor_list") and getattr(given, field.name) != field.default:
             raise ConfigError(field.name, getattr(given, field.name), f"no such key with task {given.task}")
     return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
+
+
+def _check_spool(given: Settings) -> None:
+    """Refuse a spool folder of what pytest --msprobe-dump would find nothing in to check."""
+    if given.spool_size is None:
+        for field in fields(Settings):
+            if field.name in ("spool_full", "spool_wait") and getattr(given, field.name) != field.default:
+                raise ConfigError(field.name, getattr(given, field.name), "no such key without spool_size")
+        return
+    if given.task not in ("statistics", "tensor"):
+        raise ConfigError("task", given.task, "statistics or tensor with spool_size")
+    if given.level not in ("L1", "mix", "aten"):
+        raise ConfigError("level", given.level, "L1, mix or aten with spool_size")
 
 
 def _check_scope(given: Settings) -> None:
@@ -178,11 +207,15 @@ _CHECKS: Mapping[str, Any] = {
     "exclude": checks.names,
     "custom_op_namespaces": checks.names,
     "overflow_nums": _overflow_nums,
+    "spool_size": checks.size,
+    "spool_full": checks.one_of(SPOOL_FULL),
+    "spool_wait": checks.seconds,
 }
 
 _SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")
 _OVERFLOW_KEYS = ("scope", "list", "exclude")
 _KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_check": _OVERFLOW_KEYS}
+SPOOL_KEYS = ("spool_size", "spool_full", "spool_wait")
 _COMMON_KEYS = frozenset(
     {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
-)
+).union(SPOOL_KEYS)

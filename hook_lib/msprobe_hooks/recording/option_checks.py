@@ -5,6 +5,7 @@ Every mistake is a ConfigError that names the key, the value and what is allowed
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.sizes import parse_size
 
 _MAX_NUMBER = 1_000_000
 
@@ -62,6 +64,21 @@ def flag(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(key, value, "true or false")
     return value
+
+
+def size(key: str, value: object) -> int:
+    """Take bytes, as a number or as ``10GiB``."""
+    found = parse_size(str(value)) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+    if not found:
+        raise ConfigError(key, value, "a size above 0, such as 10GiB")
+    return found
+
+
+def seconds(key: str, value: object) -> float:
+    """Take a finite number of seconds from 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigError(key, value, "a number of seconds from 0")
+    return float(value)
 
 
 def path(key: str, value: object) -> Path:

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.dump.communication_lines import Line
 from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.dump.spool import Dropped
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.spooling import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.step_files import StepFiles, prepare
 from msprobe_hooks.recording.summary import Count, Summary, described
@@ -53,6 +55,7 @@ class Recorder(ABC):
         self.lock = threading.RLock()
         self._places = _Places()
         self._files: StepFiles | None = None
+        self._spool: Spool | None = None
         self._counts: dict[str, int] = {}
         self._stacks = StackTable()
         self._unfinished: dict[int, dict[int, Finishing]] = {}
@@ -221,6 +224,8 @@ class Recorder(ABC):
         is_first, self._is_begun = not self._is_begun, True
         if is_first:
             prepare(self.settings, self.step, rank)
+            if self.settings.spool is not None:
+                self._spool = Spool(self.settings.dump_path, self.settings.spool, rank)
         wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
         if wanted_steps is not None and self.step not in wanted_steps:
             self.summary.removed["step"] += 1
@@ -271,11 +276,14 @@ class Recorder(ABC):
             self.forget()
         if files is not None:
             self._or_fail(files.close)
+            self._or_fail(lambda: self._deliver(files))
 
     def close(self) -> Summary:
         """Stop, finish the files and return what was recorded."""
         self.stop()
         self.close_step()
+        if self._spool is not None:
+            self._spool.close()
         self.summary.removed.update(self.filter.removed)
         self.filter.removed.clear()
         return self.summary
@@ -288,6 +296,8 @@ class Recorder(ABC):
         files, self._files = self._files, None
         if files is not None:
             files.abandon()
+        if self._spool is not None:
+            self._spool.abandon()
 
     # parts
 
@@ -299,9 +309,26 @@ class Recorder(ABC):
                 self._flush()
 
     def _open(self, rank: int | None) -> None:
-        folder = self.settings.dump_path / recording_folder(self.step, rank)
+        root = self.settings.dump_path if self._spool is None else self._spool.writing
+        folder = root / recording_folder(self.step, rank)
         self._files = StepFiles(folder, self.settings, self.framework, self.summary, self._stacks, self.open_files)
-        self.summary.folders.append(folder)
+        if self._spool is None:
+            self.summary.folders.append(folder)
+
+    def _deliver(self, files: StepFiles) -> None:
+        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check."""
+        if self._spool is None or self.failure is not None:
+            return
+        if files.is_empty:
+            files.remove()
+            return
+        taken = self._spool.take(self.step)
+        if isinstance(taken, Dropped):
+            if not self.summary.dropped:
+                _log.warning("step %d is dropped: %s; others are counted", taken.step, taken.reason)
+            self.summary.dropped[taken.reason] += 1
+        else:
+            self.summary.folders.append(taken)
 
     def _flush(self, *, with_stacks: bool = False) -> None:
         files = self._files

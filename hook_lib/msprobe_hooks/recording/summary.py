@@ -19,7 +19,7 @@ class Summary:
 
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
-    written, which ended the recording.
+    written, which ended the recording; ``dropped`` are the steps that a spool folder did not take, by reason.
     """
 
     calls: int = 0
@@ -37,6 +37,7 @@ class Summary:
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     failure: str = ""
+    dropped: Counter[str] = field(default_factory=Counter)
 
     @property
     def records(self) -> int:
@@ -62,7 +63,7 @@ class Summary:
         ]
         counts = ", ".join(part for part in parts if not part.startswith("0 "))
         where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
-        recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where}"
+        recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where or 'no folder'}"
         return "; ".join([*self.stopped(), recorded, *self.notes()])
 
     @property
@@ -76,7 +77,10 @@ class Summary:
 
     def notes(self) -> list[str]:
         """Return what is to be known of what is missing."""
-        lines = []
+        lines = [
+            f"{count} {'step was' if count == 1 else 'steps were'} dropped: {reason}"
+            for reason, count in self.dropped.items()
+        ]
         if self.raised:
             lines.append(f"{self.raised} calls raised; their records say so")
         if self.repeated:

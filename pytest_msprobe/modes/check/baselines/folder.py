@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from msprobe_hooks.sizes import format_size
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors
 from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY, slug
-from pytest_msprobe.storage.sizes import format_size
 from pytest_msprobe.storage.stored import StoredTensor
 
 # One key, since safetensors writes several in any order, and equal tensors are to make equal files.

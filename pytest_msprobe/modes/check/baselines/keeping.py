@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.sizes import format_size
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.unwarned import unwarned
@@ -20,7 +21,7 @@ from pytest_msprobe.modes.check.judged import Judged
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.names import TEMPORARY, locked
-from pytest_msprobe.storage.sizes import SaveOptions, format_size
+from pytest_msprobe.storage.sizes import SaveOptions
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from msprobe_hooks.sizes import format_size
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.storage.sizes import format_size
 
 _SAVED = "saved"
 

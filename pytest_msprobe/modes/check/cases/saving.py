@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from msprobe_hooks.dump.names import Direction, backward_of, forward_of, parse_api_name
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.sizes import format_size
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
@@ -30,7 +31,7 @@ from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.digests import fingerprint
 from pytest_msprobe.storage.names import TEMPORARY, locked, slug
-from pytest_msprobe.storage.sizes import SaveOptions, format_size
+from pytest_msprobe.storage.sizes import SaveOptions
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
 # What is left out first where the limits are tight; without its inputs a case is of no use.

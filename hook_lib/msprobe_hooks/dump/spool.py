@@ -1,0 +1,97 @@
+"""A spool folder: complete steps of a training, each moved in as a whole, that a watch checks and takes out again.
+
+Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Beside them are steps that are being written, what
+was dropped, and the file whose presence ends it all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.dump.layout import DUMP_FILE, StepRank, step_rank
+from msprobe_hooks.dump.writer import FILE_MODE, as_json
+
+#: Where steps are written, in a folder for each rank.
+WRITING_FOLDER: Final = ".recording"
+#: While there is such a file, no step is taken in; a watch ends when it has checked those that are there.
+STOP_FILE: Final = "stop"
+
+_DROPPED_FILE = "dropped.jsonl"
+_LOCK_FILE = ".lock"
+_STEP, _RANK = re.compile(r"step[0-9]+"), re.compile(r"rank[0-9]*")
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A step that was not taken in, its size in bytes, and why."""
+
+    step: int
+    rank: int | None
+    bytes: int
+    reason: str
+
+
+def waiting_steps(folder: Path) -> list[Path]:
+    """Return the folders of the complete steps, one for each rank of a step, in the order of their numbers."""
+    found = [path.parent for path in folder.glob(f"step*/rank*/{DUMP_FILE}") if _is_step(path.parent)]
+    return sorted(found, key=_numbers)
+
+
+def _is_step(folder: Path) -> bool:
+    return _RANK.fullmatch(folder.name) is not None and _STEP.fullmatch(folder.parent.name) is not None
+
+
+def _numbers(folder: Path) -> tuple[int, int]:
+    step, rank = step_rank(folder)
+    return step or 0, -1 if rank is None else rank
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                total += Path(parent, name).lstat().st_size
+    return total
+
+
+@contextmanager
+def moving(folder: Path) -> Iterator[None]:
+    """Let one process at a time move steps into a spool folder, or out of it."""
+    with (folder / _LOCK_FILE).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def note_dropped(folder: Path, dropped: Dropped) -> None:
+    """Append a line to what was dropped. Raises OSError."""
+    file = os.open(folder / _DROPPED_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+    try:
+        os.write(file, as_json(dropped) + b"\n")
+    finally:
+        os.close(file)
+
+
+def read_dropped(folder: Path) -> list[Dropped]:
+    """Return what was dropped; what is no such line is left out."""
+    found = []
+    with suppress(OSError):
+        for line in (folder / _DROPPED_FILE).read_bytes().splitlines():
+            with suppress(JsonError):
+                found.append(decode_json(line, Dropped))
+    return found
+
+
+def step_name(folder: Path) -> str:
+    """Return how messages call a step's folder, as ``step 3 of rank 1``."""
+    step, rank = step_rank(folder)
+    return str(StepRank(step)) if rank is None else f"step {step} of rank {rank}"

@@ -1,0 +1,1 @@
+"""Checking the steps of a training while it runs, out of a spool folder."""

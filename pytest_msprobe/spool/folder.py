@@ -1,0 +1,126 @@
+"""A watch's side of a spool folder: steps are taken out of it, and of those that failed the latest are kept."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from msprobe_hooks.dump.spool import STOP_FILE, moving, size_of, waiting_steps
+from pytest_msprobe.errors import FolderError
+
+FAILED_FOLDER = "failed"
+#: What pytest printed of a step that failed, beside its dump.
+OUTPUT_FILE = "pytest.txt"
+
+_OWN_FOLDER = ".watch"
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLimits:
+    """How many steps that failed are kept, and how many bytes they may take; the last one is kept whatever its size."""
+
+    steps: int
+    bytes: int
+
+
+class SpoolFolder:
+    """A spool folder, taken by one watch until it is closed.
+
+    Raises FolderError where it is no folder, cannot be written, or another watch has it.
+    """
+
+    def __init__(self, path: Path, limits: FailedLimits) -> None:
+        if not path.is_dir():
+            raise FolderError(
+                "is no folder", file=path, remedy="name the dump_path of a recording that was given a spool_size"
+            )
+        #: For what belongs to this watch alone.
+        self.own = path / _OWN_FOLDER
+        self._path, self._limits = path, limits
+        try:
+            self.own.mkdir(exist_ok=True)
+            self._lock = (self.own / "lock").open("a")
+        except OSError as error:
+            raise FolderError(f"cannot be written: {error.strerror}", file=path) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise FolderError(
+                "another pytest-msprobe watch is on this folder", file=path, remedy="let it end first"
+            ) from None
+        # What a watch that was killed had begun to remove.
+        shutil.rmtree(self._removed, ignore_errors=True)
+
+    @property
+    def is_closed_to_steps(self) -> bool:
+        """Whether there is the stop file, so that no more steps come."""
+        return (self._path / STOP_FILE).exists()
+
+    def waiting(self) -> list[Path]:
+        """Return the folders of complete steps, the first one first."""
+        return waiting_steps(self._path)
+
+    def place_of_failed(self, step: Path) -> Path:
+        """Return where a step is kept that failed."""
+        return self._path / FAILED_FOLDER / step.relative_to(self._path)
+
+    def remove(self, step: Path) -> None:
+        """Take a step out of the folder, for good."""
+        with moving(self._path):
+            step.rename(self._removed)
+            _remove_if_empty(step.parent)
+        shutil.rmtree(self._removed)
+
+    def keep(self, step: Path, output: Path) -> int:
+        """Move a step and what pytest printed of it to those that failed; return how many of these had to go."""
+        target = self.place_of_failed(step)
+        if target.exists():
+            # That of a former run.
+            self._discard(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The commands in it that run an item again are to find the step.
+        whole, former = self._path.resolve(), step.relative_to(self._path)
+        text = output.read_text(errors="replace")
+        moved = text.replace(f"{whole.name}/{former}/", f"{whole.name}/{FAILED_FOLDER}/{former}/")
+        (step / OUTPUT_FILE).write_text(moved)
+        with moving(self._path):
+            step.rename(target)
+            _remove_if_empty(step.parent)
+        return self._make_room(target)
+
+    def close(self) -> None:
+        """Leave the folder to other watches."""
+        self._lock.close()
+
+    def _make_room(self, newest: Path) -> int:
+        """Remove the steps that failed first while there are too many."""
+        others = sorted(
+            (step for step in waiting_steps(self._path / FAILED_FOLDER) if step != newest),
+            key=lambda step: (step / OUTPUT_FILE).stat().st_mtime if (step / OUTPUT_FILE).exists() else 0.0,
+        )
+        sizes = [size_of(step) for step in others]
+        count, size, gone = 1 + len(others), size_of(newest) + sum(sizes), 0
+        while gone < len(others) and (count - gone > self._limits.steps or size > self._limits.bytes):
+            self._discard(others[gone])
+            size -= sizes[gone]
+            gone += 1
+        return gone
+
+    def _discard(self, failed: Path) -> None:
+        failed.rename(self._removed)
+        _remove_if_empty(failed.parent)
+        shutil.rmtree(self._removed)
+
+    @property
+    def _removed(self) -> Path:
+        """Where a folder goes at once before its files go one by one, so that no half of a step is ever seen."""
+        return self.own / "removed"
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,43 @@
+"""One journal of all steps that a watch checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from msprobe_hooks.dump.layout import DUMP_FILE
+from pytest_msprobe.journal.file import Journal, JournalWriter, MoreDumps, read_header
+
+
+class WatchJournal:
+    """Takes over the journals of steps. Raises JournalError where the file is no journal of such steps, or in use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer: JournalWriter | None = None
+        if path.exists() and path.stat().st_size:
+            read_header(path)
+
+    def add(self, step: Journal, folder: Path) -> None:
+        """Append what one step came to, whose dump will lie in ``folder``.
+
+        The header is that of the first step, without its dump: which dumps there are is told as they come. Raises
+        JournalError where the steps before were judged by other settings.
+        """
+        dump = folder.absolute() / DUMP_FILE
+        if self._writer is None:
+            self._writer = JournalWriter(self.path, msgspec.structs.replace(step.header, dumps={}))
+        self._writer.write(MoreDumps({str(dump): digest for digest in step.header.dumps.values()}))
+        for start in step.starts:
+            self._writer.write(start)
+        root = Path(step.header.root)
+        file = dump.relative_to(root) if dump.is_relative_to(root) else dump
+        for entry in step.entries.values():
+            name = entry.id.partition("::")[2]
+            self._writer.write(msgspec.structs.replace(entry, id=f"{file.as_posix()}::{name}"))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()

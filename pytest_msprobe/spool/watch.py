@@ -1,0 +1,189 @@
+"""Watching a spool folder: each complete step is checked by a run of pytest, until something says to end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
+from pytest_msprobe.journal.file import Journal, read_journal
+from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
+from pytest_msprobe.spool.journal import WatchJournal
+from pytest_msprobe.spool.step_run import NOTHING_CHOSEN, require_free, run_step
+
+_POLL_SECONDS = 0.5
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for, as the command line names it; times are in seconds, None for no end."""
+
+    folder: Path
+    options: Sequence[str]
+    journal: Path
+    failed: FailedLimits
+    timeout: float | None = None
+    idle: float | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many steps passed, failed, had no record that the options choose; how many that failed are no longer kept."""
+
+    passed: int = 0
+    unchosen: int = 0
+    failed: int = 0
+    gone: int = 0
+
+
+def watch(request: Request, tell: Callable[[str], None]) -> int:
+    """Check steps until the watch ends, and return the worst status of their runs: 1 where any failed, else 0.
+
+    Raises FolderError for a folder that another watch has, OptionError for pytest's options, CommandError where pytest
+    cannot check a step, JournalError where the journal cannot be written.
+    """
+    require_free(request.options)
+    folder = SpoolFolder(request.folder, request.failed)
+    tally = Tally()
+    try:
+        journal = WatchJournal(request.journal)
+        try:
+            tell(f"watching {request.folder}: Ctrl-C ends this, and so does the file {request.folder / STOP_FILE}")
+            with _signals() as caught:
+                reason = _Watch(request, folder, journal, tally, caught, tell).run()
+            tell(f"the watch ended: {reason}")
+        finally:
+            journal.close()
+            for line in _summary(request, folder, tally):
+                tell(line)
+    finally:
+        folder.close()
+    return 1 if tally.failed else 0
+
+
+class _Watch:
+    """The loop, and when it ends."""
+
+    def __init__(
+        self,
+        request: Request,
+        folder: SpoolFolder,
+        journal: WatchJournal,
+        tally: Tally,
+        caught: Sequence[str],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._request, self._folder, self._journal, self._tally = request, folder, journal, tally
+        self._caught, self._tell = caught, tell
+        self._began = self._last_step = time.monotonic()
+
+    def run(self) -> str:
+        """Check steps as they come; return why there are no more."""
+        while True:
+            # Asked before the folder is looked into: no step comes once it is there.
+            is_closed = self._folder.is_closed_to_steps
+            waiting = self._folder.waiting()
+            if waiting and not self._end():
+                self._check(waiting[0])
+                self._last_step = time.monotonic()
+                continue
+            if reason := self._end() or self._idle():
+                return reason
+            if is_closed and not waiting:
+                return f"there is the file {STOP_FILE!r}, and no step is left"
+            time.sleep(_POLL_SECONDS)
+
+    def _end(self) -> str:
+        """Return why the watch ends at once, also in the middle of a step; nothing where it goes on."""
+        timeout = self._request.timeout
+        if self._caught:
+            return self._caught[0]
+        if timeout is not None and time.monotonic() - self._began > timeout:
+            return f"{timeout:g} s have passed"
+        return ""
+
+    def _idle(self) -> str:
+        idle = self._request.idle
+        return f"no step came for {idle:g} s" if idle is not None and time.monotonic() - self._last_step > idle else ""
+
+    def _check(self, step: Path) -> None:
+        """Check a step, write down what came of it, and only then take it out of the folder."""
+        journal, output = self._folder.own / "journal.jsonl", self._folder.own / OUTPUT_FILE
+        began = time.monotonic()
+        status = run_step(step, self._request.options, journal, output, lambda: bool(self._end()))
+        if status is None:
+            return
+        is_failed = status == 1
+        place = self._folder.place_of_failed(step) if is_failed else step
+        counts, names = "no record was chosen", ""
+        if journal.exists():
+            checked = read_journal(journal)
+            self._journal.add(checked, place)
+            counts, names = _counts(checked), _failed_names(checked)
+        told = f"{step_name(step)}: {counts} in {time.monotonic() - began:.1f} s"
+        if is_failed:
+            self._tally.failed += 1
+            self._tally.gone += self._folder.keep(step, output)
+            told += f"{names}; see {place / OUTPUT_FILE}"
+        else:
+            if status == NOTHING_CHOSEN:
+                self._tally.unchosen += 1
+            else:
+                self._tally.passed += 1
+            self._folder.remove(step)
+        self._tell(told)
+
+
+@contextmanager
+def _signals() -> Iterator[list[str]]:
+    """Yield a list that Ctrl-C and SIGTERM are noted in, so that none of them cuts a step in two."""
+    caught: list[str] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append("Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name)
+
+    former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+_IN_WORDS = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
+
+
+def _counts(checked: Journal) -> str:
+    outcomes = Counter(_IN_WORDS.get(entry.outcome, "failed") for entry in checked.entries.values())
+    shown = ", ".join(f"{outcomes[word]} {word}" for word in _IN_WORDS.values() if outcomes[word])
+    return shown or "no record was chosen"
+
+
+def _failed_names(checked: Journal) -> str:
+    names = [entry.result.record for entry in checked.entries.values() if entry.result.verdict.outcome == "fail"]
+    more = ", ..." if len(names) > _NAMES_SHOWN else ""
+    return f" ({', '.join(names[:_NAMES_SHOWN])}{more})" if names else ""
+
+
+def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[str]:
+    """Yield what the watch came to, what the training dropped, and where it all is."""
+    unchosen = f"; without a record that the options choose: {tally.unchosen}" if tally.unchosen else ""
+    yield f"steps checked: {tally.passed + tally.failed}, {tally.passed} passed, {tally.failed} failed{unchosen}"
+    if tally.failed:
+        gone = f", {tally.gone} of the oldest were removed to keep it within its limits" if tally.gone else ""
+        yield f"steps that failed are in {request.folder / FAILED_FOLDER}{gone}"
+    waiting = len(folder.waiting())
+    if waiting:
+        yield f"complete steps that are left for another watch: {waiting}"
+    dropped = Counter(each.reason for each in read_dropped(request.folder))
+    for reason, count in dropped.items():
+        yield f"steps that the training dropped: {count}, {reason}"
+    if request.journal.exists():
+        yield f"journal: {request.journal} (pytest-msprobe report {request.journal})"

@@ -1,0 +1,127 @@
+"""``pytest-msprobe watch``, on folders and on a training that runs meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.commands.main import main
+from pytest_msprobe.journal.file import read_journal
+from tests.support.dumps import SOFTMAX, write_dump
+
+FAULTY_DEVICE = Path(__file__).parents[2] / "examples" / "faulty_device" / "conftest.py"
+
+# Its third step alone calls softmax, which the faulty device computes wrongly.
+TRAINING = """
+import torch
+from msprobe_hooks import PrecisionDebugger
+
+debugger = PrecisionDebugger(dump_path="spool", task="tensor", spool_size="24KiB")
+for step in range(4):
+    debugger.start()
+    x = torch.ones(4, 8).cumsum(1)
+    x = torch.nn.functional.softmax(x, -1) if step == 2 else torch.tanh(x)
+    debugger.stop()
+    debugger.step()
+(debugger._instance._session.recorder.settings.dump_path / "stop").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["spool", "--", "--msprobe-journal=x.jsonl"], "--journal FILE, before --, names the journal"),
+        (["spool", "--", "--msprobe-shard", "1/2"], "the watch names each step and writes one journal of all"),
+        (["spool", "--timeout", "0"], "--timeout 0: expected a number of seconds above 0"),
+        (["spool", "--idle", "nan"], "--idle nan: expected a number of seconds above 0"),
+        (["spool", "--failed-steps", "0"], "--failed-steps 0: expected a number of at least 1"),
+        (["spool", "--failed-size", "much"], "--failed-size much: expected a size, such as 10GiB"),
+        (["nowhere"], "nowhere: is no folder; name the dump_path of a recording that was given a spool_size"),
+    ],
+)
+def test_what_cannot_be_watched_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, problem):
+    monkeypatch.chdir(tmp_path)
+    Path("spool").mkdir()
+    assert main(["watch", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pytest-msprobe: ")
+    assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--timeout", "0.1"], "0.1 s have passed"),
+        (["--idle", "0.1"], "no step came for 0.1 s"),
+    ],
+)
+def test_a_watch_ends_in_time_and_tells_what_was_dropped(tmp_path, capsys, words, reason):
+    (tmp_path / "dropped.jsonl").write_text('{"step":1,"rank":0,"bytes":5,"reason":"the spool folder is full"}\n' * 2)
+    assert main(["watch", str(tmp_path), *words]) == 0
+    told = capsys.readouterr().out
+    assert f"the watch ended: {reason}" in told
+    assert "steps that the training dropped: 2, the spool folder is full" in told
+
+
+def test_a_watch_ends_at_the_stop_file(tmp_path, capsys):
+    (tmp_path / "stop").touch()
+    assert main(["watch", str(tmp_path)]) == 0
+    assert "the watch ended: there is the file 'stop', and no step is left" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_step_that_pytest_cannot_check_ends_the_watch_and_stays(tmp_path, capsys):
+    step = write_dump(tmp_path / "step0" / "rank", SOFTMAX)
+    assert main(["watch", str(tmp_path), "--", "--msprobe-device", "nothing"]) == 2
+    told = capsys.readouterr()
+    assert "pytest ended with status 4" in told.err
+    assert "unknown device 'nothing'" in told.err
+    assert step.exists()
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_middle_of_a_step_leaves_it_whole(tmp_path):
+    step = write_dump(tmp_path / "step0" / "rank", SOFTMAX)
+    before = sorted(step.parent.iterdir())
+    code = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "watch", str(tmp_path), "--", "--msprobe-device", "cpu"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("watching ")
+    while not (tmp_path / ".watch" / "pytest.txt").exists():
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the watch ended: Ctrl-C" in told
+    assert sorted(step.parent.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_training_is_checked_while_it_runs_and_its_one_wrong_step_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FAULTY_DEVICE, tmp_path)
+    Path("spool").mkdir()
+    training = subprocess.Popen([sys.executable, "-c", TRAINING])
+    try:
+        # The folder takes two steps, so the training waits for the watch.
+        status = main(["watch", "spool", "--timeout", "200", "--", "--msprobe-device", "faulty"])
+    finally:
+        training.kill()
+        training.wait()
+    told = capsys.readouterr().out
+    assert status == 1, told
+    assert "steps checked: 4, 3 passed, 1 failed" in told
+    assert "dropped" not in told
+    assert [path.as_posix() for path in Path().glob("spool/**/dump.json")] == ["spool/failed/step2/rank/dump.json"]
+    journal = read_journal(Path("spool/journal.jsonl"))
+    failed = {entry.id for entry in journal.entries.values() if entry.outcome == "fail"}
+    assert failed == {"spool/failed/step2/rank/dump.json::Functional.softmax.0.forward"}
+    assert len({entry.id.partition("::")[0] for entry in journal.entries.values()}) == 4
