@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.merging.parallel import ParallelLayout
+    from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.pairs import Pair
     from pytest_msprobe.modes.compare.policy import ComparePolicy
@@ -32,13 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--overflow", action="store_true", help="colour nodes by inf and nan as well")
     add("--fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
     add("--layer-mapping", type=Path, metavar="FILE", help="YAML file of layers called otherwise in the golden run")
+    add("--layout", metavar="LAYOUT", help="ranks that are one model: tp=2,pp=2[,vpp=2][,order=...], or a YAML file")
+    add("--golden-layout", metavar="LAYOUT", help="the same of the golden run")
     add("--policy", default="default", metavar="NAME|FILE", help="what judges the differences (default: %(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the files, print where they are, and return 0. Raises a UserError or DumpError."""
     _require_sense(arguments)
-    paths = [arguments.dump] if arguments.dump.is_file() else find_dumps(arguments.dump)
+    from pytest_msprobe.modes.compare.parallel import runs_of
+
+    paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     if arguments.html is not None:
         from pytest_msprobe.storage.whole import whole_file
 
@@ -65,7 +71,7 @@ def _require_sense(arguments: argparse.Namespace) -> None:
         if path is not None and not path.exists():
             raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or folder")
     if arguments.golden is None:
-        for given in ("fuzzy", "layer_mapping"):
+        for given in ("fuzzy", "layer_mapping", "golden_layout"):
             if getattr(arguments, given):
                 raise CommandError(f"--{given.replace('_', '-')} is for two runs: give --golden DUMP as well")
 
@@ -78,8 +84,24 @@ def _written(path: Path) -> Iterator[None]:
         raise CommandError(f"graphs cannot be written: {error.strerror or error}", file=path) from None
 
 
+def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
+    from pytest_msprobe.modes.compare.parallel import parse_layout
+
+    text = getattr(arguments, name)
+    return parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
+
+
+def _open(arguments: argparse.Namespace, path: Path) -> Dump:
+    """Open a run that nothing is set beside."""
+    from msprobe_hooks.dump.merging.wholes import make_parts
+    from pytest_msprobe.modes.compare.parallel import open_run
+
+    layout = _layout(arguments, "layout")
+    run = open_run(path, layout)
+    return run if layout is None else make_parts(run)
+
+
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from msprobe_hooks.dump.reader import read_dump
     from pytest_msprobe.graphs.vis.folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.picture import Manner
     from pytest_msprobe.graphs.vis.single import draw_single, places_of
@@ -89,7 +111,7 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
     manner = Manner(overflow=arguments.overflow, all_frames=arguments.complete_stack)
     with open_graphs(folder, manner, arguments.format) as (database, written):
         # One after the other, so that memory is that of one rank.
-        draw_single(database, map(read_dump, paths), places)
+        draw_single(database, map(partial(_open, arguments), paths), places)
     return written
 
 
@@ -119,15 +141,20 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
         quick=False,
         html=arguments.html,
         across=AcrossOptions(layers=arguments.layer_mapping),
+        target_layout=_layout(arguments, "layout"),
+        golden_layout=_layout(arguments, "golden_layout"),
     )
     return options, policy
 
 
 def _write_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
-    from msprobe_hooks.dump.reader import read_dump
     from pytest_msprobe.graphs.building import require_modules
+    from pytest_msprobe.modes.compare.parallel import open_run
 
-    dumps = {path: read_dump(path) for path in paths}
+    is_alone = arguments.golden is None
+    dumps = {
+        path: _open(arguments, path) if is_alone else open_run(path, _layout(arguments, "layout")) for path in paths
+    }
     require_modules(dumps.values())
     if arguments.golden is None:
         from pytest_msprobe.graphs.page.single import write_single_page

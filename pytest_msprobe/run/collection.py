@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.labels import label, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.run.mode import OwnFiles
+from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
 
 if TYPE_CHECKING:
@@ -34,11 +35,15 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
 
     A ``.json`` among the arguments that does not begin as a dump does is left to whoever else collects such files.
-    Where the mode has files of its own it finds and reads those. Raises DumpError, or what the mode raises, for the
-    first file that cannot be used.
+    Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode
+    raises, for the first file that cannot be used.
     """
-    own = options.mode if isinstance(options.mode, OwnFiles) else None
+    mode = options.mode
+    own = mode if isinstance(mode, OwnFiles) else None
     find = find_dumps if own is None else own.find_files
+    read: Callable[[Path], Any] = read_dump if own is None else own.read_file
+    if isinstance(mode, MergesRanks):
+        find, read = partial(mode.runs_of, config), partial(mode.open_run, config)
     wanted = [argument for text in options.dumps for argument in _arguments(config, text, find)]
     if wanted:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
@@ -46,7 +51,6 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
     dumps = dict.fromkeys(paths[: len(wanted)] if own else [*paths[: len(wanted)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps) if own is None else {path: own.label(path) for path in dumps}
-    read: Callable[[Path], Any] = read_dump if own is None else own.read_file
     return {path: read(path) for path in dumps}
 
 

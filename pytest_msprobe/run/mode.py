@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
 
 _PLUGIN = "msprobe-modes"
 
@@ -84,6 +87,17 @@ class OwnFiles(Protocol):
 
     def label(self, path: Path) -> str:
         """Return what a file is called among the run's files, in words and after ``-k``."""
+
+
+@runtime_checkable
+class MergesRanks(Protocol):
+    """What a mode has beside to which the dumps of several ranks may be one run."""
+
+    def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
+        """Return the dumps below a folder that runs go by. Raises a UserError or DumpError where there are none."""
+
+    def open_run(self, config: pytest.Config, path: Path) -> Dump:
+        """Read the run that goes by a dump. Raises a UserError or DumpError where it cannot be used."""
 
 
 class ModeRegistry:

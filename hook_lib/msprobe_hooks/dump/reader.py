@@ -21,6 +21,7 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
+from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
@@ -64,6 +65,11 @@ class Dump:
     def tensor_folder(self) -> Path:
         """The folder with real data: beside ``dump.json``, wherever the dump was moved."""
         return self.path.parent / TENSOR_FOLDER
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What the files beside the dump tell, read anew for each that asks."""
+        return Surroundings(self.path.parent)
 
     @cached_property
     def api_names(self) -> list[str]:

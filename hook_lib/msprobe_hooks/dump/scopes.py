@@ -80,6 +80,25 @@ class Surroundings:
         return _read(self.construct_file, _micro_steps).entries
 
 
+class KnownSurroundings(Surroundings):
+    """What is told beside a dump that is no file: of a run that was merged of several ranks."""
+
+    def __init__(
+        self,
+        folder: Path,
+        parents: Table[str | None],
+        stacks: Table[tuple[str, ...]],
+        micro_steps: Mapping[str, int],
+    ) -> None:
+        super().__init__(folder)
+        self.parents, self.stacks, self.micro_steps = parents, stacks, micro_steps
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether there are call stacks."""
+        return bool(self.stacks.entries)
+
+
 def modules_around(record: str, parent_of: Callable[[str], str | None]) -> list[str]:
     """Return the records of the modules in which a record was made, from the innermost out.
 

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.graphs.building import build_graph
 from pytest_msprobe.graphs.flow import Edge, Likeness, find_flow
 from pytest_msprobe.graphs.nodes import Graph, Kind, Node
@@ -59,7 +58,7 @@ class Drawing:
 
 def read_run(dump: Dump) -> Run:
     """Return a dump's graph with its data flow. Raises DumpError where ``construct.json`` is missing or damaged."""
-    graph = build_graph(dump, Surroundings(dump.path.parent))
+    graph = build_graph(dump, dump.surroundings)
     parents = {node.name: node.parent for node in graph.nodes.values()}
     order = {node.name: place for place, node in enumerate(_parents_first(graph))}
     return Run(graph, find_flow(dump, parents.get), order)

@@ -13,7 +13,7 @@ from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import Scene, Traffic, find_scene, read_traffic
 from msprobe_hooks.dump.schema import Leaf, TensorElement
-from msprobe_hooks.dump.scopes import Surroundings, outside_frameworks
+from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.dump.transfers import is_communication
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, drawn, read_run
@@ -49,7 +49,7 @@ def _place(dump: Dump) -> str:
 
 def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
     """Return the mark of each record, and add what the page tells of it to ``calls``."""
-    stacks = Surroundings(dump.path.parent).stacks
+    stacks = dump.surroundings.stacks
     marks: dict[str, Mark] = {}
     for name in run.order:
         if name not in dump.records or is_parameters_grad(name):

@@ -8,7 +8,6 @@ from pathlib import Path
 from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRules
 from msprobe_hooks.dump.layout import step_rank
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.building import build_graph
 from pytest_msprobe.graphs.overflow import overflow_level
@@ -52,7 +51,7 @@ def draw_single(
 
 def single_picture(dump: Dump, place: Place, *, with_levels: bool, rules: IgnoreRules = BUILT_IN) -> Picture:
     """Return the picture of one dump. Raises DumpError where it does not tell in which modules its calls were made."""
-    surroundings = Surroundings(dump.path.parent)
+    surroundings = dump.surroundings
 
     def facts(name: str) -> Facts:
         level = overflow_level(dump, name, rules) if with_levels else None

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.graphs.building import build_graph, require_modules
 from pytest_msprobe.graphs.overflow import overflow_level
 from pytest_msprobe.graphs.partners import follow_micro_steps, pair_nodes
@@ -27,6 +25,7 @@ from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
 from pytest_msprobe.graphs.vis.transfers import Conversations
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
+from pytest_msprobe.modes.compare.parallel import open_run
 from pytest_msprobe.modes.compare.reports.layout import MEANINGS, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
 from pytest_msprobe.reports.summary import finished_before_key
@@ -59,7 +58,7 @@ def draw_pair(
 
     Raises DumpError where a dump does not tell in which modules its calls were made.
     """
-    target_files, golden_files = pair.surroundings, Surroundings(pair.golden.path.parent)
+    target_files, golden_files = pair.surroundings, pair.golden.surroundings
     target, golden = build_graph(pair.target, target_files), build_graph(pair.golden, golden_files)
     records = {match.target: match.golden for match in pair.matching.matches if match.target is not None}
     partners = pair_nodes(target, golden, records)
@@ -78,14 +77,16 @@ def write_graphs(
 
     Raises DumpError or OptionError that names what does not fit, OSError where the disk refuses.
     """
-    partners = partner_paths(paths, golden_paths(options))
+    partners = partner_paths(paths, golden_paths(options), options)
     places = places_of(paths)
     conversations = Conversations([*places.values()])
     with ExitStack() as stack:
         database: Database | None = None
         written: list[Path] = []
         for path in paths:
-            pair = open_pairs({path: read_dump(path)}, replace(options, golden=partners[path]), policy)[path]
+            pair = open_pairs(
+                {path: open_run(path, options.target_layout)}, replace(options, golden=partners[path]), policy
+            )[path]
             require_modules([pair.target, pair.golden])
             if database is None:
                 manner = manner_of(pair, overflow=overflow, all_frames=vis.all_frames)

@@ -24,7 +24,6 @@ from msprobe_hooks.dump.names import (
     split_called,
     split_module,
 )
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.compare.alignment import align
 from pytest_msprobe.modes.compare.renaming import (
     place_of,
@@ -89,7 +88,7 @@ class _Matcher:
     def __init__(self, target: Dump, golden: Dump, rules: MatchingRules) -> None:
         self._target, self._golden, self._rules = target, golden, rules
         self._our_parents, self._their_parents = (
-            intact(Surroundings(dump.path.parent).parents).entries for dump in (target, golden)
+            intact(dump.surroundings.parents).entries for dump in (target, golden)
         )
         self._partners: dict[str, tuple[str, Partner]] = {}
         self._taken: set[str] = set()

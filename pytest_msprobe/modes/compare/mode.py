@@ -45,6 +45,18 @@ class CompareMode:
         """Nothing is computed again."""
         return False
 
+    def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
+        """Return the dumps below a folder, of ranks that are merged only the first."""
+        from pytest_msprobe.modes.compare.parallel import runs_of
+
+        return runs_of(folder, config.stash[compare_key].target_layout)
+
+    def open_run(self, config: pytest.Config, path: Path) -> Dump:
+        """Read a dump with the ranks that are merged with it."""
+        from pytest_msprobe.modes.compare.parallel import open_run
+
+        return open_run(path, config.stash[compare_key].target_layout)
+
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
         from pytest_msprobe.graphs.building import require_modules
@@ -67,9 +79,13 @@ class CompareMode:
         first = pairs[0]
         target, golden = (as_seen(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
+        compare = config.stash[compare_key]
+        layouts = {"target": compare.target_layout, "golden run": compare.golden_layout}
+        merged = ", ".join(f"{side} by {layout}" for side, layout in layouts.items() if layout)
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
+            *([f"msprobe: ranks merged, {merged}"] if merged else []),
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -97,8 +113,15 @@ class CompareMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return how calls find each other, and the golden dumps."""
-        golden = (pair.golden.path for pair in config.stash[_pairs_key].values())
-        return JournalFacts(config.stash[compare_key].settings(), {f"golden {path}": path for path in golden})
+        from pytest_msprobe.modes.compare.parallel import ranks_of
+
+        compare = config.stash[compare_key]
+        files: dict[str, Path] = {}
+        for pair in config.stash[_pairs_key].values():
+            files |= {f"golden {path}": path for path in ranks_of(pair.golden.path, compare.golden_layout)}
+            # That by which the target goes is among the run's own.
+            files |= {f"target {path}": path for path in ranks_of(pair.target.path, compare.target_layout)[1:]}
+        return JournalFacts(compare.settings(), files)
 
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each call of the target and the golden run."""

@@ -6,17 +6,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.layout import StepRank, find_dumps, step_rank
-from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.layout import StepRank
+from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.translation import read_mappings, translation, without_effect
 from pytest_msprobe.modes.compare.mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.pairs import Pair
+from pytest_msprobe.modes.compare.parallel import open_run, place_of_run, runs_of, whole_runs
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.merging.parallel import ParallelLayout
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.policy import ComparePolicy
+
+
+_REMEDY = "steps and ranks are paired by their numbers, name the folders that both have"
+_REMEDY_OF_MERGED = (
+    "merged runs are paired by their data parallel rank, which both sides have as many of; correct the layouts, or "
+    "name the folders that both have"
+)
 
 
 def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, Pair]:
@@ -24,8 +33,10 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
 
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
-    partners = partner_paths(list(dumps), golden_paths(options))
-    opened = {path: read_dump(path) for path in dict.fromkeys(partners.values())}
+    partners = partner_paths(list(dumps), golden_paths(options), options)
+    opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
+    layouts = (options.target_layout, options.golden_layout)
+    runs = {path: whole_runs(dump, opened[partners[path]], layouts) for path, dump in dumps.items()}
     mapping: dict[str, str] = {}
     mappings = read_mappings(options.across)
     if options.mapping is not None:
@@ -34,14 +45,15 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     pairs = {
         path: Pair(
             index,
-            dump,
-            opened[partners[path]],
+            runs[path].target,
+            runs[path].golden,
             policy=policy,
             fuzzy=options.fuzzy,
             histograms=options.html is not None,
             mapping=mapping,
             translation=translation(dump, opened[partners[path]], mappings, options.across),
-            place=step_rank(path),
+            place=place_of_run(path, options.target_layout),
+            unmerged=runs[path].unmerged,
         )
         for index, (path, dump) in enumerate(dumps.items())
     }
@@ -55,14 +67,15 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
 
 def golden_paths(options: CompareOptions) -> list[Path]:
     """Return the dumps of the golden run. Raises DumpError where there are none."""
-    return [options.golden] if options.golden.is_file() else find_dumps(options.golden)
+    return runs_of(options.golden, options.golden_layout)
 
 
-def partner_paths(targets: Sequence[Path], golden: Sequence[Path]) -> dict[Path, Path]:
+def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: CompareOptions) -> dict[Path, Path]:
     """Return the golden dump of each of the target's. Raises OptionError where a step or rank is on one side only."""
     if len(targets) == len(golden) == 1:
         return {targets[0]: golden[0]}
-    target_places, golden_places = _by_place(targets, "target"), _by_place(golden, "golden")
+    target_places = _by_place(targets, "target", options.target_layout)
+    golden_places = _by_place(golden, "golden", options.golden_layout)
     missing = [place for place in target_places if place not in golden_places]
     surplus = [place for place in golden_places if place not in target_places]
     if missing or surplus:
@@ -72,15 +85,15 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path]) -> dict[Path,
         raise OptionError(
             f"the {side} has no dump of {place}",
             file=other[place],
-            remedy="steps and ranks are paired by their numbers, name the folders that both have",
+            remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY,
         )
     return {path: golden_places[place] for place, path in target_places.items()}
 
 
-def _by_place(paths: Sequence[Path], side: str) -> dict[StepRank, Path]:
+def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -> dict[StepRank, Path]:
     places: dict[StepRank, Path] = {}
     for path in paths:
-        place = step_rank(path)
+        place = place_of_run(path, layout)
         if place in places:
             raise OptionError(
                 f"the {side} has two dumps of {place}, the other is {places[place]}",

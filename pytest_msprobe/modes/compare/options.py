@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,11 +18,15 @@ from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.run.mode import shares
 from pytest_msprobe.storage.digests import fingerprint
 
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.merging.parallel import ParallelLayout
+
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
     """How two runs are compared; ``golden`` is a ``dump.json`` or a folder of them.
 
+    The layouts say how ranks hold one model together and become one run, None for ranks that are compared each.
     ``xlsx`` is the folder of workbooks, ``html`` the page, ``vis`` where graphs go, None for none.
     """
 
@@ -34,10 +38,19 @@ class CompareOptions:
     html: Path | None = None
     vis: VisOptions | None = None
     across: AcrossOptions = field(default_factory=AcrossOptions)
+    target_layout: ParallelLayout | None = None
+    golden_layout: ParallelLayout | None = None
+
+    @property
+    def are_merged(self) -> bool:
+        """Whether either run is merged of several ranks."""
+        return self.target_layout is not None or self.golden_layout is not None
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
         words = ["--msprobe-golden", str(self.golden)]
+        for side, layout in (("target", self.target_layout), ("golden", self.golden_layout)):
+            words += [f"--msprobe-{side}-layout", str(layout)] if layout else []
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
         words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
         return words + self.across.words()
@@ -48,6 +61,8 @@ class CompareOptions:
             "fuzzy": str(self.fuzzy),
             "data_mapping": fingerprint(self.mapping) if self.mapping else "none",
             "quick": str(self.quick),
+            "target_layout": str(self.target_layout),
+            "golden_layout": str(self.golden_layout),
             **self.across.settings(),
         }
 
@@ -59,6 +74,12 @@ def add_options(group: Any) -> None:
     """Add the options of a comparison."""
     add = group.addoption
     add("--msprobe-golden", metavar="PATH", help="dump.json, or a folder of them, or a watched run, to compare with")
+    for side in ("target", "golden"):
+        add(
+            f"--msprobe-{side}-layout",
+            metavar="LAYOUT",
+            help=f"ranks of the {side} run that are one model: tp=2,pp=2[,vpp=2][,order=...], or a YAML file of these",
+        )
     add("--msprobe-fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
     add("--msprobe-data-mapping", metavar="FILE", help="YAML file that maps values of the target to golden ones")
     add(
@@ -89,7 +110,18 @@ def read_options(config: pytest.Config) -> CompareOptions:
         html=_report(config, "html", "a file"),
         vis=vis_options.read_options(config),
         across=across.read_options(config),
+        target_layout=_layout(config, "target"),
+        golden_layout=_layout(config, "golden"),
     )
+
+
+def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
+    text = config.getoption(f"msprobe_{side}_layout")
+    if not text:
+        return None
+    from pytest_msprobe.modes.compare.parallel import parse_layout
+
+    return parse_layout(f"--msprobe-{side}-layout", text, config.invocation_params.dir)
 
 
 def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
@@ -106,7 +138,7 @@ def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
 
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is given without one, and the run's mode does not share it."""
-    own = ("golden", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
+    own = ("golden", "target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
     vis = ("vis", "vis_format", "vis_complete_stack")
     for name in (*(name for name in (*own, *vis) if config.getoption(f"msprobe_{name}")), *across.given(config)):
         flag = f"--msprobe-{name.replace('_', '-')}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.layout import StepRank
+from msprobe_hooks.dump.merging.wholes import Unmerged
 from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
 from msprobe_hooks.dump.schema import record_path
-from msprobe_hooks.dump.scopes import Surroundings, modules_around
+from msprobe_hooks.dump.scopes import modules_around
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.modes.compare.across.translation import Translation
@@ -36,7 +37,10 @@ _NO_PLACE = StepRank()
 
 
 class Pair:
-    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders."""
+    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
+
+    ``unmerged`` is what ranks hold differently, where a run was merged of several.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Pair:
         mapping: Mapping[str, str] | None = None,
         translation: Translation | None = None,
         place: StepRank = _NO_PLACE,
+        unmerged: Sequence[Unmerged] = (),
     ) -> None:
         self.index = index
         self.target, self.golden = named_calls(target), named_calls(golden)
@@ -61,7 +66,8 @@ class Pair:
         self._mapping = mapping or {}
         self.translation = translation or Translation()
         self.unused_mappings: list[str] = []
-        self.surroundings = Surroundings(target.path.parent)
+        self.unmerged = unmerged
+        self.surroundings = target.surroundings
         self._first: dict[bool, int | None] = {}
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msprobe_hooks.dump.merging.wholes import Reason
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
@@ -26,6 +27,13 @@ _KINDS = {
     _FORWARD: "forward calls after it that add to the error",
     _BACKWARD: "backward calls after it that add to the error",
     _SAVED: "saved values after it that differ",
+}
+
+
+# Why values of ranks make no whole, and what became of them.
+_UNMERGED: Mapping[Reason, str] = {
+    "partial": "not compared, because ranks hold parts of a sum that is reduced later",
+    "unequal": "ranks hold copies that are not equal, the one furthest from the golden run's was compared",
 }
 
 
@@ -76,6 +84,7 @@ class CompareSummary:
             lines.append(f"{self._inherited} of them inherited their error from their inputs")
         lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
         lines += self._renamed()
+        lines += self._unmerged()
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
@@ -113,6 +122,19 @@ class CompareSummary:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
         for target, golden in renamed.items():
             yield f"layers matched by their structure: {target} is {golden} in the golden run"
+
+    def _unmerged(self) -> Iterator[str]:
+        """Say of values that ranks hold differently, and that are no parts of a whole, which and why."""
+        for reason, words in _UNMERGED.items():
+            found = [
+                f"{value.record} {value.place}"
+                for pair in self._pairs
+                for value in pair.unmerged
+                if value.reason == reason
+            ]
+            if found:
+                more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+                yield f"{words}: {', '.join(found[:_SHOWN])}{more}"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))

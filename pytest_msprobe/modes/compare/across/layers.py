@@ -15,7 +15,6 @@ from pathlib import Path as File
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE
-from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.documents import read_document
 from pytest_msprobe.modes.compare.across.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
@@ -108,7 +107,7 @@ def match_layers(
     no ``construct.json``.
     """
     for dump in (target, golden):
-        if not intact(Surroundings(dump.path.parent).parents).entries:
+        if not intact(dump.surroundings.parents).entries:
             raise DumpError(
                 f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-layer-mapping needs the layers of "
                 "both runs: record them at level mix or L0, or use --msprobe-data-mapping"

@@ -52,7 +52,7 @@ def read_scopes(dump: Dump, translate: Callable[[str], str]) -> Scopes:
 
     Raises DumpError where a file beside the dump is damaged.
     """
-    surroundings = Surroundings(dump.path.parent)
+    surroundings = dump.surroundings
     records: dict[str, ModelPlace] = {}
     classes: dict[Path, str] = {}
     for name in dump.records:

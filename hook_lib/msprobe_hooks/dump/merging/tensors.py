@@ -1,0 +1,135 @@
+"""Elements of recorded tensors: one for all from those of the parts, as far as statistics tell it.
+
+An element is the JSON object of the file. What one for several ranks cannot say yet, because only another run tells
+whether they hold parts of a tensor or copies of it, it keeps as ``shards``: the elements of the ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+Element: TypeAlias = Mapping[str, Any]
+Number: TypeAlias = bool | int | float
+
+STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
+_NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
+SHARDS: Final = "shards"
+#: What cannot be told of a whole from its parts, or belongs to one rank alone.
+_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, *_FINITE.values())
+
+# Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
+_SAME = 1e-6
+
+
+def is_tensor(element: object) -> bool:
+    """Tell whether a part of a record is a tensor's element."""
+    if not isinstance(element, Mapping) or not isinstance(element.get("dtype"), str):
+        return False
+    shape = element.get("shape")
+    return isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**63 for size in shape)
+
+
+def shards_of(element: Element) -> list[Element] | None:
+    """Return the elements of the ranks where they are not equal."""
+    found = element.get(SHARDS)
+    if not isinstance(found, list) or not found or not all(map(is_tensor, found)):
+        return None
+    return found if all(len(shard["shape"]) == len(element["shape"]) for shard in found) else None
+
+
+def number_of(element: Element, key: str) -> Number | None:
+    """Return a statistic of an element; None where it has none, or a word for it."""
+    value = element.get(key)
+    if isinstance(value, str):
+        value = _NON_FINITE.get(value)
+    return value if isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63) else None
+
+
+def merge_ranks(elements: Sequence[Element]) -> dict[str, Any]:
+    """Return the element for those of the ranks that share a tensor: one of them where all are equal.
+
+    The first stands for tensors of other numbers of dimensions, which are no parts of one.
+    """
+    first = {key: value for key, value in elements[0].items() if key not in _OF_ONE_RANK}
+    if all(are_alike(element, elements[0], _SAME) for element in elements[1:]):
+        return first
+    if any(len(element["shape"]) != len(elements[0]["shape"]) for element in elements):
+        return first
+    return {**first, SHARDS: list(elements)}
+
+
+def join(parts: Sequence[Element], shape: Sequence[int]) -> dict[str, Any]:
+    """Return the element of the tensor of a shape that the parts make up.
+
+    Mean is that of all elements, Norm the root of the sum of squares; what a part that is not empty lacks is None.
+    """
+    held = [part for part in parts if 0 not in part["shape"]] or parts[:1]
+    merged = {key: value for key, value in parts[0].items() if key not in _OF_ONE_RANK}
+    merged["shape"] = list(shape)
+    for key, of_all in (("Max", max), ("Min", min)):
+        merged[key] = _extremum(of_all, [number_of(part, key) for part in held])
+        if any(_FINITE[key] in part for part in held):
+            finite = [number_of(part, _FINITE[key] if _FINITE[key] in part else key) for part in held]
+            known = [value for value in finite if value is not None and not math.isnan(value)]
+            merged[_FINITE[key]] = of_all(known, default=math.nan)
+    merged["Mean"] = _mean(held)
+    merged["Norm"] = _norm([number_of(part, "Norm") for part in held])
+    return merged
+
+
+def _extremum(of_all: Any, values: Sequence[Any]) -> Any:
+    if None in values:
+        return None
+    # The extremum of a tensor that holds NaN is NaN.
+    return next((value for value in values if value != value), None) or of_all(values)
+
+
+def _mean(parts: Sequence[Element]) -> float | None:
+    sizes = [math.prod(part["shape"]) for part in parts]
+    means: list[Any] = [number_of(part, "Mean") for part in parts]
+    if None in means or not sum(sizes):
+        return None
+    return float(sum(size / sum(sizes) * mean for size, mean in zip(sizes, means, strict=True)))
+
+
+def _norm(norms: Sequence[Any]) -> float | None:
+    if None in norms:
+        return None
+    # hypot takes inf for more than NaN.
+    return math.nan if any(map(math.isnan, norms)) else math.hypot(*norms)
+
+
+def are_alike(element: Element, other: Element, tolerance: float) -> bool:
+    """Tell whether two elements are of one tensor, up to a fraction of its own scale."""
+    if element["shape"] != other["shape"] or element["dtype"] != other["dtype"]:
+        return False
+    return distance(element, other) <= tolerance
+
+
+def distance(element: Element, other: Element) -> float:
+    """Return how far the statistics of two elements are apart, as a fraction of their scale; inf where not comparable.
+
+    The scale is the largest magnitude, that of a norm the norm.
+    """
+    ours: list[Any] = [number_of(element, key) for key in STATISTICS]
+    theirs: list[Any] = [number_of(other, key) for key in STATISTICS]
+    if ours == theirs:
+        return 0.0
+    scale = max((abs(x) for x in (*ours[:2], *theirs[:2]) if _is_number(x)), default=0.0)
+    return max(
+        _difference(a, b, max(abs(a), abs(b)) if i == 3 and _is_number(a) and _is_number(b) else scale)
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
+    )
+
+
+def _difference(a: Any, b: Any, scale: float) -> float:
+    if a == b or (a != a and b != b):
+        return 0.0
+    return abs(a - b) / scale if _is_number(a) and _is_number(b) and scale else math.inf
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
