@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,6 +11,9 @@ from importlib.metadata import version
 
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.text import printable
+
+# As of a program that SIGPIPE has ended.
+_NOBODY_READS = 141
 
 # Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
 _COMMANDS: dict[str, str] = {
@@ -43,9 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.options = others
     try:
         status: int = arguments.run(arguments)
+        sys.stdout.flush()
     except USER_ERRORS as error:
         print(printable(f"pytest-msprobe: {error}"), file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Who reads wants no more, as head does. Python would write what is left at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NOBODY_READS
     return status
 
 
