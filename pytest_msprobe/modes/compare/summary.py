@@ -126,12 +126,8 @@ class CompareSummary:
     def _unmerged(self) -> Iterator[str]:
         """Say of values that ranks hold differently, and that are no parts of a whole, which and why."""
         for reason, words in _UNMERGED.items():
-            found = [
-                f"{value.record} {value.place}"
-                for pair in self._pairs
-                for value in pair.unmerged
-                if value.reason == reason
-            ]
+            values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
+            found = list(dict.fromkeys(f"{value.record} {value.place}" for value in values))
             if found:
                 more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
                 yield f"{words}: {', '.join(found[:_SHOWN])}{more}"

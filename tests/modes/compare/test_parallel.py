@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pytest_msprobe.commands.main import main
 from tests.support.dumps import Json, forward, tensor_around, write_dump
 from tests.support.parallel import record_run
 
@@ -135,6 +137,22 @@ def test_the_graphs_of_merged_runs_are_written(
     counts = dict(nodes.fetchall())
     assert counts["NPU"] == counts["Bench"] > 0
     assert "Module.layers.3.mlp.Mlp.forward.1" in pytester.path.joinpath("page.html").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "shape"), [((), "[2]"), (("--golden", "theirs"), "[4]")])
+def test_the_command_draws_merged_ranks(tmp_path: Path, arguments: tuple[str, ...], shape: str) -> None:
+    name = "Module.layers.0.Layer.forward.0"
+    for rank, at in enumerate((1.0, 3.0)):
+        records = {name: forward(tensor_around(2, at=at))}
+        write_dump(tmp_path / "ours" / f"rank{rank}", records, level="mix", parents={name: None})
+    write_dump(tmp_path / "theirs" / "rank0", {name: forward(tensor_around(4))}, level="mix", parents={name: None})
+    words = [str(tmp_path / word) if word == "theirs" else word for word in arguments]
+    assert main(["graph", str(tmp_path / "ours"), "--layout", "tp=2", "-o", str(tmp_path / "graphs"), *words]) == 0
+    (database,) = (tmp_path / "graphs").glob("*.vis.db")
+    query = "select input_data from tb_nodes where data_source = 'NPU' and node_name = ?"
+    ((data,),) = sqlite3.connect(database).execute(query, (name,)).fetchall()
+    element = json.loads(data)[f"{name}.input.0"]
+    assert (element["shape"], element["Max"], element["Mean"]) == (shape, "3.0", "0.5")
 
 
 def _ranks(folder: Path, *ranks: int) -> Path:

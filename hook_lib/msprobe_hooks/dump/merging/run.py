@@ -87,13 +87,14 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
     """
     records = list[Recorded]()
     first: Dump | None = None
-    has_micro_steps = False
+    has_parents = has_micro_steps = False
     for stage, paths in enumerate(model.stages):
         dumps = [read_dump(path) for path in paths]
         first = first or replace(dumps[0], records={})
         surroundings = dumps[0].surroundings
         for dump in dumps:
             _require_mergeable(dump, first, surroundings, layout)
+        has_parents = has_parents or bool(surroundings.parents.entries)
         has_micro_steps = has_micro_steps or bool(surroundings.micro_steps)
         is_all = len(model.paths) == model.world
         records += _of_stage(dumps, surroundings, stage, model.ranks[stage], layout, is_all=is_all)
@@ -104,7 +105,7 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
         **{field.name: getattr(first, field.name) for field in fields(first) if field.name not in ("task", "records")},
         task="statistics",
         records={record.name: msgspec.Raw(record.body) for record in records if record.body is not None},
-        known=_surroundings(model, records, has_micro_steps=has_micro_steps),
+        known=_surroundings(model, records, has_parents=has_parents, has_micro_steps=has_micro_steps),
         place=model.place,
     )
 
@@ -178,11 +179,12 @@ def _body(dumps: Sequence[Dump], name: str, sums: Sequence[Sums]) -> bytes | Non
     return encode_record(merge_shared([dump.body(name) for _, dump in having], [sums[i] for i, _ in having]))
 
 
-def _surroundings(model: Model, records: Sequence[Recorded], *, has_micro_steps: bool) -> KnownSurroundings:
-    parents = {record.name: record.parent for record in records}
+def _surroundings(
+    model: Model, records: Sequence[Recorded], *, has_parents: bool, has_micro_steps: bool
+) -> KnownSurroundings:
     return KnownSurroundings(
         model.path.parent,
-        Table(parents if any(parents.values()) else {}),
+        Table({record.name: record.parent for record in records} if has_parents else {}),
         Table({record.name: record.stack for record in records if record.stack is not None}),
         {record.name: record.micro for record in records} if has_micro_steps else {},
     )
