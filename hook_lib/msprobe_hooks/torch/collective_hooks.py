@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
@@ -14,6 +15,14 @@ from msprobe_hooks.torch.interposition import Around, Interposition
 Call = TypeVar("Call")
 
 _COALESCING = "_coalescing_manager"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Call]):
+    """Calls that are over when all of ``works``, here by identity, have been waited for, in whatever order."""
+
+    works: dict[int, Any]
+    calls: list[Call]
 
 
 class CollectiveHooks(Generic[Call]):
@@ -42,7 +51,8 @@ class CollectiveHooks(Generic[Call]):
         self._failed = failed
         self._names = sorted(api_lists.DISTRIBUTED.union(also))
         self._interposed: list[Interposition] = []
-        self._waiting: dict[int, tuple[Any, list[Call]]] = {}
+        # By the identity of each work.
+        self._waiting: dict[int, _Waiting[Call]] = {}
         self._coalesced: list[Call] | None = None
         self._wait: Any = None
 
@@ -59,9 +69,11 @@ class CollectiveHooks(Generic[Call]):
             except BaseException as error:
                 self._fail_all(work, error)
                 raise
-            if id(work) in self._waiting:
-                _, calls = self._waiting.pop(id(work))
-                self._end_all(calls)
+            waiting = self._waiting.pop(id(work), None)
+            if waiting is not None:
+                del waiting.works[id(work)]
+                if not waiting.works:
+                    self._end_all(waiting.calls)
             return result
 
         dist.Work.wait = wait_and_tell  # type: ignore[method-assign, assignment]
@@ -81,10 +93,15 @@ class CollectiveHooks(Generic[Call]):
         if not works:
             self._end_all(calls)
             return False
-        self._waiting[id(works[-1])] = (works[-1], calls)
+        waiting = _Waiting({id(work): work for work in works}, calls)
+        self._waiting.update(dict.fromkeys(waiting.works, waiting))
         if self._most_waiting is not None and len(self._waiting) > self._most_waiting:
-            del self._waiting[next(iter(self._waiting))]
+            self._forget(next(iter(self._waiting.values())))
         return True
+
+    def _forget(self, waiting: _Waiting[Call]) -> None:
+        for work in waiting.works:
+            del self._waiting[work]
 
     def _end_all(self, calls: list[Call]) -> None:
         for call in calls:
@@ -92,8 +109,9 @@ class CollectiveHooks(Generic[Call]):
 
     def _fail_all(self, work: Any, error: BaseException) -> None:
         if self._failed is not None and id(work) in self._waiting:
-            _, calls = self._waiting.pop(id(work))
-            for call in calls:
+            waiting = self._waiting[id(work)]
+            self._forget(waiting)
+            for call in waiting.calls:
                 self._failed(call, error)
 
     def _interpose(self, name: str, around: Around) -> None:
@@ -129,5 +147,6 @@ class CollectiveHooks(Generic[Call]):
             interposed.remove()
         self._interposed.clear()
         dist.Work.wait = self._wait  # type: ignore[method-assign]
-        waiting, self._waiting = self._waiting, {}
-        return [call for _, calls in waiting.values() for call in calls]
+        # Of several works of one call each has its entry.
+        waiting, self._waiting = {id(one): one for one in self._waiting.values()}, {}
+        return [call for one in waiting.values() for call in one.calls]

@@ -86,6 +86,23 @@ def test_sends_and_receives_are_recorded(ranks):
     assert second.forward("Distributed.recv.0.forward").output[0].max == 1.0
 
 
+def test_a_batch_is_recorded_when_all_of_it_has_been_waited_for_in_any_order(ranks):
+    body = [
+        "if rank == 0:",
+        "    import time",
+        "    work = dist.irecv(torch.empty(2), 1)",
+        "    time.sleep(1)",
+        "    dist.send(x, 1)",
+        "    work.wait()",
+        "else:",
+        "    operations = [dist.P2POp(dist.irecv, torch.zeros(2), 0), dist.P2POp(dist.isend, x, 0)]",
+        "    [work.wait() for work in reversed(dist.batch_isend_irecv(operations))]",
+    ]
+    _, second = ranks(body)
+    received, _ = second.forward("Distributed.batch_isend_irecv.0.forward").output[0]
+    assert received.items["tensor"].max == 1.0
+
+
 def test_distributed_tensors_show_mesh_and_placement(ranks):
     body = [
         "from torch.distributed.tensor import DeviceMesh, Shard, distribute_tensor",
