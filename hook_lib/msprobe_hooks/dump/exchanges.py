@@ -10,7 +10,8 @@ from itertools import pairwise
 from msprobe_hooks.dump.communications import Call, RankCalls
 from msprobe_hooks.dump.transfers import End, Key, Transfers, in_layers, match_transfers
 
-_Sides = dict[tuple[int, bool], list["Exchange"]]
+# By rank and whether it sends, the exchanges that it took part in, each with the place of its call.
+_Sides = dict[tuple[int, bool], list[tuple["Exchange", int]]]
 
 
 @dataclass(slots=True)
@@ -20,7 +21,8 @@ class Exchange:
     ``members`` are the calls of the ranks that took part, in the order of the ranks, each with its end. ``order``
     counts the step's exchanges in the order in which they can have happened; ``previous`` is the one before it in the
     same group, or between the same ranks. ``out_of_order`` are ranks that made the call elsewhere in their order than
-    the others.
+    the others. ``behind`` gives, of each rank that lacks the call, the place of its last call before this one in the
+    same group, or between the same ranks; -1 where there is none.
     """
 
     key: Key
@@ -28,6 +30,7 @@ class Exchange:
     order: int = 0
     previous: Exchange | None = None
     out_of_order: set[int] = field(default_factory=set)
+    behind: dict[int, int] = field(default_factory=dict)
 
     @property
     def lead(self) -> Call:
@@ -73,7 +76,7 @@ def _layers(calls: list[list[Call]], transfers: Transfers[Call]) -> dict[int, in
 
 
 def _link(exchanges: Iterable[Exchange]) -> None:
-    """Note of each exchange the one before it, and who made it elsewhere than the others."""
+    """Note of each exchange what is before it, and who made it elsewhere than the others."""
     channels = defaultdict[Key, list[Exchange]](list)
     for exchange in exchanges:
         channels[exchange.key].append(exchange)
@@ -81,22 +84,16 @@ def _link(exchanges: Iterable[Exchange]) -> None:
         for before, after in pairwise(channel):
             after.previous = before
         sides: _Sides = defaultdict(list)
+        latest: dict[int, int] = {}
         for exchange in channel:
+            exchange.behind = {rank: latest.get(rank, -1) for rank in exchange.missing}
             for call, end in exchange.members:
-                sides[call.rank, end.gives and exchange.is_point_to_point].append(exchange)
-        for (rank, gives), own in sides.items():
-            places = [_place(exchange, rank, gives) for exchange in own]
-            for exchange, is_out in zip(own, _not_ascending(places), strict=True):
+                latest[call.rank] = call.place
+                sides[call.rank, end.gives and exchange.is_point_to_point].append((exchange, call.place))
+        for (rank, _), own in sides.items():
+            for (exchange, _), is_out in zip(own, _not_ascending([place for _, place in own]), strict=True):
                 if is_out:
                     exchange.out_of_order.add(rank)
-
-
-def _place(exchange: Exchange, rank: int, gives: bool) -> int:
-    return next(
-        call.place
-        for call, end in exchange.members
-        if call.rank == rank and (not exchange.is_point_to_point or end.gives is gives)
-    )
 
 
 def _not_ascending(places: list[int]) -> list[bool]:

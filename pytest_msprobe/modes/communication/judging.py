@@ -23,7 +23,6 @@ from pytest_msprobe.results.skips import SkipReason
 STANDARD = "communication"
 
 _STATES_SHOWN = 8
-_LOOKED_BACK = 1000
 
 
 def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> DirectionResult:
@@ -55,7 +54,7 @@ def _may_be_taken(exchange: Exchange, step: StepCommunication) -> bool:
     """Tell whether a message without a receive may have been taken by one that takes from any rank."""
     if not exchange.is_point_to_point or not exchange.members[0][1].gives:
         return False
-    return any(not call.ends for rank in exchange.missing & step.ranks.keys() for call in step.ranks[rank].calls)
+    return bool(exchange.missing & step.takers)
 
 
 def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: Compared) -> DirectionResult:
@@ -94,14 +93,20 @@ def _differing(name: str, exchange: Exchange, step: StepCommunication, findings:
 
 def _last_agreeing(exchange: Exchange, step: StepCommunication) -> Exchange | None:
     """Return the last exchange before this one, in the same group or between the same ranks, that agrees."""
-    previous = exchange.previous
-    for _ in range(_LOOKED_BACK):
-        if previous is None:
-            return None
-        if not any(structural_findings(previous, step)) and _compared(previous, step).finding is None:
-            return previous
-        previous = previous.previous
-    return None
+    known = step.last_agreeing
+    found, passed = exchange.previous, [exchange]
+    while found is not None and found.order not in known and not _agrees(found, step):
+        passed.append(found)
+        found = found.previous
+    if found is not None:
+        found = known.get(found.order, found)
+    # One failure is often followed by as many as there are calls, which would all look back to the same one.
+    known.update((one.order, found) for one in passed)
+    return found
+
+
+def _agrees(exchange: Exchange, step: StepCommunication) -> bool:
+    return not any(structural_findings(exchange, step)) and _compared(exchange, step).finding is None
 
 
 def _is_interrupted(exchange: Exchange, step: StepCommunication) -> bool:

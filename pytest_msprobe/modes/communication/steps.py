@@ -21,6 +21,8 @@ class StepCommunication:
 
     ``absent`` are ranks that there must be, and of which there is no dump; ``problems`` say by rank why only a part of
     its dump could be read. ``incomplete`` are the exchanges that a call is in and that lack a rank, by rank and place.
+    ``endings`` tell where the recording of each rank ended, ``takers`` are ranks that received from any rank.
+    ``last_agreeing`` keeps, by the order of an exchange, the last one before it that agrees, once that is known.
     """
 
     step: Step
@@ -29,6 +31,9 @@ class StepCommunication:
     absent: frozenset[int] = frozenset()
     problems: Mapping[int, str] = field(default_factory=dict)
     incomplete: Mapping[tuple[int, int], list[Exchange]] = field(default_factory=dict)
+    endings: Mapping[int, str] = field(default_factory=dict)
+    takers: frozenset[int] = frozenset()
+    last_agreeing: dict[int, Exchange | None] = field(default_factory=dict)
 
     def dump(self, call: Call) -> Dump:
         """Return the dump of a call's rank."""
@@ -36,24 +41,7 @@ class StepCommunication:
 
     def state(self, rank: int) -> str:
         """Return where a rank's recording ended, as a line: ``rank 2 was in all_reduce.7 when its recording ended``."""
-        return f"rank {rank} {self.ending(rank)}"
-
-    def ending(self, rank: int) -> str:
-        """Return the same without the rank."""
-        known, records = self.ranks[rank], list(self.step.ranks[rank].records)
-        inside = [call for call in known.calls if call.progress == "began"]
-        if inside:
-            words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
-        elif known.calls:
-            words = f"communicated last in {short_name(known.calls[-1])}"
-        else:
-            words = "did not communicate"
-        if not records:
-            words += "; its dump has no record"
-        elif not known.calls or records[-1] != known.calls[-1].name:
-            words += f"; its last record is {records[-1]}"
-        problem = self.problems.get(rank)
-        return f"{words} ({problem})" if problem else words
+        return f"rank {rank} {self.endings[rank]}"
 
 
 def read_step(
@@ -71,4 +59,31 @@ def read_step(
         if exchange.missing & present:
             for call, _ in exchange.members:
                 incomplete[call.rank, call.place].append(exchange)
-    return StepCommunication(step, ranks, exchanges, (world | named) - present, problems or {}, incomplete)
+    problems = problems or {}
+    return StepCommunication(
+        step,
+        ranks,
+        exchanges,
+        (world | named) - present,
+        problems,
+        incomplete,
+        endings={rank: _ending(own, step.ranks[rank], problems.get(rank)) for rank, own in ranks.items()},
+        takers=frozenset(rank for rank, own in ranks.items() if any(not call.ends for call in own.calls)),
+    )
+
+
+def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
+    """Return where a rank's recording ended: ``was in all_reduce.7 when its recording ended``."""
+    records = list(dump.records)
+    inside = [call for call in known.calls if call.progress == "began"]
+    if inside:
+        words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
+    elif known.calls:
+        words = f"communicated last in {short_name(known.calls[-1])}"
+    else:
+        words = "did not communicate"
+    if not records:
+        words += "; its dump has no record"
+    elif not known.calls or records[-1] != known.calls[-1].name:
+        words += f"; its last record is {records[-1]}"
+    return f"{words} ({problem})" if problem else words

@@ -12,6 +12,9 @@ from msprobe_hooks.dump.transfers import End
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.words import between, ranks_in_words, short_name
 
+# Of so many calls behind the last in a group it is told which one a rank made in place of a call that it lacks.
+_LOOKED_AHEAD = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -71,10 +74,10 @@ def _absences(exchange: Exchange, missing: frozenset[int], step: StepCommunicati
 def _instead(exchange: Exchange, rank: int, step: StepCommunication) -> str:
     """Return what a rank did in place of a call that it lacks."""
     calls = step.ranks[rank].calls
-    before = _last_place(exchange, rank)
-    behind = calls[before + 1 :]
+    before = exchange.behind[rank]
+    behind = calls[before + 1 : before + 1 + _LOOKED_AHEAD]
     if not behind:
-        return step.ending(rank)
+        return step.endings[rank]
     for call in behind:
         others = [other for other in step.incomplete.get((rank, call.place), ()) if other is not exchange]
         if others:
@@ -84,17 +87,6 @@ def _instead(exchange: Exchange, rank: int, step: StepCommunication) -> str:
     if before < 0:
         return f"began with {short_name(behind[0])}"
     return f"went from {short_name(calls[before])} to {short_name(behind[0])}"
-
-
-def _last_place(exchange: Exchange, rank: int) -> int:
-    """Return the place of the rank's last call before an exchange in the same group; -1 where there is none."""
-    previous = exchange.previous
-    while previous is not None:
-        places = [call.place for call, _ in previous.members if call.rank == rank]
-        if places:
-            return places[0]
-        previous = previous.previous
-    return -1
 
 
 def _disagreements(exchange: Exchange) -> Iterator[Finding]:
@@ -141,7 +133,8 @@ def _disorder(exchange: Exchange, step: StepCommunication) -> Finding:
 
 
 def _call_before(exchange: Exchange, call: Call, step: StepCommunication) -> str:
-    earlier = reversed(step.ranks[call.rank].calls[: call.place])
+    calls = step.ranks[call.rank].calls
+    earlier = (calls[place] for place in reversed(range(call.place)))
     return next((short_name(own) for own in earlier if any(end.key == exchange.key for end in own.ends)), "")
 
 

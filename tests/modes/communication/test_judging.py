@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.exchanges import Exchange
+from pytest_msprobe.modes.communication import judging
+from pytest_msprobe.modes.communication.judging import judge_exchange
+from pytest_msprobe.modes.communication.steps import StepCommunication, read_step
+from pytest_msprobe.modes.communication.structure import Finding, structural_findings
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.dumps import Json, tensor_around, value
-from tests.support.ranks import group
+from tests.support.ranks import group, step
 
 Judge: TypeAlias = Callable[..., Mapping[str, DirectionResult]]
 
@@ -107,6 +113,25 @@ def test_a_call_in_another_group_is_told_where_it_lacks(judge: Judge) -> None:
         "0:all_reduce.0": "rank 2 has no such call; it called all_reduce.0 among ranks 2, 3",
         "2:all_reduce.0": "rank 3 has no such call; it called all_reduce.0 among ranks 0-3",
     }
+
+
+def test_of_many_calls_that_a_rank_lacks_each_is_held_beside_others_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = Counter[int]()
+
+    def counted(exchange: Exchange, step: StepCommunication) -> Iterator[Finding]:
+        seen[exchange.order] += 1
+        return structural_findings(exchange, step)
+
+    monkeypatch.setattr(judging, "structural_findings", counted)
+    calls = [all_reduce(number=number) for number in range(200)]
+    known = read_step(step(*[{k: v for each in calls[:end] for k, v in each.items()} for end in (200, 5, 200)]))
+    results = [judge_exchange(one.lead.name, one, known) for one in known.exchanges]
+    assert [result.verdict.outcome for result in results] == ["pass"] * 5 + ["fail"] * 195
+    lines = {line for result in results[5:] for line in result.verdict.reason.splitlines() if "agrees" in line}
+    assert lines == {"last that agrees: all_reduce.4 among ranks 0-2"}
+    assert max(seen.values()) <= 2
 
 
 def test_calls_in_another_order_are_told_with_what_they_follow(judge: Judge) -> None:
