@@ -13,7 +13,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record
-from msprobe_hooks.dump.transfers import Communication, End, ends_of, is_communication, match_transfers
+from msprobe_hooks.dump.transfers import Communication, End, ends_of, is_communication, is_outside, match_transfers
 from msprobe_hooks.errors import RecordError
 
 #: How far a call came: it is over, it raised, it returned a handle that nobody waited for, it did not return.
@@ -42,7 +42,10 @@ class RankCalls:
 
 
 def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
-    """Read all communication of one rank; ``world`` are the ranks whose dumps there are."""
+    """Read all communication of one rank; ``world`` are the ranks whose dumps there are.
+
+    A call in a group that the rank is no member of is none.
+    """
     lines = read_lines(dump.path.parent)
     began = {line.record: line for line in lines if line.event == "began" and is_communication(line.record)}
     reached: dict[str, Progress] = {line.record: line.event for line in lines}
@@ -51,6 +54,8 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
         try:
             record = dump.forward(name) if name in dump.records else forward_record(name, began[name].body)
             ends = ends_of(record, rank, world)
+            if not ends and is_outside(record):
+                continue
         except (RecordError, ValueError):
             malformed.append(name)
             continue

@@ -38,6 +38,8 @@ TensorKind: TypeAlias = tuple[str, tuple[int, ...]]
 
 # What frameworks call the group of all ranks where they name groups.
 _WORLD: Key = ("group", "")
+# What PyTorch gives a rank for a group that it is no member of.
+_NON_GROUP_MEMBER = -100
 _WORLD_GROUPS = frozenset({"hccl_world_group", "nccl_world_group", "mccl_world_group"})
 
 
@@ -78,7 +80,7 @@ def is_written(name: str, position: str) -> bool:
 
 
 def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[End, ...]:
-    """Return the ends of the transfers that a record is about; none where it does not say with whom.
+    """Return the ends of the transfers that a record is about; none where it does not say with whom, or with nobody.
 
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """
@@ -86,6 +88,8 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
     api, operation = said.api, said.operation
     if api == BATCH:
         return tuple(_batch_ends(list(said.before.values()), list(said.after.values()), rank))
+    if _is_outside(said):
+        return ()
     group = group_ranks(said.before.get("group"))
     if api in SENDS or api in RECEIVES:
         sends = api in SENDS
@@ -210,6 +214,18 @@ def group_ranks(element: Element) -> tuple[int, ...]:
     value = element.value if isinstance(element, ValueElement) else None
     ranks = value.get("group_ranks") if isinstance(value, dict) else None
     return tuple(sorted(ranks)) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
+
+
+def is_outside(record: ForwardRecord) -> bool:
+    """Tell whether a rank made a call in a group that it is no member of, which PyTorch lets pass and does nothing.
+
+    Raises ValueError where the record's name follows no grammar.
+    """
+    return _is_outside(read_communicated(record))
+
+
+def _is_outside(said: Communicated) -> bool:
+    return _integer(said.before.get("group")) == _NON_GROUP_MEMBER
 
 
 def _group_name(element: Element) -> str:

@@ -134,6 +134,12 @@ def test_of_many_calls_that_a_rank_lacks_each_is_held_beside_others_a_few_times(
     assert max(seen.values()) <= 2
 
 
+def test_a_call_in_a_group_that_a_rank_is_no_member_of_is_no_communication(judge: Judge) -> None:
+    inside = all_reduce(group=group(0, 1)) | all_reduce(number=1)
+    outside = call("all_reduce", [X], [X], group=value(-100)) | all_reduce(number=1)
+    assert outcomes(judge(inside, inside, outside)) == {"0:all_reduce.0": "pass", "0:all_reduce.1": "pass"}
+
+
 def test_calls_in_another_order_are_told_with_what_they_follow(judge: Judge) -> None:
     plain = all_reduce() | broadcast() | all_reduce(Y, 1)
     swapped = broadcast() | all_reduce() | all_reduce(Y, 1)
