@@ -219,6 +219,15 @@ def test_parts_that_are_gathered_are_held_beside_what_each_rank_gave(judge: Judg
     assert failing(results)["0:all_gather.0"].startswith("output 0 differs: rank 0 gave max 1 ")
 
 
+def test_what_all_ranks_hold_alike_is_held_beside_what_was_given(judge: Judge) -> None:
+    gathered = [call("all_gather", [None, own], [[X, Y], own]) for own in (X, X)]
+    reasons = failing(judge(*gathered)) | failing(judge(*[broadcast(after=Y, given=X)] * 2))
+    assert {name: reason.partition(" gave ")[0] for name, reason in reasons.items()} == {
+        "0:all_gather.0": "output 1 differs: rank 1",
+        "0:broadcast.0": "output differs: rank 0",
+    }
+
+
 def test_what_is_scattered_and_gathered_arrives_as_it_was_given(judge: Judge) -> None:
     root = call("scatter", [None, [X, Y]], [X, [X, Y]], src=value(0))
     assert failing(judge(root, call("scatter", [None], [Y], src=value(0)))) == {}
