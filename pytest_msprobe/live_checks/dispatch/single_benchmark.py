@@ -53,30 +53,36 @@ def _judged(path: str, target: torch.Tensor | None, golden: torch.Tensor) -> Out
         wrong = int((target != golden.to(target.dtype)).sum())
         verdict = _failed(f"{wrong} of {target.numel()} elements differ") if wrong else Verdict("pass", NAME)
         return OutputResult(path, verdict, **described)  # type: ignore[arg-type]
-    numbers = measure(_parts(target), _parts(golden.to(target.dtype)), _parts(golden))
+    numbers = measure(_parts(target), _parts(golden), target.dtype.to_real())
     return OutputResult(path, _decided(numbers, target.dtype), measured=numbers, **described)  # type: ignore[arg-type]
 
 
-def measure(target: torch.Tensor, rounded: torch.Tensor, golden: torch.Tensor) -> dict[str, float]:
-    """Return the numbers of one output, given with golden's as rounded to its dtype and as it is; all flat float64.
+def measure(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> dict[str, float]:
+    """Return the numbers of one output of a real ``dtype``, given with golden's as flat float64.
 
     ``max_abs_idx`` and ``max_rel_idx`` are places in the flat output, -1 where there is no such element.
     """
-    finite = target.isfinite() & rounded.isfinite()
-    same = (target == rounded) | (target.isnan() & rounded.isnan())
-    error, size = torch.where(finite, target - golden, 0.0), golden.abs()
-    scaled = error / torch.where(size < 1, 1.0, size + _EPSILON)
-    small, large = finite & (size < 1), finite & (size >= 1)
-    abs_idx, abs_diff = _greatest(error.abs(), small)
-    rel_idx, rel_diff = _greatest(scaled.abs(), large)
-    count = int(finite.sum())
+    error, size = target - golden, golden.abs()
+    mismatched, count = 0, target.numel()
+    # What is finite, and no larger than the dtype holds, is so on both sides. Mostly that is all, and told in one pass.
+    if count and not (error.isfinite().all() and size.max() <= torch.finfo(dtype).max):
+        rounded = golden.to(dtype).double()
+        finite = target.isfinite() & rounded.isfinite()
+        same = (target == rounded) | (target.isnan() & rounded.isnan())
+        mismatched, count = int((~finite & ~same).sum()), int(finite.sum())
+        error, size = torch.where(finite, error, 0.0), torch.where(finite, size, math.nan)
+    is_large = size >= 1
+    scaled = torch.where(is_large, error / (size + _EPSILON), error)
+    magnitude = scaled.abs()
+    abs_idx, abs_diff = _greatest(magnitude, size < 1)
+    rel_idx, rel_diff = _greatest(magnitude, is_large)
     return {
-        "error_balance": float(scaled[finite].sum()) / count if count else 0.0,
+        "error_balance": float(scaled.sum()) / count if count else 0.0,
         "max_abs_diff": abs_diff,
         "max_abs_idx": abs_idx,
         "max_rel_diff": rel_diff,
         "max_rel_idx": rel_idx,
-        "nonfinite_mismatch": int((~finite & ~same).sum()),
+        "nonfinite_mismatch": mismatched,
     }
 
 
