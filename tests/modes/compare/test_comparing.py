@@ -409,11 +409,6 @@ def test_what_two_searches_for_overflow_wrote_is_compared(compare: Compare, runs
     compare(*sides).assert_outcomes(passed=1)
 
 
-def test_structure_alone_cannot_be_compared(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
-    records = {"Torch.mm.0.forward": call(tensor(2))}
-    compare(*runs.both(records, records, task="structure")).stderr.fnmatch_lines(["*task structure is not compared*"])
-
-
 def test_another_model_is_one_error(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     paths = runs.both({"Torch.mm.0.forward": call(tensor(2))}, {"Torch.relu.0.forward": call(tensor(2))})
     compare(*paths).stderr.fnmatch_lines(["*none of its 1 records matches one of *are these runs of one model?*"])
