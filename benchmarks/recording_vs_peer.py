@@ -24,6 +24,8 @@ KINDS = {
     "L1 md5": ("--level", "L1", "--summary-mode", "md5"),
     "L1 tensors": ("--level", "L1", "--task", "tensor"),
     "L1, stopped": ("--level", "L1", "--stopped"),
+    "overflow_check": ("--task", "overflow_check"),
+    "free_benchmark, add_noise": ("--task", "free_benchmark", "--pert-mode", "add_noise"),
 }
 
 
@@ -48,22 +50,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--versions", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
     options = parser.parse_args()
     rows = []
     for name in options.kinds:
         kind = KINDS[name]
         runs: dict[str, list[float]] = {}
         for _ in range(options.rounds):
-            for version, environment in ENVIRONMENTS.items():
+            for version in options.versions:
+                environment = ENVIRONMENTS[version]
                 plain = seconds(environment, "none", (), options.steps)
                 runs.setdefault(version, []).append(
                     seconds(environment, "msprobe.pytorch", kind, options.steps) / plain
                 )
             runs.setdefault("ours", []).append(seconds(environment, "msprobe_hooks", kind, options.steps) / plain)
-        rows.append([name, *(f"{statistics.median(runs[key]):.2f}" for key in ("ours", "26.2", "1.2.2"))])
+        rows.append([name, *(f"{statistics.median(runs[key]):.2f}" for key in ("ours", *options.versions))])
         print(rows[-1], flush=True)
     print(f"\nmedians of {options.rounds} rounds of {options.steps} steps\n")
-    print(table(["recorded step / plain step", "here", "26.2", "1.2.2"], rows))
+    print(table(["recorded step / plain step", "here", *options.versions], rows))
 
 
 if __name__ == "__main__":

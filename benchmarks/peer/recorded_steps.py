@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--level", default="L1")
     parser.add_argument("--task", default="statistics")
     parser.add_argument("--summary-mode", default="statistics")
+    parser.add_argument("--pert-mode", default="improve_precision", help="of task free_benchmark")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--stopped", action="store_true", help="install the hooks, stop, and time what is left of them")
     options = parser.parse_args()
@@ -44,7 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         debugger = None
         if options.tool != "none":
-            config = write_config(Path(folder), options.level, options.task, options.summary_mode)
+            config = write_config(Path(folder), options.level, options.task, options.summary_mode, options.pert_mode)
             debugger = importlib.import_module(options.tool).PrecisionDebugger(config_path=str(config))
         seconds = [timed(step, debugger, model, stopped=options.stopped) for _ in range(options.steps + 1)]
         if debugger is not None:
@@ -66,7 +67,7 @@ def timed(step, debugger, model, *, stopped: bool) -> float:
     return time.process_time() - start
 
 
-def write_config(folder: Path, level: str, task: str, summary_mode: str) -> Path:
+def write_config(folder: Path, level: str, task: str, summary_mode: str, pert_mode: str) -> Path:
     path = folder / "config.json"
     selection: dict[str, object] = {"scope": [], "list": [], "data_mode": ["all"]}
     path.write_text(
@@ -79,6 +80,19 @@ def write_config(folder: Path, level: str, task: str, summary_mode: str) -> Path
                 "level": level,
                 "statistics": {**selection, "summary_mode": summary_mode},
                 "tensor": selection,
+                "overflow_check": {"overflow_nums": -1},
+                "free_benchmark": {
+                    "scope": [],
+                    "list": [],
+                    "fuzz_device": "npu",
+                    "pert_mode": pert_mode,
+                    "handler_type": "check",
+                    "fuzz_level": "L1",
+                    "fuzz_stage": "forward",
+                    "if_preheat": False,
+                    "preheat_step": 15,
+                    "max_sample": 20,
+                },
             }
         )
     )

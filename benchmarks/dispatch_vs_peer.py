@@ -1,0 +1,61 @@
+"""A step inside of ``PtdbgDispatch``, every operator compared with the CPU: this project and mindstudio-probe 1.2.2.
+
+Each runs in a process of its own, by turns. The numbers are CPU seconds of a step over those of a plain step in the
+same environment; medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import PEER_PYTHON, ROOT, table
+
+SCRIPT = ROOT / "benchmarks" / "peer" / "dispatched_steps.py"
+
+
+def seconds(python: Path, tool: str, steps: int) -> float:
+    """Return the median CPU seconds of a step."""
+    folders = [str(ROOT / name) for name in ("standards", "hook_lib", ".")] if tool == "ours" else []
+    done = subprocess.run(
+        [python, SCRIPT, "--tool", tool, "--steps", str(steps)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{tool}:\n{done.stderr[-2000:]}")
+    # The peer prints lines of its own.
+    line = next(line for line in done.stdout.splitlines() if line.startswith("seconds "))
+    return statistics.median(json.loads(line.removeprefix("seconds ")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3)
+    options = parser.parse_args()
+    ratios: dict[str, list[float]] = {"ours": [], "peer": []}
+    for _ in range(options.rounds):
+        for tool, python in (("ours", Path(sys.executable)), ("peer", PEER_PYTHON)):
+            plain = seconds(python, "none", options.steps)
+            ratios[tool].append(seconds(python, tool, options.steps) / plain)
+        print({tool: round(found[-1], 1) for tool, found in ratios.items()}, flush=True)
+    ours, peer = (statistics.median(ratios[tool]) for tool in ("ours", "peer"))
+    print(f"\nmedians of {options.rounds} rounds of {options.steps} steps\n")
+    print(
+        table(
+            ["dispatched step / plain step", "here", "1.2.2", "1.2.2 / here"],
+            [["OFF", f"{ours:.1f}", f"{peer:.1f}", f"{peer / ours:.2f}"]],
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
