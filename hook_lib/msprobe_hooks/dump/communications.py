@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -105,13 +105,17 @@ class Partners:
 
 
 def find_partners(step: Step) -> dict[tuple[int, str], list[Partners]]:
-    """Return the partners of each communication record of a step, by rank and name.
+    """Return the partners of each communication record of a step, by rank and name, as `match_partners` does."""
+    world = frozenset(step.ranks)
+    return match_partners([read_calls(dump, rank, world).calls for rank, dump in step.ranks.items()])
+
+
+def match_partners(ranks: Iterable[Sequence[Call]]) -> dict[tuple[int, str], list[Partners]]:
+    """Return the partners of each communication record, by rank and name, of the calls of each rank.
 
     A batch of sends and receives has several. A collective with a root pairs the root with all others; a record
-    without a partner among these dumps has none.
+    without a partner among these has none.
     """
-    world = frozenset(step.ranks)
-    ranks = [read_calls(dump, rank, world).calls for rank, dump in step.ranks.items()]
     found = defaultdict[tuple[int, str], list[Partners]](list)
     for members in match_transfers(ranks).values():
         present = [(call, end) for call, end in members if call.is_recorded]
