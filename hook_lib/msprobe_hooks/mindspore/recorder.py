@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,6 +14,7 @@ from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
+from msprobe_hooks.mindspore.engine import MindSporeEngine
 from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
 from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
 from msprobe_hooks.recording.backward import Emit, tensors_in
@@ -29,6 +30,7 @@ class MindSporeRecorder(Recorder):
 
     framework = "mindspore"
     elements_class = MindSporeElements
+    engine = MindSporeEngine()
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -56,7 +58,7 @@ class MindSporeRecorder(Recorder):
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
+        gradients.watch(outputs, inputs, emit, self.passes.at_end, self.note_repeated)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -83,14 +85,6 @@ class MindSporeRecorder(Recorder):
     def open_files(self, folder: Path) -> MindSporeTensorFiles:
         """Return what writes ``.npy`` files into a folder."""
         return MindSporeTensorFiles(folder)
-
-    def backward_pass(self) -> int:
-        """Return the number of the autograd engine's run."""
-        return int(_pynative_executor.get_current_autodiff_engine_id())
-
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have the autograd engine call back."""
-        _pynative_executor.queue_backward_final_callback(callback)
 
     def _host(self, tensor: Tensor) -> Array:
         if self._last is None or self._last[0] is not tensor:

@@ -209,7 +209,7 @@ class ParameterGradients(ABC):
             gradient = self.gradient(given)
             if gradient is not None:
                 self._arrived[name] = gradient
-            self._recorder.at_end_of_backward(self)
+            self._recorder.passes.at_end(self)
             if len(self._arrived) == len(self._parameters):
                 self.finish()
 

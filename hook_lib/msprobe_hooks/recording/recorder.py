@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from msprobe_hooks.dump.communication_lines import Line
 from msprobe_hooks.dump.layout import recording_folder
@@ -21,6 +21,7 @@ from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
+from msprobe_hooks.recording.passes import BackwardPasses, Engine
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.spooling import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
@@ -42,6 +43,7 @@ class Recorder(ABC):
 
     framework: ClassVar[str]
     elements_class: ClassVar[type[Elements]]
+    engine: ClassVar[Engine]
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -58,7 +60,8 @@ class Recorder(ABC):
         self._spool: Spool | None = None
         self._counts: dict[str, int] = {}
         self._stacks = StackTable()
-        self._unfinished: dict[int, dict[int, Finishing]] = {}
+        #: What is put together until a backward pass ends.
+        self.passes = BackwardPasses(self.engine)
         self._started = 0.0
         self._is_begun = False
         abandon_in_children(self)
@@ -173,14 +176,6 @@ class Recorder(ABC):
     def open_files(self, folder: Path) -> TensorFiles:
         """Return what writes tensors into a folder."""
 
-    @abstractmethod
-    def backward_pass(self) -> int:
-        """Return a number that this backward pass has to itself."""
-
-    @abstractmethod
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the backward pass that is running ends."""
-
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
         with self.lock:
@@ -272,7 +267,7 @@ class Recorder(ABC):
             self._flush(with_stacks=True)
             files, self._files = self._files, None
             self._counts.clear()
-            self._unfinished.clear()
+            self.passes.forget()
             self.forget()
         if files is not None:
             self._or_fail(files.close)
@@ -387,33 +382,10 @@ class Recorder(ABC):
         except Exception as error:
             self.summary.note_error(name, error)
 
-    def at_end_of_backward(self, waiting_one: Finishing) -> None:
-        """Have something finished when the backward pass that is running ends, complete or not."""
-        task = self.backward_pass()
-        with self.lock:
-            first = task not in self._unfinished
-            waiting = self._unfinished.setdefault(task, {})
-            waiting[id(waiting_one)] = waiting_one
-        if first:
-            self.after_backward_pass(lambda: self._end_of_backward(task))
-
     def note_repeated(self) -> None:
         """Count a further backward pass through a call that was recorded."""
         if self._files is not None:
             self.summary.repeated += 1
-
-    def _end_of_backward(self, task: int) -> None:
-        with self.lock:
-            waiting = self._unfinished.pop(task, {})
-        for waiting_one in waiting.values():
-            waiting_one.finish()
-
-
-class Finishing(Protocol):
-    """Something that is put together during a backward pass."""
-
-    def finish(self) -> None:
-        """Write what came so far; a second time does nothing."""
 
 
 class _Places(threading.local):

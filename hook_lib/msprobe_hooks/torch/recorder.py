@@ -19,6 +19,7 @@ from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.checksums import crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements
+from msprobe_hooks.torch.engine import TorchEngine
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
@@ -30,6 +31,7 @@ class TorchRecorder(Recorder):
 
     framework = "pytorch"
     elements_class = TorchElements
+    engine = TorchEngine()
 
     # Asked at every call, so nothing stands between the question and the answer.
     quiet = staticmethod(Quiet)
@@ -55,7 +57,7 @@ class TorchRecorder(Recorder):
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, self.at_end_of_backward, self.note_repeated)
+        gradients.watch(outputs, inputs, emit, self.passes.at_end, self.note_repeated)
 
     def is_failure(self, error: BaseException) -> bool:
         """Tell any other exception from the one that ends a recomputation."""
@@ -76,14 +78,6 @@ class TorchRecorder(Recorder):
     def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes ``.pt`` files into a folder."""
         return TorchTensorFiles(folder)
-
-    def backward_pass(self) -> int:
-        """Return the number of the graph task that is running."""
-        return torch._C._current_graph_task_id()
-
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have the autograd engine call back."""
-        torch.autograd.Variable._execution_engine.queue_callback(callback)
 
     def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
         """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""

@@ -57,7 +57,7 @@ class SavedGradients:
             if self._is_done or not self._recorder.takes_gradients(self._step):
                 return
             self._arrived[place] = gradient
-            self._recorder.at_end_of_backward(self)
+            self._recorder.passes.at_end(self)
             if len(self._arrived) == self._count:
                 self.finish()
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import Final
 
 from mindspore import Tensor
-from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.instruments.watch.modules import Modules, ignored
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import takes_gradient
+from msprobe_hooks.mindspore.engine import NO_PASS, MindSporeEngine
 from msprobe_hooks.recording.backward import Begun, Emit
-
-_NO_PASS: Final = -1
 
 
 class Cells(Modules):
     """The hooks on the cells of a chunk of the model."""
 
     tensor_class = Tensor
+    engine = MindSporeEngine()
 
     def takes_gradient(self, tensor: Tensor) -> bool:
         """Tell whether a gradient function that is running differentiates by a tensor, and knows where it is from."""
@@ -34,14 +32,6 @@ class Cells(Modules):
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, begun, ignored)
 
-    def backward_pass(self) -> int:
-        """Return the number of the autograd engine's run."""
-        return int(_pynative_executor.get_current_autodiff_engine_id())
-
     def is_recomputed(self, _: FrameType) -> bool:
         """Tell whether a call is made in a backward pass, as of a cell whose ``recompute`` was set."""
-        return self.backward_pass() != _NO_PASS
-
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have the autograd engine call back."""
-        _pynative_executor.queue_backward_final_callback(callback)
+        return self.engine.running_pass() != NO_PASS

@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, TypeAlias
 
 from msprobe_hooks.instruments.watch.checks import selected
 from msprobe_hooks.instruments.watch.collection import Collection
-from msprobe_hooks.recording.backward import Backward, Begun, Emit, Inputs, tensors_in
+from msprobe_hooks.recording.backward import Begun, Emit, Inputs, tensors_in
+from msprobe_hooks.recording.passes import BackwardPasses, Engine
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
 #: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
@@ -28,6 +29,7 @@ class Modules(ABC):
     """The hooks on the modules of a chunk of the model, given as name, module, and the fields wanted of it."""
 
     tensor_class: ClassVar[type]
+    engine: ClassVar[Engine]
 
     def __init__(
         self, collection: Collection, chunk: int, model: Any, wanted: Sequence[tuple[str, Any, Fields]]
@@ -38,7 +40,8 @@ class Modules(ABC):
         self._running: list[Call] = []
         self._calls: dict[str, list[tuple[int, int]]] = {}
         self._recomputed: Counter[str] = Counter()
-        self._unfinished: dict[int, dict[int, Backward]] = {}
+        # A call is finished when the backward pass that has reached it ends, whatever of it has come by then.
+        self._passes = BackwardPasses(self.engine)
         count = collection.harmless("the model", self._begin_micro_batch)
         self._handles: list[Any] = [model.register_forward_pre_hook(count)]
         for name, module, fields in wanted:
@@ -59,14 +62,6 @@ class Modules(ABC):
         ``begun`` is told of a call that the pass has reached, which may use only part of it.
         """
 
-    @abstractmethod
-    def backward_pass(self) -> int:
-        """Return what tells the backward pass that runs from others."""
-
-    @abstractmethod
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the backward pass that runs has ended."""
-
     def is_recomputed(self, frame: FrameType) -> bool:
         """Tell whether a call is one that is made again during the backward pass; here there are none."""
         return False
@@ -83,7 +78,7 @@ class Modules(ABC):
         self._running.clear()
         self._calls.clear()
         self._recomputed.clear()
-        self._unfinished.clear()
+        self._passes.forget()
 
     def _install(self, name: str, module: Any, fields: Fields) -> None:
         where = f"module {name!r}"
@@ -138,7 +133,7 @@ class Modules(ABC):
 
         where = f"the gradients of module {call.name!r}"
         harmless: Any = self._collection.harmless(where, emit)
-        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, self._begun)
+        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, self._passes.at_end)
 
     def _measure(self, task: str, call: Call, named: Named) -> None:
         names = [f"{call.name}.{name}" for name, _ in named]
@@ -159,19 +154,6 @@ class Modules(ABC):
 
     def _chosen(self, side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None) -> Named:
         return chosen(side, values, keywords, spec, self.tensor_class)
-
-    def _begun(self, backward: Backward) -> None:
-        """Finish a call when the backward pass that is running ends, whatever of it has come by then."""
-        number = self.backward_pass()
-        waiting = self._unfinished.get(number)
-        if waiting is None:
-            waiting = self._unfinished[number] = {}
-            self.after_backward_pass(partial(self._finish, number))
-        waiting[id(backward)] = backward
-
-    def _finish(self, number: int) -> None:
-        for backward in self._unfinished.pop(number, {}).values():
-            backward.finish()
 
     def _ended(self, module: Any) -> Call | None:
         # Calls above it never returned: they raised.

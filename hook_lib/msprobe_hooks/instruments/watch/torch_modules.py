@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
-import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.watch.modules import Modules, ignored
 from msprobe_hooks.recording.backward import Begun, Emit
 from msprobe_hooks.torch import gradients
+from msprobe_hooks.torch.engine import TorchEngine
 from msprobe_hooks.torch.recompute import is_recomputed
 
 
@@ -18,6 +18,7 @@ class TorchModules(Modules):
     """The hooks on the modules of a chunk of the model."""
 
     tensor_class = Tensor
+    engine = TorchEngine()
 
     def takes_gradient(self, tensor: Tensor) -> bool:
         """Tell whether a backward pass can give a tensor a gradient."""
@@ -30,14 +31,6 @@ class TorchModules(Modules):
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, begun: Begun) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, begun, ignored)
-
-    def backward_pass(self) -> int:
-        """Return the number of the autograd engine's task."""
-        return torch._C._current_graph_task_id()
-
-    def after_backward_pass(self, callback: Callable[[], None]) -> None:
-        """Have the autograd engine call back."""
-        torch.autograd.Variable._execution_engine.queue_callback(callback)
 
     def is_recomputed(self, frame: FrameType) -> bool:
         """Tell whether activation checkpointing makes a call."""

@@ -1,0 +1,19 @@
+"""PyTorch's autograd engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+class TorchEngine:
+    """What tells its backward passes from each other, and when one ends."""
+
+    def running_pass(self) -> int:
+        """Return the number of the graph task that is running."""
+        return torch._C._current_graph_task_id()
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Have the engine call back."""
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
