@@ -7,33 +7,19 @@ same environment; medians.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-from measure import PEER_PYTHON, ROOT, table
+from measure import PEER_PYTHON, ROOT, step_seconds, table
 
 SCRIPT = ROOT / "benchmarks" / "peer" / "dispatched_steps.py"
 
 
 def seconds(python: Path, tool: str, steps: int) -> float:
     """Return the median CPU seconds of a step."""
-    folders = [str(ROOT / name) for name in ("standards", "hook_lib", ".")] if tool == "ours" else []
-    done = subprocess.run(
-        [python, SCRIPT, "--tool", tool, "--steps", str(steps)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{tool}:\n{done.stderr[-2000:]}")
-    # The peer prints lines of its own.
-    line = next(line for line in done.stdout.splitlines() if line.startswith("seconds "))
-    return statistics.median(json.loads(line.removeprefix("seconds ")))
+    folders = [ROOT / name for name in ("standards", "hook_lib", ".")] if tool == "ours" else []
+    return step_seconds(python, SCRIPT, ["--tool", tool, "--steps", str(steps)], folders)
 
 
 def main() -> None:

@@ -82,6 +82,25 @@ def middle(runs: Sequence[Run]) -> Run:
     )
 
 
+def step_seconds(python: Path, script: Path, words: Sequence[str], folders: Sequence[Path]) -> float:
+    """Return the median of the seconds that a script prints, run by some Python that also imports from ``folders``.
+
+    Raises SystemExit with the script's last output where it fails.
+    """
+    done = subprocess.run(
+        [python, script, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{python} {script.name} {' '.join(words)}:\n{done.stderr[-2000:]}")
+    # The peer prints lines of its own.
+    line = next(line for line in done.stdout.splitlines() if line.startswith("seconds "))
+    return statistics.median(json.loads(line.removeprefix("seconds ")))
+
+
 def pytest_words(*arguments: str | Path) -> list[str | Path]:
     """Return the command that runs pytest in this Python without its cache and without this repository's settings."""
     return [sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "no:cacheprovider", "-q", *arguments]

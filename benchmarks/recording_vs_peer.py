@@ -7,13 +7,10 @@ numbers are CPU seconds of a step over those of a plain step in the same environ
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 from pathlib import Path
 
-from measure import ROOT, table
+from measure import ROOT, step_seconds, table
 
 SCRIPT = ROOT / "benchmarks" / "peer" / "recorded_steps.py"
 ENVIRONMENTS = {"1.2.2": ROOT / ".peer", "26.2": ROOT / ".peer26"}
@@ -31,18 +28,8 @@ KINDS = {
 
 def seconds(environment: Path, tool: str, kind: tuple[str, ...], steps: int) -> float:
     """Return the median CPU seconds of a step, recorded by a tool or plain."""
-    done = subprocess.run(
-        [environment / "bin" / "python", SCRIPT, "--tool", tool, "--steps", str(steps), *kind],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "hook_lib"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{tool} {' '.join(kind)} in {environment.name}:\n{done.stderr[-2000:]}")
-    # The peer prints lines of its own.
-    line = next(line for line in done.stdout.splitlines() if line.startswith("seconds "))
-    return statistics.median(json.loads(line.removeprefix("seconds ")))
+    words = ["--tool", tool, "--steps", str(steps), *kind]
+    return step_seconds(environment / "bin" / "python", SCRIPT, words, [ROOT / "hook_lib"])
 
 
 def main() -> None:
