@@ -46,7 +46,7 @@ def math_modes(device: Device | None = None) -> dict[str, str]:
     reduced = {name: precision for name, precision in on_cpu.items() if precision in _REDUCED}
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     deterministic = "warn only" if warns else on_off(torch.are_deterministic_algorithms_enabled())
-    return {
+    modes = {
         **own(),
         **reduced_precision(device).words(),
         "float32 matmul precision": _general_precision(),
@@ -54,6 +54,8 @@ def math_modes(device: Device | None = None) -> dict[str, str]:
         "deterministic": deterministic,
         **environment_modes(),
     }
+    # A device of another process tells of that one's switches.
+    return modes | dict(own())
 
 
 def on_off(enabled: object) -> str:

@@ -10,6 +10,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.device import Device, TakesText
 from pytest_msprobe.devices.npu import NpuDevice
+from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
 
@@ -24,7 +25,7 @@ class DeviceRegistry:
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
         compiled = CompiledDevice(best=lambda: self.get(AUTO))
-        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled):
+        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled, RemoteDevice()):
             self.add(device)
 
     def add(self, device: Device) -> None:

@@ -136,3 +136,20 @@ def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_meas
     assert judged.exit_code == 0
     assert "card.jsonl: 2 records on npu:0 Simulated card 0" in judged.output
     assert "1 of its records were wrong there: their errors are normal here" in judged.output
+
+
+def test_what_the_cpu_computed_for_the_card_is_told_of_every_record_that_used_it(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "relu=falls-back,exp=falls-back,add=falls-back,div=wrong")
+    x = tensor(4, 8, low=0.1, high=1.0)
+    records = {f"Torch.{name}.{i}.forward": forward(x) for name in ("relu", "exp", "sin") for i in (0, 1)}
+    checked = check_on_npu(f"--msprobe-dump={write_dump(records | {'Functional.softsign.0.forward': forward(x)})}")
+    assert checked.wrong == {"Functional.softsign.0.forward"}
+    assert "The card has no aten::add.out: computed by the CPU." in checked.cases["Functional.softsign.0.forward"].text
+    assert "passed with little judged 2: the card has no aten::relu: computed by the CPU" in checked.output
+    assert "passed with little judged 2: the card has no aten::exp.out: computed by the CPU" in checked.output
+    for i in (0, 1):
+        told = checked.cases[f"Torch.relu.{i}.forward"].properties
+        assert told["msprobe.little_judged"] == "the card has no aten::relu: computed by the CPU"
+        assert "msprobe.little_judged" not in checked.cases[f"Torch.sin.{i}.forward"].properties

@@ -142,3 +142,20 @@ def test_collectives_of_hccl_are_recorded_with_what_the_cards_received(pytester:
         records = json.loads((pytester.path / f"dump/step0/rank{rank}/dump.json").read_text())["data"]
         assert records["Distributed.all_reduce.0.forward"]["output"][0]["Max"] == 3.0
         assert {"Distributed.all_gather.0.forward", "Distributed.broadcast.0.forward"} <= {*records}
+
+
+def test_recurrent_layers_are_recorded_and_pass_on_a_card(check_on_npu: Check, pytester: pytest.Pytester) -> None:
+    run_script(
+        """
+import torch, torch_npu, msprobe_hooks
+torch.manual_seed(0)
+lstm, gru = torch.nn.LSTM(4, 6, 2, bidirectional=True).npu(), torch.nn.GRU(12, 3, batch_first=True).npu()
+x = torch.randn(5, 2, 4).npu().requires_grad_()
+with msprobe_hooks.record("dump"):
+    gru(lstm(x)[0])[0].square().sum().backward()
+"""
+    )
+    checked = check_on_npu("--msprobe-dump=dump")
+    assert not checked.wrong
+    for name in ("VF.lstm.0.forward", "VF.lstm.0.backward", "Torch.gru.0.forward", "Torch.gru.0.backward"):
+        assert checked.outcomes[name] == "passed"

@@ -15,6 +15,7 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_standards import Policy, Standard, Verdict
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.autocast import recorded_autocast
@@ -25,8 +26,9 @@ from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
+from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
-from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.replay.variety import lost_variety
 from pytest_msprobe.engine.values.failures import is_out_of_memory
@@ -65,14 +67,14 @@ class Replay:
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
         recorded: Callable[[str], Recorded] | None = None,
-        trial_of: TrialOf = Trial,
+        trial_of: TrialOf | None = None,
     ) -> None:
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
         self._source = source
         self._function = function
         self._recorded = recorded
-        self._trial_of = trial_of
+        self._trial_of = trial_of or functools.partial(Trial, baseline=setup.baseline)
         self._lost: dict[Direction, str] = {}
 
     def judge(self, direction: Direction) -> DirectionResult:
@@ -94,10 +96,7 @@ class Replay:
 
         Raises Skip and TargetError where the gradients that arrive cannot be made.
         """
-        tensors = dict(self.trial.subject.arguments.tensors())
-        if direction == "backward":
-            tensors |= {f"grad.{path}": gradient for path, gradient in self.trial.grad_outputs.items()}
-        return tensors
+        return input_tensors(self.trial, direction)
 
     def _result(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
         # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
@@ -145,7 +144,7 @@ class Replay:
                 device=hardware(self.setup.device),
                 backward=direction == "backward",
                 scalars=self.trial.subject.arguments.has_rounded_scalars,
-                recorded_baseline=self._recorded is not None,
+                recorded_baseline=self._recorded is not None or self.setup.baseline is not None,
                 math_modes=modes,
             )
         except ValueError as error:
@@ -196,6 +195,7 @@ class Replay:
         require_memory(call, setup.device, setup.admit)
         seed, real_data = setup.seed, setup.real_data
         arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
+        is_drawn = self._source is None and not (real_data and has_tensor_files(call))
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
         backward = call.backward
         subject = Subject(
@@ -209,8 +209,18 @@ class Replay:
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
             stand_in=functions.stand_in,
+            call=call,
+            drawn=(seed, narrow) if is_drawn else None,
         )
         return self._trial_of(subject, setup.device)
+
+
+def input_tensors(trial: Trial, direction: Direction) -> dict[str, torch.Tensor]:
+    """Return the CPU tensors that one direction of a trial computes with, by path; see `Replay.input_tensors`."""
+    tensors = dict(trial.subject.arguments.tensors())
+    if direction == "backward":
+        tensors |= {f"grad.{path}": gradient for path, gradient in trial.grad_outputs.items()}
+    return tensors
 
 
 def _told_unused(result: DirectionResult, problem: str) -> DirectionResult:
@@ -234,6 +244,8 @@ def result_of(record: str, judged: Callable[[], list[OutputResult]]) -> Directio
     except TargetError as error:
         reason = f"the API raises on the device, though the CPU computes it: {error}"
         return broken(record, Breakdown.RUN, reason)
+    except LinkError as error:
+        return broken(record, error.breakdown, str(error))
     except Exception as error:
         if not is_out_of_memory(error):
             raise

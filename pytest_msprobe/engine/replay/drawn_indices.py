@@ -48,6 +48,13 @@ def along_dim(drawn: Drawn) -> None:
         wrap(index, source.shape[dim] if source.dim() else 1)
 
 
+def slices(drawn: Drawn) -> None:
+    """Bring the indices of MindSpore's ``Gather(params, indices, axis)`` into that dimension."""
+    source, index, axis = drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis")
+    if source is not None and isinstance(axis, int):
+        wrap(index, source.shape[axis])
+
+
 def take_along_dim(drawn: Drawn) -> None:
     """Bring the indices of ``(input, indices, dim)`` into that dimension, or into the flattened input."""
     source, index, dim = drawn.tensor(0, "input"), drawn.tensor(1, "indices"), drawn.get(2, "dim")

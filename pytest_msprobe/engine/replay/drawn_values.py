@@ -53,6 +53,17 @@ def unit_interval(drawn: Drawn) -> None:
         probability.clamp_(0.0, 1.0)
 
 
+def distributions(position: int, name: str) -> Constraint:
+    """Make the rows of an argument sum to 1 where what is computed of them takes that for granted."""
+
+    def constrain(drawn: Drawn) -> None:
+        rows = drawn.tensor(position, name)
+        if rows is not None and rows.is_floating_point() and rows.dim():
+            rows.abs_().div_(rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny))
+
+    return constrain
+
+
 # Exponentials of scores there are zero in float32 and narrower formats; fill values lie far below.
 _VANISHING = -200.0
 

@@ -11,6 +11,7 @@ import torch
 from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
 from pytest_msprobe.engine.replay.difference import describe_difference
+from pytest_msprobe.engine.replay.error_maps import with_error_maps
 from pytest_msprobe.engine.replay.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.values.tree import tensors_with_paths
@@ -44,13 +45,18 @@ def judge_outputs(
     """
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
     recorded = None if beside.recorded is None else beside.recorded.beside(targets, goldens, beside.prepare)
+    asked: list[Any] = []
+
+    def baseline() -> Any:
+        asked[:] = asked or [beside.baseline()]
+        return asked[0]
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
         return judge_tree(
             target,
             golden,
             select=lambda _, leaf: select(leaf),
-            baseline=beside.baseline,
+            baseline=baseline,
             recorded=recorded,
             moved=beside.moved,
             batch=beside.batch,
@@ -64,7 +70,8 @@ def judge_outputs(
     ]
     if in_mode is not None and in_mode.told:
         results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
-    return results if recorded is None else list(map(recorded.without_missing, results))
+    results = results if recorded is None else list(map(recorded.without_missing, results))
+    return with_error_maps(results, targets, goldens, dict(tensors_with_paths(asked and asked[0])), select)
 
 
 def output_result(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,12 +20,13 @@ from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.produced import all_of, detached, fetched_from, in_golden_form, memory_of, present
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.recorded import Recorded
+from pytest_msprobe.engine.replay.remote_baseline import RemoteBaseline
 from pytest_msprobe.engine.replay.seeding import drawn
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
-from pytest_msprobe.engine.replay.side import Run, Side
+from pytest_msprobe.engine.replay.side import Gradients, Run, Side
 from pytest_msprobe.engine.replay.switched_off import with_second_run
 from pytest_msprobe.engine.replay.traits import traits_of
-from pytest_msprobe.engine.replay.trial import Gradients, Trial, several
+from pytest_msprobe.engine.replay.trial import Trial, several
 from pytest_msprobe.engine.replay.undifferentiable import why_undifferentiable
 from pytest_msprobe.engine.replay.wrong_products import wrong_products
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
@@ -113,8 +114,17 @@ def judge_backward(
         return without_rounding({inner: tensor}, noise)[inner]
 
     beside = _beside(trial, "backward", tree, recorded, in_mode)
-    by = partial(select, "backward")
+    arriving = _mean_magnitude(trial.grad_outputs.values())
+
+    def by(leaf: Any) -> Standard:
+        return select("backward", leaf).for_gradients(arriving)
+
     return judge_outputs(target, golden, replace(beside, prepare=prepare), by, measure_all=measure_all)
+
+
+def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
+    magnitudes = [gradient.double().abs().mean().item() for gradient in gradients if gradient.numel()]
+    return max(magnitudes, default=0.0)
 
 
 def _beside(
@@ -139,6 +149,11 @@ def _beside(
         found = run if forward else trial.gradients_on(side, run)
         return found and tree(found)
 
+    def elsewhere() -> Any:
+        return tree(trial.run_elsewhere if forward else trial.gradients_elsewhere)
+
+    if trial.elsewhere is not None:
+        recorded = RemoteBaseline(elsewhere)
     mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
     return Beside(baseline, moved, recorded, in_mode=mode_judge, batch=_batch(trial))
 

@@ -12,7 +12,8 @@ from msprobe_hooks.instruments.perturbations import perturb
 from msprobe_hooks.instruments.ratio import deviations
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.seeding import drawn, draws_untold
-from pytest_msprobe.engine.replay.trial import Subject, TargetError, Trial
+from pytest_msprobe.engine.replay.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed
 from pytest_msprobe.results.skips import Skip, SkipReason

@@ -18,6 +18,8 @@ from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
 from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
 
+Gradients = dict[str, "torch.Tensor | None"]
+
 
 class Invoke(Protocol):
     """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
@@ -150,9 +152,7 @@ def _written_lists(operation: str) -> tuple[str, ...]:
     return tuple(path for i, name in written for path in (f"args.{i}.", f"kwargs.{name}."))
 
 
-def run_backward(
-    run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str
-) -> dict[str, torch.Tensor | None]:
+def run_backward(run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str) -> Gradients:
     """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
 
     A leaf that no output depends on has None. The run's graph is used up.

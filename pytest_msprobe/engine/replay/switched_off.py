@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded, RecordedOutputs
-from pytest_msprobe.engine.replay.trial import TargetError, Trial
+from pytest_msprobe.engine.replay.subject import TargetError
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip
 

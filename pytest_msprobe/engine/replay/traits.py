@@ -275,6 +275,11 @@ _ROWS = (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
         Traits(running_statistics=3),
     ),
+    # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
+    ("BatchNorm", Traits(running_statistics=3, specified_outputs=1)),
+    ("Gather", Traits(constraint=indices.slices)),
+    ("DType", Traits(of_dtype=True)),
+    ("SoftmaxCrossEntropyWithLogits", Traits(constraint=values.distributions(1, "labels"))),
     # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",

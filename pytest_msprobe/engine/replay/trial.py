@@ -11,27 +11,29 @@ import torch
 
 from msprobe_hooks.dump.names import api_record
 from msprobe_standards import Policy
-from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.remote.device import RemoteDevice
+from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.alignment import turned
-from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
 from pytest_msprobe.engine.replay.movement import DRAWS, moved_side, room_to_move
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.side import Run, Side, run_backward, run_forward
+from pytest_msprobe.engine.replay.remote_side import RemoteSide
+from pytest_msprobe.engine.replay.side import Gradients, Run, Side, run_backward, run_forward
+from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
 
-Gradients = dict[str, "torch.Tensor | None"]
 _Result = TypeVar("_Result")
 
 
@@ -53,49 +55,20 @@ class Setup:
     measure_all: bool = False
     math_mode: MathMode = "auto"
     framework: Framework = field(default_factory=TorchFramework)
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
-
-    ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
-    no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
-    the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
-    as ``dropout_p=0``.
-    """
-
-    key: str
-    api: str
-    target: Callable[..., Any]
-    golden: Callable[..., Any]
-    arguments: Arguments
-    grad_outputs: Callable[[Any], Mapping[str, torch.Tensor]] | None = None
-    autocast: torch.dtype | None = None
-    output_dtypes: tuple[str, ...] = ()
-    seed: int = 0
-    stand_in: Callable[[], str] = str
-    changed: str = ""
-
-    @property
-    def operation(self) -> str:
-        """The API's name without namespace and overload."""
-        return operation(self.api)
-
-
-class TargetError(Exception):
-    """The function raised on the device, though the CPU computes it."""
+    baseline: RemoteDevice | None = None
 
 
 class Trial:
     """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
 
-    def __init__(self, subject: Subject, device: Device) -> None:
+    def __init__(self, subject: Subject, device: Device, baseline: RemoteDevice | None = None) -> None:
         self.subject = subject
         self.device = device
+        self._baseline = baseline
         self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(device.put, _same_dtype, device.location(), device.call, subject.autocast)
-        is_narrow = traits_of(subject.operation).narrow_inside and self._target_side.location.type != "cpu"
+        is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
+        is_narrow = traits_of(subject.operation).narrow_inside and not is_on_cpu
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
 
     @property
@@ -123,7 +96,7 @@ class Trial:
         switch = switch_of(subject.arguments.args, subject.arguments.kwargs)
         args, kwargs = switch.applied(subject.arguments.args, subject.arguments.kwargs)
         arguments = replace(subject.arguments, args=args, kwargs=kwargs)
-        return Trial(replace(subject, arguments=arguments, changed=str(switch)), self.device)
+        return Trial(replace(subject, arguments=arguments, changed=str(switch)), self.device, self._baseline)
 
     @functools.cached_property
     def golden(self) -> Run:
@@ -141,7 +114,14 @@ class Trial:
     @functools.cached_property
     def target(self) -> Run:
         """The run on the device. Raises Skip where the device has no kernel, TargetError where it fails."""
+        remote = self._remote_target
+        if remote is not None:
+            return _on_target(lambda: remote.forward(self.subject))
         return _on_target(lambda: self._forward(self.subject.target, self._target_side))
+
+    @functools.cached_property
+    def _remote_target(self) -> RemoteSide | None:
+        return RemoteSide(self.device) if isinstance(self.device, RemoteDevice) else None
 
     @functools.cached_property
     def baseline(self) -> Run | None:
@@ -180,6 +160,9 @@ class Trial:
     @functools.cached_property
     def target_gradients(self) -> Gradients:
         """The gradients of the target's run. Raises as ``target`` does."""
+        remote = self._remote_target
+        if remote is not None:
+            return _on_target(lambda: remote.backward(self.subject, self.target, self.grad_outputs))
         return _on_target(lambda: self._backward(self.target, self._target_side))
 
     @functools.cached_property
@@ -194,6 +177,23 @@ class Trial:
         except REFUSALS as error:
             _pass_on_out_of_memory(error)
             return None
+
+    @functools.cached_property
+    def elsewhere(self) -> RemoteSide | None:
+        """The side of another machine that is to tell how much error is normal; None where there is none."""
+        return None if self._baseline is None else RemoteSide(self._baseline)
+
+    @functools.cached_property
+    def run_elsewhere(self) -> Run:
+        """The run on another machine. Raises what `RemoteSide` does."""
+        assert self.elsewhere is not None
+        return self.elsewhere.forward(self.subject)
+
+    @functools.cached_property
+    def gradients_elsewhere(self) -> Gradients:
+        """The gradients of the run on another machine. Raises what `RemoteSide` does."""
+        assert self.elsewhere is not None
+        return self.elsewhere.backward(self.subject, self.run_elsewhere, self._arriving(self.run_elsewhere))
 
     @functools.cached_property
     def moved(self) -> list[tuple[Run, Side]]:
@@ -226,12 +226,15 @@ class Trial:
         )
 
     def _backward(self, run: Run, side: Side) -> Gradients:
-        arriving = self.grad_outputs
+        return run_backward(run, self._arriving(run), side, record=api_record(self.subject.key, "backward"))
+
+    def _arriving(self, run: Run) -> Mapping[str, torch.Tensor]:
+        """Return the gradients that arrive for a run's results, for factors in the form that the run gave them."""
         alignment = traits_of(self.subject.operation).alignment
-        if alignment is not None and run is not self.target:
-            outputs = map_tensors(self.device.get, several(self.target.output))
-            arriving = turned(alignment, arriving, outputs, several(run.output))
-        return run_backward(run, arriving, side, record=api_record(self.subject.key, "backward"))
+        if alignment is None or run is self.target:
+            return self.grad_outputs
+        outputs = map_tensors(self.device.get, several(self.target.output))
+        return turned(alignment, self.grad_outputs, outputs, several(run.output))
 
 
 def several(output: Any) -> Any:
@@ -246,7 +249,7 @@ def _same_dtype(dtype: torch.dtype) -> torch.dtype:
 def _on_target(run: Callable[[], _Result]) -> _Result:
     try:
         return run()
-    except Skip:
+    except (Skip, TargetError, LinkError, UserError):
         raise
     except Exception as error:
         # A device may raise anything; whatever it is, it is this record's result.

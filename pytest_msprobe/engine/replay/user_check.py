@@ -5,22 +5,29 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 
-from msprobe_hooks.dump.names import api_record
+from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard
+from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.check import result_of
+from pytest_msprobe.engine.replay.check import input_tensors, result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
-from pytest_msprobe.engine.replay.trial import Setup, Subject, Trial
+from pytest_msprobe.engine.replay.subject import Subject
+from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.result import DirectionResult
 
-_STATE = "module_state"
+#: The keyword under which a module gets its parameters and buffers.
+STATE = "module_state"
+
+#: The positional and the named arguments of a function.
+Given: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def check_function(
@@ -34,49 +41,94 @@ def check_function(
     backward: bool = False,
     standard: Standard | None = None,
 ) -> list[DirectionResult]:
-    """Check a function, or an ``nn.Module``, against ``golden`` (by default itself) in raised precision.
-
-    ``standard`` judges every output and gradient; None leaves the choice to the policy. ``backward`` compares, for
-    random gradients of the outputs, the gradients of every tensor that requires grad. A golden function for a module
-    is called with the module's parameters and buffers as the keyword ``module_state``, a dict by name.
-    """
-    given = {**kwargs, _STATE: _state(function)} if isinstance(function, torch.nn.Module) else dict(kwargs)
-    subject = Subject(
-        key=name,
-        api=getattr(function, "__name__", type(function).__name__),
-        target=_callable(function),
-        golden=_callable(golden or function),
-        arguments=Arguments(tuple(args), given, _differentiable(args, given) if backward else frozenset()),
-        grad_outputs=(lambda output: _random_gradients(output, name, setup.seed)) if backward else None,
+    """Check a function, or an ``nn.Module``, in both directions where ``backward`` asks for it; see `FunctionCheck`."""
+    check = FunctionCheck(
+        function, args, kwargs, name=name, setup=setup, golden=golden, backward=backward, standard=standard
     )
-    trial = Trial(subject, setup.device)
-    inputs = subject.arguments.tensor_dtypes
+    return [check.judge(direction) for direction in check.directions]
 
-    def select(direction: Any, leaf: Any, modes: Collection[str] = ()) -> Standard:
-        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else None
-        chosen = setup.policy.select(
-            subject.api,
-            output_dtype=dtype,
-            input_dtypes=inputs,
+
+class FunctionCheck:
+    """One call of a user's function being checked, as `Replay` is a recorded call being checked.
+
+    It is judged against ``golden`` (by default the function itself) in raised precision. ``standard`` judges every
+    output and gradient; None leaves the choice to the policy. ``backward`` compares, for random gradients of the
+    outputs, the gradients of every tensor that requires grad. A golden function for a module is called with the
+    module's parameters and buffers as the keyword ``module_state``, a dict by name.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        name: str,
+        setup: Setup,
+        golden: Callable[..., Any] | None = None,
+        backward: bool = False,
+        standard: Standard | None = None,
+    ) -> None:
+        given = {**kwargs, STATE: _state(function)} if isinstance(function, torch.nn.Module) else dict(kwargs)
+        self.setup = setup
+        self.directions: tuple[Direction, ...] = ("forward", "backward") if backward else ("forward",)
+        self._name = name
+        self._standard = standard
+        subject = Subject(
+            key=name,
+            api=getattr(function, "__name__", type(function).__name__),
+            target=_callable(function),
+            golden=_callable(golden or function),
+            arguments=Arguments(tuple(args), given, _differentiable(args, given) if backward else frozenset()),
+            grad_outputs=(lambda output: _random_gradients(output, name, setup.seed)) if backward else None,
+        )
+        # A function cannot travel to a card elsewhere that would judge it.
+        self.trial = Trial(subject, setup.device)
+
+    def judge(self, direction: Direction) -> DirectionResult:
+        """Judge what the function returned, or its gradients."""
+        judge = judge_forward if direction == "forward" else judge_backward
+        # A standard that the user names is meant as it is.
+        in_mode = self._select_in_mode if self._standard is None and self.setup.math_mode == "auto" else None
+        judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
+        return told_amplification(result_of(api_record(self._name, direction), judged), self.trial, direction)
+
+    def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the CPU tensors that one direction computes with, by path, as `Replay.input_tensors` does."""
+        return input_tensors(self.trial, direction)
+
+    def _select(self, direction: Direction, leaf: Any, modes: Collection[str] = ()) -> Standard:
+        if self._standard is not None:
+            return self._standard
+        arguments, setup = self.trial.subject.arguments, self.setup
+        return setup.policy.select(
+            self.trial.subject.api,
+            output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
+            input_dtypes=arguments.tensor_dtypes,
+            framework=setup.framework.name,
+            device=hardware(setup.device),
             backward=direction == "backward",
-            scalars=subject.arguments.has_rounded_scalars,
+            scalars=arguments.has_rounded_scalars,
             math_modes=modes,
         )
-        return standard or chosen
 
-    def select_in_mode(direction: Any, leaf: Any, modes: Collection[str]) -> Standard | None:
+    def _select_in_mode(self, direction: Direction, leaf: Any, modes: Collection[str]) -> Standard | None:
         with contextlib.suppress(ValueError):
-            return select(direction, leaf, modes)
+            return self._select(direction, leaf, modes)
         return None
 
-    # A standard that the user names is meant as it is.
-    in_mode = select_in_mode if standard is None and setup.math_mode == "auto" else None
-    forward = result_of(api_record(name, "forward"), lambda: judge_forward(trial, select, in_mode=in_mode))
-    results = [told_amplification(forward, trial, "forward")]
-    if backward:
-        judged = functools.partial(judge_backward, trial, select, in_mode=in_mode)
-        results.append(told_amplification(result_of(api_record(name, "backward"), judged), trial, "backward"))
-    return results
+
+@dataclass(frozen=True, slots=True)
+class CheckedFunction:
+    """A function's check on one input, and what came of its directions."""
+
+    check: FunctionCheck
+    results: Sequence[DirectionResult]
+
+    @property
+    def failed(self) -> DirectionResult | None:
+        """The first result that is a failure, if one is."""
+        return next((result for result in self.results if result.verdict.outcome == "fail"), None)
 
 
 def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -19,7 +19,8 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay import trial
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup, Subject, TargetError, Trial
+from pytest_msprobe.engine.replay.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import CallResult
 from pytest_msprobe.results.skips import Skip, SkipReason

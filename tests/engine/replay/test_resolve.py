@@ -167,7 +167,8 @@ def test_a_given_function_is_an_npu_apis_own_implementation_and_no_golden_defini
         resolve(parse_api_name("NPU.mine.0.forward"), registry, function=torch.abs)
 
 
-@pytest.fixture
+# Torch keeps what it once found of a library: made anew for a test, it would have operators of both.
+@pytest.fixture(scope="module")
 def library() -> Iterator[torch.library.Library]:
     """A library of operators: one on tensors, one that reads a file."""
     library = torch.library.Library("msprobe_tests", "FRAGMENT")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -135,6 +137,29 @@ def set_compile_mode(jit_compile: bool = False) -> None:
 
 def is_jit_compile_false() -> bool:
     return not _options["jit_compile"]
+
+
+# Dumps of kernels, as CANN names the files that it writes; what would be in them is not simulated.
+
+
+def init_dump() -> None:
+    _dump.clear()
+
+
+def set_dump(config: str) -> None:
+    _dump.append(Path(json.loads(Path(config).read_text())["dump"]["dump_path"]))
+    _runtime.set_dumping(True)
+
+
+def finalize_dump() -> None:
+    folder = _dump.pop() / "20260101000000" / str(current_device())
+    folder.mkdir(parents=True, exist_ok=True)
+    for task, operation in enumerate(_runtime.set_dumping(False)):
+        kind = operation.partition("::")[2]
+        (folder / f"{kind}.{kind}_{task}.{task}.0.1767225600000000").touch()
+
+
+_dump: list[Path] = []
 
 
 # What a test wants to know.

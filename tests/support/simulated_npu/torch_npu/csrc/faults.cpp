@@ -50,11 +50,6 @@ void fail_before(Fault fault, const std::string& operation) {
     case Fault::missing:
       TORCH_CHECK_NOT_IMPLEMENTED(
           false, "Could not run '", operation, "' with arguments from the 'npu' backend.");
-    case Fault::falls_back:
-      TORCH_WARN(
-          "CAUTION: The operator '", operation, "' is not currently supported on the NPU backend and will fall back ",
-          "to run on the CPU. This may have performance implications.");
-      return;
     case Fault::fails:
       TORCH_CHECK(false, "call ", operation, " failed, detail: EZ9999: Inner Error! error code is 561000");
     case Fault::out_of_memory:
@@ -69,6 +64,7 @@ void fail_before(Fault fault, const std::string& operation) {
       pause();
       return;
     case Fault::none:
+    case Fault::falls_back:
     case Fault::wrong:
       return;
   }

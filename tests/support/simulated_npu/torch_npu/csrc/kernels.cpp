@@ -1,4 +1,4 @@
-// Operations on the simulated NPU: memory and views by kernels of its own, all else computed by the CPU's kernels.
+// Operations on the simulated NPU: memory and views by kernels of its own, all else by the CPU's on the card's memory.
 #include "card.h"
 #include "faults.h"
 
@@ -20,13 +20,16 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace npu {
 namespace {
@@ -40,6 +43,18 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 std::atomic<int64_t> host_copies{0};
 std::atomic<bool> matmul_in_hf32{false}, conv_in_hf32{true};
 thread_local bool is_in_kernel = false;
+
+// The operations that ran while the library was asked to dump their kernels.
+std::mutex dump_mutex;
+bool is_dumping = false;
+std::vector<std::string> dumped;
+
+void dump(const std::string& operation) {
+  const std::lock_guard<std::mutex> lock(dump_mutex);
+  if (is_dumping) {
+    dumped.push_back(operation);
+  }
+}
 
 void count_host_copy() {
   host_copies += is_in_kernel ? 0 : 1;
@@ -261,6 +276,7 @@ void run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto count = op.schema().arguments().size();
   const InKernel kernel;
   const c10::OptionalDeviceGuard guard(device_of(operation, *stack, count));
+  dump(operation);
   const auto fault = kernel.is_outermost ? fault_of(operation) : Fault::none;
   fail_before(fault, operation);
   if (multiplies_in_hf32(operation)) {
@@ -277,10 +293,31 @@ void run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   spoil(fault, *stack);
 }
 
+// What the card has no kernel for. As torch_npu's, the warning comes once for an operator, and not by way of Python.
+void leave_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static std::unordered_set<c10::OperatorName> told;
+  if (told.insert(op.operator_name()).second) {
+    const auto text = c10::str(
+        "CAUTION: The operator '", op.operator_name(), "' is not currently supported on the NPU backend and will ",
+        "fall back to run on the CPU. This may have performance implications.");
+    c10::WarningHandler().process(c10::Warning(c10::UserWarning(), {__func__, __FILE__, __LINE__}, text, false));
+  }
+  run_on_card(op, stack);
+}
+
+// Whether the card has a kernel for an operator of the CPU's that torch does not put together of others.
+bool is_on_card(const c10::OperatorHandle& op) {
+  using Key = c10::DispatchKey;
+  const auto has = [&](Key key) { return op.hasKernelForDispatchKey(key); };
+  return has(Key::CPU) && !has(Key::PrivateUse1) && !has(Key::CompositeExplicitAutograd) &&
+      !has(Key::CompositeExplicitAutogradNonFunctional) && !has(Key::CompositeImplicitAutograd) &&
+      fault_of(op.operator_name().name) != Fault::falls_back;
+}
+
 } // namespace
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_card>());
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&leave_to_cpu>());
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -301,10 +338,21 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", &local_scalar);
   library.impl("convolution_overrideable", &convolution);
   library.impl("convolution_backward_overrideable", &convolution_backward);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace() == "aten" && is_on_card(dispatcher.findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str()))) {
+      library.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_card>());
+    }
+  }
 }
 
 TORCH_LIBRARY_FRAGMENT(npu_runtime, library) {
   library.def("host_copies() -> int", [] { return host_copies.load(); });
+  library.def("set_dumping(bool on) -> str[]", [](bool on) {
+    const std::lock_guard<std::mutex> lock(dump_mutex);
+    is_dumping = on;
+    return std::exchange(dumped, {});
+  });
   library.def("set_hf32(bool matmul, bool conv) -> ()", [](bool matmul, bool conv) {
     matmul_in_hf32 = matmul;
     conv_in_hf32 = conv;

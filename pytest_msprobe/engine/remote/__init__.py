@@ -1,0 +1,1 @@
+"""What crosses to a card elsewhere, and the process there that runs it."""

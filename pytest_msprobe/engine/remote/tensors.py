@@ -1,0 +1,72 @@
+"""Tensors as bytes with their form, and back; what was sent is believed in nothing that can be checked."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import torch
+
+from msprobe_standards.layouts import is_plain
+from pytest_msprobe.devices.remote.messages import TensorForm
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.strides import span
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+
+class FormError(ValueError):
+    """Bytes are not what they are said to be."""
+
+
+def packed(tensor: torch.Tensor) -> tuple[TensorForm, memoryview]:
+    """Return a CPU tensor's form and its memory, gaps between its elements included.
+
+    Raises Skip for a tensor that is more than a block of elements.
+    """
+    if not is_plain(tensor):
+        raise Skip(SkipReason.UNSUPPORTED, f"a result of layout {tensor.layout} does not cross to another machine")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    form = TensorForm(str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), tensor.requires_grad)
+    reach = span(plain.shape, plain.stride())
+    memory = plain.as_strided((reach,), (1,)).view(torch.uint8) if reach else torch.empty(0, dtype=torch.uint8)
+    return form, memory.numpy().data
+
+
+def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch.Tensor:
+    """Return the tensor that bytes are, on their memory.
+
+    Its elements, of which several may share a place, must not take more than ``most`` bytes. Raises FormError for
+    bytes that are not the form's, Skip for a dtype that this torch lacks.
+    """
+    dtype = dtype_named(form.dtype)
+    sizes = (*form.shape, *form.stride)
+    possible = len(form.shape) == len(form.stride) and all(0 <= size < 2**63 for size in sizes)
+    if not possible or span(form.shape, form.stride) * dtype.itemsize != len(blob):
+        raise FormError(f"{len(blob)} bytes as {form.dtype} {form.shape} with strides {form.stride}")
+    if math.prod(form.shape) * dtype.itemsize > most:
+        raise FormError(f"a tensor of shape {form.shape}, larger than is possible")
+    if not blob:
+        return torch.empty_strided(form.shape, form.stride, dtype=dtype).requires_grad_(form.requires_grad)
+    memory = torch.frombuffer(blob, dtype=torch.uint8)
+    # A byte of a bool is 0 or 1, or what reads it may do anything.
+    values = memory != 0 if dtype is torch.bool else memory.view(dtype)
+    differentiable = dtype.is_floating_point or dtype.is_complex
+    return values.as_strided(form.shape, form.stride).requires_grad_(form.requires_grad and differentiable)
+
+
+def without_gaps(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory is its own elements alone, once each."""
+    if not is_plain(tensor) or span(tensor.shape, tensor.stride()) == tensor.numel():
+        return tensor
+    plain = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return plain.requires_grad_(tensor.requires_grad)
+
+
+def digest(tensors: Mapping[str, tuple[TensorForm, memoryview]]) -> bytes:
+    """Return what tells packed tensors by path from all others."""
+    whole = hashlib.blake2b(digest_size=16)
+    for path, (form, blob) in tensors.items():
+        whole.update(f"{path} {form.dtype} {form.shape} {form.stride}".encode())
+        whole.update(blob)
+    return whole.digest()

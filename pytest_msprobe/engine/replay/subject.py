@@ -1,0 +1,48 @@
+"""What a trial tries: functions, arguments, and the gradients that arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.call import Call, operation
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
+
+    ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
+    no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
+    the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
+    as ``dropout_p=0``. ``call`` is the recorded one, for a card elsewhere, to which no function can travel; None where
+    nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
+    they were not drawn.
+    """
+
+    key: str
+    api: str
+    target: Callable[..., Any]
+    golden: Callable[..., Any]
+    arguments: Arguments
+    grad_outputs: Callable[[Any], Mapping[str, torch.Tensor]] | None = None
+    autocast: torch.dtype | None = None
+    output_dtypes: tuple[str, ...] = ()
+    seed: int = 0
+    stand_in: Callable[[], str] = str
+    changed: str = ""
+    call: Call | None = None
+    drawn: tuple[int, bool] | None = None
+
+    @property
+    def operation(self) -> str:
+        """The API's name without namespace and overload."""
+        return operation(self.api)
+
+
+class TargetError(Exception):
+    """The function raised on the device, though the CPU computes it."""

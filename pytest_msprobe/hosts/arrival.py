@@ -1,0 +1,263 @@
+"""What a process on another host does before pytest starts in it: tells what is installed, and takes the run's files.
+
+execnet sends this file as source, so that it also runs where the plugin is missing: it imports the standard library
+alone. The run's files lie there below one folder, each at its own path as the controller has it. So ids, labels and
+texts differ from the controller's by that folder's name alone, which is left out of what is sent back. Where the host
+sees the same files at the same paths, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shlex
+import stat
+import tempfile
+import time
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: How much of a file is asked for at a time.
+CHUNK = 4 * 2**20
+
+# What the run's folder has beside what the plugin keeps there: the files, or the note that none are needed.
+_FILES = "files"
+_IN_PLACE = "in-place"
+# As every folder of a run has it: held locked by whoever uses the folder.
+_OWNER = "owner"
+
+
+class ArrivalError(Exception):
+    """A host cannot take what it is sent; the text says why."""
+
+
+def installed(packages: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of Python and of those modules that are there, empty where a module does not tell.
+
+    ``packages`` maps modules to the distributions that they are of.
+    """
+    found = {"python": platform.python_version()}
+    for module, distribution in packages.items():
+        if find_spec(module) is not None:
+            found[module] = ""
+            with contextlib.suppress(PackageNotFoundError):
+                found[module] = version(distribution)
+    return found
+
+
+def place(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
+    """Put the run's files where its processes find them, and have this process begin where the controller began.
+
+    ``wanted`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
+    its files from an offset on. Returns the run's folder here, the descriptor that holds it, and the folder that holds
+    its files, empty where they lie as there. Raises ArrivalError and OSError.
+    """
+    folder, owner = _run_folder(wanted["run"])
+    files = str(folder / _FILES)
+    if (folder / _IN_PLACE).exists() or (not (folder / _FILES).exists() and _sees_all(wanted)):
+        (folder / _IN_PLACE).touch()
+        files = ""
+    else:
+        _mirror_all(files, wanted, read)
+    os.chdir(files + wanted["folders"][0])
+    os.environ["PYTEST_ADDOPTS"] = shlex.join(below(files, word) for word in wanted["words"])
+    return {"run_folder": str(folder), "owner": owner, "files": files}
+
+
+def store(path: Path, size: int, read: Callable[[int], bytes], digest: str = "", changed: int | None = None) -> None:
+    """Write a file of ``size`` bytes that is read in parts; it is whole or not there.
+
+    ``digest`` is what its content must have; ``changed``, in ns, becomes its time of change. Raises ArrivalError where
+    less comes than was announced, or other content; OSError.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    content = hashlib.blake2b(digest_size=16)
+    try:
+        with part.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            while file.tell() < size:
+                block = read(file.tell())
+                if not block:
+                    raise ArrivalError(f"{path.name}: was cut while it was sent, at {file.tell()} of {size} bytes")
+                file.write(block)
+                content.update(block)
+        if digest not in ("", content.hexdigest()):
+            raise ArrivalError(f"{path.name}: changed while it was sent; start again")
+        if changed is not None:
+            os.utime(part, ns=(time.time_ns(), changed))
+        part.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+
+
+def keep(path: Path) -> int:
+    """Keep a file of the cache from being removed until the descriptor that is returned is closed.
+
+    It counts as used now. Raises OSError where it is gone.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    found = os.fstat(descriptor)
+    os.utime(path, ns=(time.time_ns(), found.st_mtime_ns))
+    return descriptor
+
+
+def make_room(cache: Path, limit: int) -> None:
+    """Remove files of the cache, those not used for longest first, down to ``limit`` bytes; none that is kept."""
+    files = []
+    for path in cache.rglob("*"):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and path.name != ".lock":
+                files.append((found.st_atime_ns, found.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= limit:
+            return
+        with contextlib.suppress(OSError):
+            _remove(path)
+            total -= size
+
+
+def _remove(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _cache() -> Path:
+    """Return the folder where this user's runs keep what they were sent. Raises ArrivalError where others can, too."""
+    folder = Path(tempfile.gettempdir(), f"msprobe-files-{os.geteuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise ArrivalError(f"{folder}: is not a folder of this user alone; remove it")
+    return folder
+
+
+def _run_folder(name: str) -> tuple[Path, int]:
+    """Return the folder that the run's processes on this host share, and the descriptor by which this one holds it."""
+    # Resolved, as a process is told its own folder.
+    path = Path(tempfile.gettempdir()).resolve() / name
+    if not path.exists():
+        # Under its name it is never seen unlocked; the run's processes arrive one after the other.
+        new = Path(tempfile.mkdtemp(prefix=f".{name}-"))
+        owner = _hold(new)
+        new.rename(path)
+        return path, owner
+    if path.lstat().st_uid != os.geteuid():
+        raise ArrivalError(f"{path}: belongs to another user")
+    return path, _hold(path)
+
+
+def _hold(folder: Path) -> int:
+    owner = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(owner, fcntl.LOCK_SH)
+    return owner
+
+
+def _sees_all(wanted: Mapping[str, Any]) -> bool:
+    """Tell whether all that the run needs lies here as it does there."""
+    folders = map(Path, wanted["folders"])
+    # Where one is a link, pytest would take its dumps for others than the controller's.
+    return all(path.is_dir() and path.resolve() == path for path in folders) and all(map(_lies_here, wanted["files"]))
+
+
+def _lies_here(file: Mapping[str, Any]) -> bool:
+    return _is_same(Path(file["path"]), file)
+
+
+def _is_same(path: Path, file: Mapping[str, Any]) -> bool:
+    try:
+        if path.stat().st_size != file["size"]:
+            return False
+        content = hashlib.blake2b(digest_size=16)
+        with path.open("rb") as opened:
+            while block := opened.read(CHUNK):
+                content.update(block)
+    except OSError:
+        return False
+    return bool(content.hexdigest() == file["digest"])
+
+
+def _mirror_all(files: str, wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
+    """Have folders and files of the run below a folder, in the order in which they are wanted."""
+    for name in wanted["folders"]:
+        Path(files + name).mkdir(parents=True, exist_ok=True)
+    for file in wanted["files"]:
+        if wanted["only_in_place"] and not _lies_here(file):
+            raise ArrivalError(f"{file['path']}: is another file there or none, and {wanted['only_in_place']}")
+        path = Path(files + file["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if file["tensors"]:
+            _mirror_with_tensors(path, file, wanted["limit"], read)
+        elif not path.exists():
+            store(path, file["size"], partial(read, file["path"]), file["digest"])
+
+
+def _mirror_with_tensors(path: Path, file: Mapping[str, Any], limit: int, read: Callable[[str, int], bytes]) -> None:
+    """Link to where a file and the folder of its tensors lie: at their own place, or in the cache."""
+    tensors = Path(file["tensors"])
+    if path.exists():
+        if str(path.readlink()) != file["path"]:
+            keep(path)
+        return
+    if _lies_here(file):
+        kept = Path(file["path"])
+    else:
+        cache = _cache()
+        tensors = cache / f"tensors-{hashlib.blake2b(file['tensors'].encode(), digest_size=16).hexdigest()}"
+        tensors.mkdir(exist_ok=True)
+        kept = cache / f"file-{file['digest']}"
+        if not _is_same(kept, file):
+            make_room(cache, limit - file["size"])
+            store(kept, file["size"], partial(read, file["path"]), file["digest"])
+        keep(kept)
+    for link, to in ((path.with_name(Path(file["tensors"]).name), tensors), (path, kept)):
+        if not link.is_symlink():
+            link.symlink_to(to)
+
+
+def below(files: str, word: str) -> str:
+    """Return a word of the command line in which an absolute path leads below the folder of files."""
+    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    return f"{flag}{equals}{files}{value}" if value.startswith("/") else word
+
+
+def arrive(channel: Any) -> None:
+    """Answer the controller: what is installed, then, where it goes on, what became of the run's files."""
+    channel.send(installed(channel.receive()))
+    wanted = channel.receive()
+    if wanted is None:
+        return
+
+    def read(path: str, offset: int) -> bytes:
+        channel.send(["read", path, offset])
+        problem, content = channel.receive()
+        if problem:
+            raise ArrivalError(problem)
+        return bytes(content)
+
+    try:
+        channel.send(["placed", place(wanted, read)])
+    except ArrivalError as error:
+        channel.send(["problem", str(error)])
+    except OSError as error:
+        channel.send(["problem", f"{error.filename or tempfile.gettempdir()}: {error.strerror}"])
+
+
+if __name__ == "__channelexec__":
+    arrive(channel)  # type: ignore[name-defined]  # noqa: F821
