@@ -232,7 +232,8 @@ class Walk:
     def _add_ulps(self, a: Floats, m: Floats, ulps: Floats, offset: int, positions: NDArray[np.intp] | None) -> None:
         # A float64 with its mantissa bits cleared is the power of two below it: exact, unlike a logarithm.
         np.bitwise_and(m.view(np.int64), _EXPONENT_BITS, out=ulps.view(np.int64))
-        np.maximum(ulps, max(self.format.min_normal, self.bounds.ulp_floor * self.scale), out=ulps)
+        bounds = self.bounds
+        np.maximum(ulps, max(self.format.min_normal, bounds.ulp_least, bounds.ulp_floor * self.scale), out=ulps)
         np.divide(a, ulps, out=ulps)
         ulps *= 2.0**self.format.mantissa_bits
         self.ulp_sum += float(ulps.sum())

@@ -41,8 +41,8 @@ class Bounds:
     in ``small_value_err_ratio`` and ``atol`` in ``abs_err_ratio``. The other finite elements are *normal*, with
     ``rtol`` as allowance in ``rel_err_ratio``. ``ulp`` is the line of ``ulp_error_proportion``. A relative error
     above ``tail`` puts an element into ``tail_share``. Below ``ulp_floor`` times the output's own scale, the unit in
-    the last place is that of this floor, so that cancellation does not count against the result; below
-    ``shared_floor`` times that scale it has no part in ``shared_error``.
+    the last place is that of this floor, so that cancellation does not count against the result; so it is below
+    ``ulp_least``, a magnitude. Below ``shared_floor`` times the scale an element has no part in ``shared_error``.
     """
 
     small_value: float
@@ -52,6 +52,7 @@ class Bounds:
     ulp: float
     tail: float
     ulp_floor: float = 0.0
+    ulp_least: float = 0.0
     shared_floor: float = 0.0
 
 

@@ -64,6 +64,10 @@ class Excused(Standard):
         """As for the inner standard."""
         return self.inner.bounds(dtype)
 
+    def for_gradients(self, arriving: float) -> Standard:
+        """Judge by what the inner standard becomes."""
+        return replace(self, inner=self.inner.for_gradients(arriving))
+
     def settled(self, metrics: Metrics) -> Verdict | None:
         """As for the inner standard."""
         return self.inner.settled(metrics)

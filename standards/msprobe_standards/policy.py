@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.dtypes import family
 from msprobe_standards.excuse import ExcusedByBaseline
 from msprobe_standards.given import shown
-from msprobe_standards.policy_files import built_in_policies, policy_file
+from msprobe_standards.policy_files import built_in_policies, measured_file, measured_rules, policy_file
 from msprobe_standards.registry import STANDARDS, StandardRegistry
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 
@@ -122,6 +122,11 @@ class Policy:
             raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
         return _parse(table, path, level, standards)
 
+    @classmethod
+    def of(cls, standard: Standard) -> Policy:
+        """Return the policy by which one standard, as it is, judges everything."""
+        return cls(standard.name, [Rule(standard)])
+
     def select(
         self,
         api: str,
@@ -147,7 +152,7 @@ class Policy:
 
         Raises ValueError where no rule matches.
         """
-        conditions = (framework, backward, scalars, recorded_baseline, device, frozenset(math_modes))
+        conditions = (_computing(framework), backward, scalars, recorded_baseline, device, frozenset(math_modes))
         key = (api, output_dtype, frozenset(input_dtypes), *conditions)
         if key not in self._selected:
             self._selected[key] = self._first_match(*key)
@@ -161,7 +166,7 @@ class Policy:
         return any(
             not names.isdisjoint(known.apis)
             and known.backward in (None, backward)
-            and known.framework in (None, framework)
+            and known.framework in (None, _computing(framework))
             and known.device in (None, device)
             for known in self.nondeterministic
         )
@@ -203,6 +208,11 @@ class Policy:
         raise ValueError(
             f"policy {self.name!r} has no rule for {api} with {output_dtype} output; add one without conditions"
         )
+
+
+def _computing(framework: str) -> str:
+    """Return the framework whose kernels compute the calls of another one: MindTorch's are MindSpore's."""
+    return "mindspore" if framework == "mindtorch" else framework
 
 
 def _kinds(dtype: torch.dtype) -> set[str]:
@@ -247,7 +257,8 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
         standard = standards.make(name, **limits)
         return ExcusedByBaseline(standard) if excused else standard
 
-    rules = [_rule(row, f"{path}: rules[{i}]", levels, make) for i, row in enumerate(rows)]
+    places = [place for i, row in enumerate(rows) for place in _rows(row, f"{path}: rules[{i}]")]
+    rules = [_rule(row, where, levels, make) for row, where in places]
     known = table.get("nondeterministic", [])
     if not isinstance(known, list):
         raise ValueError(f"{path}: nondeterministic: {shown(known)} is not a list of mappings with 'apis'")
@@ -256,6 +267,17 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a text")
     return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive))
+
+
+def _rows(row: object, where: str) -> Iterator[tuple[object, str]]:
+    """Yield a row with its place, in place of ``{measured: name}`` those of that list."""
+    if not isinstance(row, dict) or "measured" not in row:
+        yield row, where
+        return
+    _check_keys(row, ("measured",), where)
+    path = measured_file(_one_of(row["measured"], measured_rules(), f"{where}: measured"))
+    for i, measured in enumerate(decode_yaml(path.read_bytes())):
+        yield measured, f"{path}: [{i}]"
 
 
 def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:

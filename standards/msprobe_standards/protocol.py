@@ -48,6 +48,10 @@ class Standard(Protocol):
         """Return where the metrics draw their lines for targets of ``dtype``."""
         return msprobe_bounds(dtype)
 
+    def for_gradients(self, arriving: float) -> Standard:
+        """Return what judges gradients where those that arrive have this mean magnitude: itself, mostly."""
+        return self
+
     def settled(self, metrics: Metrics) -> Verdict | None:
         """Return the verdict that no baseline can change, or None where the baseline has to be measured."""
         return None if self.needs_baseline else self.decide(metrics, None)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
 
 
+# What else a standard may be called where one is asked for.
+_OTHER_NAMES = {"binary": BinaryConsistency.name}
+
+
 class StandardRegistry:
     """Standards by name; plugins add theirs in ``pytest_msprobe_register_standards``."""
 
@@ -50,7 +54,7 @@ class StandardRegistry:
         Raises ValueError for an unknown name, an unknown limit or a limit that is not of its default's kind, and lists
         the valid ones.
         """
-        factory = self._factories.get(name)
+        factory = self._factories.get(name) or self._factories.get(_OTHER_NAMES.get(name, ""))
         if factory is None:
             raise ValueError(f"unknown standard {shown(name)} (known: {', '.join(self.names())})")
         known = inspect.signature(factory).parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,6 +24,8 @@ class Ulp(Standard):
     Correct rounding to nearest gives 0.5, truncation and faithful rounding up to 1. The unit is that of the golden
     value in the target's dtype, in the subnormal range that of the smallest normal value. ``scale_floor`` widens it
     for elements below that share of the mean golden magnitude (0: nowhere): an addition of a scaled operand may cancel.
+    ``arriving_floor`` does so for gradients below that share of the mean of those that arrive, ``least_magnitude``
+    below a magnitude: where a function is flat its gradient is a difference of numbers near 1.
     ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`),
     ``max_shared`` the error that elements with neighbouring golden values may share, in unit roundoffs
     (`msprobe_standards.neighbours`); the defaults, 0, do not judge them. ``docs/standards.md``, "ULP", has the reasons.
@@ -31,6 +34,8 @@ class Ulp(Standard):
     max_ulp: float = 2.0
     max_share: float = 0.0
     scale_floor: float = 0.0
+    arriving_floor: float = 0.0
+    least_magnitude: float = 0.0
     max_bias: float = 0.0
     max_shared: float = 0.0
 
@@ -48,7 +53,13 @@ class Ulp(Standard):
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
         """Count the elements above ``max_ulp``."""
-        return replace(msprobe_bounds(dtype), ulp=self.max_ulp, ulp_floor=self.scale_floor)
+        floors = {"ulp_floor": self.scale_floor, "ulp_least": self.least_magnitude}
+        return replace(msprobe_bounds(dtype), ulp=self.max_ulp, **floors)
+
+    def for_gradients(self, arriving: float) -> Standard:
+        """Return this standard with a least magnitude that is a share of those of arriving gradients."""
+        least = max(self.least_magnitude, self.arriving_floor * arriving)
+        return replace(self, least_magnitude=least) if math.isfinite(least) else self
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Judge the greatest error, or the share above ``max_ulp`` where one is allowed."""

@@ -5,6 +5,7 @@ Names end in ``+`` where the CPU computes the gradient too. The values are JSON 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tests.support.dumps import Json, forward, value
@@ -19,9 +20,15 @@ def dtype_value(name: str) -> Json:
     return {"type": "mindspore.dtype", "value": name}
 
 
-def record(name: str, *args: Any, output: list[Json] | None = None, **kwargs: Any) -> dict[str, Json]:
+class Keywords(dict[str, Any]):
+    """The arguments of a call of the tables that are given by name; they stand last."""
+
+
+def record(name: str, *args: Any, output: list[Json] | None = None, number: int = 0, **kwargs: Any) -> dict[str, Json]:
     """The forward record of a call and, where the name ends in ``+``, its backward record."""
-    key = f"{name.removesuffix('+')}.0"
+    if args and isinstance(args[-1], Keywords):
+        *args, kwargs = args  # type: ignore[assignment]
+    key = f"{name.removesuffix('+')}.{number}"
     named = {name: value(argument) for name, argument in kwargs.items()}
     body = forward(*value(args), output=[tensor(1)] if output is None else output, **named)
     records = {f"{key}.forward": body}
@@ -173,6 +180,14 @@ TENSOR: list[tuple[Any, ...]] = [
     ("pow+", POSITIVE, 2.0),
     ("softmax+", X, -1),
     ("matmul+", X, tensor(6, 5)),
+    # By position as torch, by name as numpy: the values without their places.
+    *[(name, X, 1) for name in ("max+", "min+")],
+    *[(name, X, Keywords(axis=1, keepdims=True)) for name in ("max+", "min+")],
+    ("max", X, Keywords(axis=1, return_indices=True)),
+    ("max", X, None, True),
+    ("amax+", X, Keywords(axis=[0, 1])),
+    ("astype+", X, dtype_value("Float16")),
+    ("astype", X, "int32"),
 ]
 
 OPS: list[tuple[Any, ...]] = [
@@ -224,6 +239,13 @@ OPS: list[tuple[Any, ...]] = [
     ("repeat_interleave+", X, 2, 0),
     ("full", [2, 3], 1.5),
     ("arange", 1, 7),
+    *[(name, [2, 3], dtype_value("Float32")) for name in ("ones", "zeros")],
+    *[(name, 4) for name in ("ones", "zeros")],
+    ("zeros", Keywords(size=[2], dtype=dtype_value("Int64"))),
+    ("fill", dtype_value("Float16"), [2, 3], 1.5),
+    ("eye", 3, 4, dtype_value("Float32")),
+    ("shape", X),
+    ("size", X),
 ]
 
 PRIMITIVES: list[tuple[Any, ...]] = [
@@ -235,11 +257,18 @@ PRIMITIVES: list[tuple[Any, ...]] = [
 
 # Where the width of an index matters: outside of mint MindSpore's have 32 bits.
 _PLACES = tensor(1, low=0, high=3, dtype="Int32")
-_OUTPUTS = {"Tensor.topk+": [tensor(1), _PLACES], "Functional.sort+": [tensor(1), _PLACES]}
+OUTPUTS = {"Tensor.topk+": [tensor(1), _PLACES], "Functional.sort+": [tensor(1), _PLACES]}
 
 
 def every_call() -> dict[str, Json]:
     """All records, by name."""
     types = {"Mint": MINT, "MintFunctional": FUNCTIONAL, "Tensor": TENSOR, "Functional": OPS, "Primitive": PRIMITIVES}
-    calls = [(f"{kind}.{name}", *args) for kind, table in types.items() for name, *args in table]
-    return {key: body for call in calls for key, body in record(*call, output=_OUTPUTS.get(call[0])).items()}
+    numbers: Counter[str] = Counter()
+    found: dict[str, Json] = {}
+    for kind, table in types.items():
+        for name, *args in table:
+            called = f"{kind}.{name}"
+            api = called.removesuffix("+")
+            found |= record(called, *args, output=OUTPUTS.get(called), number=numbers[api])
+            numbers[api] += 1
+    return found

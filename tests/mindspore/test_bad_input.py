@@ -33,8 +33,9 @@ def skip_reason(pytester: pytest.Pytester, write_dump: Write, records: dict[str,
         ("Mint.no_such_function", "this MindSpore has no such API: Mint.no_such_function"),
         ("Mint.linalg.no_such_function", "this MindSpore has no such API: Mint.linalg.no_such_function"),
         ("Functional.choice_with_mask", "torch has no counterpart"),
-        ("Primitive.conv.Conv2D", "this MindSpore has no such API: Primitive.conv.Conv2D"),
-        ("Jit.forward", "this MindSpore has no such API: Jit.forward"),
+        ("Jit.forward", "a function that the program compiled: the recording does not hold it: Jit.forward"),
+        ("Primitive.conv.Conv2D", "Conv2D needs pad_mode, pad, stride, dilation, group, data_format"),
+        ("Primitive.conv.NoSuch", "torch has no counterpart that could compute the golden result: primitive NoSuch"),
         ("MintDistributed.all_reduce", "collective communication needs its other ranks"),
         ("Mint.gelu_", "this MindSpore has no such API"),
         ("Mint.log2", "the device does not implement this API for these dtypes"),
@@ -119,6 +120,25 @@ def test_an_npu_that_is_not_there_is_one_usage_error_with_the_missing_library(
     assert "Traceback" not in errors
 
 
+def test_looking_for_an_npu_warns_of_nothing_where_a_program_has_imported_mindspore(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # How much it logs MindSpore reads when it is imported.
+    monkeypatch.delenv("GLOG_v", raising=False)
+    script = pytester.makepyfile(
+        look="""
+        import mindspore
+        from pytest_msprobe.devices.registry import DeviceRegistry
+        from pytest_msprobe.engine.frameworks.registry import framework_named
+
+        framework_named("mindspore").device(DeviceRegistry(), "auto")
+        """
+    )
+    result = pytester.runpython(script)
+    assert result.ret == 0
+    assert not [line for line in result.errlines if "Ascend" in line or "CPU device" in line]
+
+
 def test_mindspore_runs_on_no_cuda_device() -> None:
     with pytest.raises(DeviceError, match="npu, cpu, sim or a registered simulated device"):
         framework_named("mindspore").device(DeviceRegistry(), "cuda")
@@ -128,4 +148,4 @@ def test_a_dump_of_mindtorch_names_the_missing_package(pytester: pytest.Pytester
     write_dump(record("Torch.abs", X), framework="mindtorch")
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "recorded with mindtorch, but the package mindtorch is not installed" in result.stderr.str()
+    assert "recorded with mindtorch, but MindTorch is not installed: neither a package mindtorch" in result.stderr.str()

@@ -137,6 +137,7 @@ def test_recorded_tensors_are_those_of_the_item(pytester: pytest.Pytester, gener
         assert replace(test, seconds=item.seconds) == item
 
 
+@pytest.mark.slow
 def test_what_fails_on_a_device_still_fails_in_its_own_process(
     pytester: pytest.Pytester, generate: Generate, write_dump: Write
 ) -> None:
@@ -267,9 +268,10 @@ def test_a_framework_or_device_that_cannot_be_used_is_said_in_one_line(
     )
     made.write_text(made.read_text().replace('framework="mindspore"', 'framework="mind"'))
     result = pytester.runpytest_inprocess("generated_tests", "--msprobe-device=cpu")
-    result.stdout.fnmatch_lines(["unknown framework 'mind'; known are pytorch, mindspore"])
+    result.stdout.fnmatch_lines(["unknown framework 'mind'; known are pytorch, mindspore, mindtorch"])
 
 
+@pytest.mark.slow
 def test_a_module_runs_where_workers_share_its_tests(pytester: pytest.Pytester, generate: Generate) -> None:
     assert generate(STATISTICS, "--no-run", "-k", "Mint and not where")[0] == 0
     result = pytester.runpytest_subprocess("generated_tests", "--msprobe-device=sim:0,1", "-n2")

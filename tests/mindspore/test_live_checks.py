@@ -16,6 +16,9 @@ from mindspore import Parameter, Tensor, mint, nn, ops  # noqa: E402
 
 import pytest_msprobe  # noqa: E402
 from msprobe_hooks import ConfigError  # noqa: E402
+from pytest_msprobe.devices.cpu import CpuDevice  # noqa: E402
+from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu  # noqa: E402
+from pytest_msprobe.live_checks.findings import card_of  # noqa: E402
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning  # noqa: E402
 
 
@@ -226,7 +229,8 @@ def test_what_cannot_be_judged_is_a_skip_with_its_reason() -> None:
     with live() as checks:
         compiled(x)
         ops.assign_add(Parameter(x), x)
-    assert checks.counts == {"skip": 2}
+    assert checks.counts == {"skip": 1}
+    assert checks.left_out == {"a compiled function, whose calls would run as the training's": 1}
 
 
 def test_a_share_of_the_time_leaves_out_and_counts() -> None:
@@ -263,3 +267,8 @@ def test_the_fixture_fails_the_test_with_what_is_wrong(pytester: pytest.Pytester
     result = pytester.runpytest("-p", "no:cacheprovider", "--msprobe-device=cpu")
     result.stdout.fnmatch_lines(["*Mint.tanh.0.forward*is wrong*"])
     assert result.ret == 1
+
+
+def test_the_journal_names_the_npu_and_not_where_its_tensors_are_handed_over() -> None:
+    assert card_of(MindSporeNpu()) == "npu:0"
+    assert card_of(CpuDevice()) == "cpu"

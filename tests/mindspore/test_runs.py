@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -10,16 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.file import read_journal
 from tests.mindspore.calls import X, record, tensor
 from tests.support.conftests import device_after_each_call
 
+# msprobe's data_manager.get_detail_csv_header.
+MINDSPORE_HEADER = "API Name,Bench Dtype,Tested Dtype,Shape,Cosine,MaxAbsErr,MaxRelativeErr,Status,Message".split(",")
 DUMP = Path(__file__).parents[1] / "data" / "mindspore" / "statistics" / "dump.json"
 Write = Callable[..., Path]
 
 FAULTY = device_after_each_call("result = result + 1 if record == 'Mint.square.0.forward' else result")
 
 
+@pytest.mark.slow
 def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytester: pytest.Pytester) -> None:
     arguments = (f"--msprobe-dump={DUMP}", "--msprobe-device=sim:0,3", "-n2", "-v")
     first = pytester.runpytest_subprocess(*arguments, "--msprobe-journal=run.jsonl")
@@ -29,6 +34,16 @@ def test_two_workers_write_one_journal_and_a_resumed_run_has_nothing_left(pytest
     second = pytester.runpytest_subprocess(*arguments, "--msprobe-resume=run.jsonl")
     assert second.ret == pytest.ExitCode.OK
     assert len(read_journal(pytester.path / "run.jsonl").entries) == 50
+
+
+@pytest.mark.slow
+def test_a_fault_elsewhere_is_found_and_a_healthy_card_elsewhere_passes(pytester: pytest.Pytester) -> None:
+    (pytester.path / "planted.py").write_text(FAULTY)
+    elsewhere = f"--msprobe-device=remote:popen//chdir={pytester.path}"
+    pytester.runpytest(f"--msprobe-dump={DUMP}", f"{elsewhere}//device=cpu").assert_outcomes(passed=50)
+    wrong = pytester.runpytest(f"--msprobe-dump={DUMP}", f"{elsewhere}//plugin=planted//device=faulty", "-rf")
+    wrong.assert_outcomes(passed=49, failed=1)
+    wrong.stdout.fnmatch_lines(["FAILED *::Mint.square.0.forward*"])
 
 
 def test_a_test_records_its_calls_and_checks_them_at_once(pytester: pytest.Pytester) -> None:
@@ -66,6 +81,7 @@ def test_a_failure_tells_what_is_wrong_and_how_to_run_it_again(pytester: pytest.
     assert "Mint.square.0.forward.output.0" in details.read_text(encoding="utf-8-sig")
 
 
+@pytest.mark.slow
 def test_a_saved_case_of_mindspore_is_judged_again_by_mindspore(pytester: pytest.Pytester, write_dump: Write) -> None:
     pytest.importorskip("safetensors")
     pytester.makeconftest(FAULTY)
@@ -168,3 +184,22 @@ def test_collecting_a_mindspore_dump_imports_neither_framework(pytester: pytest.
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=pytester.path)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_tables_have_the_columns_of_msprobes_mindspore_check(pytester: pytest.Pytester, write_dump: Write) -> None:
+    half = tensor(2, 3, low=0.5, high=2.0, dtype="Float16")
+    write_dump(record("Mint.square", half) | record("Mint.isfinite", half))
+    pytester.runpytest_inprocess(
+        "--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-csv=out", "--msprobe-journal=run.jsonl"
+    )
+    assert main(["report", "run.jsonl", "--csv", "again"]) == 0
+    for folder in ("out", "again"):
+        (path,) = (pytester.path / folder).glob("accuracy_checking_details_*.csv")
+        header, *rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+        assert header == MINDSPORE_HEADER
+        assert [row[:4] for row in rows] == [
+            ["Mint.square.0.forward.output.0", "Float32", "Float16", "(2, 3)"],
+            ["Mint.isfinite.0.forward.output.0", "Bool", "Bool", "(2, 3)"],
+        ]
+        assert [row[-2] for row in rows] == ["pass", "pass"]
+        assert float(rows[0][4]) == pytest.approx(1, abs=1e-4)

@@ -127,7 +127,7 @@ def test_limits_of_a_standard_can_be_set_by_name() -> None:
         (
             "ulp",
             {"max": 1},
-            r"'ulp' has no limit 'max' \(it has: max_ulp, max_share, scale_floor, max_bias, max_shared\)",
+            r"'ulp' has no limit 'max' \(it has: max_ulp, max_share, scale_floor, arriving_floor, least_magnitude,",
         ),
         ("ulp", {"max_ulp": "2"}, "limit 'max_ulp' of standard 'ulp' is '2'; it must be a number, 0 or above"),
         ("ulp", {"max_ulp": -1}, "must be a number"),

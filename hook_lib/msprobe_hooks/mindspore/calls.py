@@ -12,6 +12,7 @@ from mindspore.common.api import _pynative_executor
 from mindspore.ops import Primitive
 
 from msprobe_hooks.mindspore.apis import functions
+from msprobe_hooks.mindspore.primitive_settings import settings_of
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.session import Model
@@ -77,21 +78,23 @@ def recording(recorder: MindSporeRecorder) -> Wrap:
     """Return what makes functions that do what others do and have the call recorded."""
 
     def wrap(function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        settings = settings_of(function) if isinstance(function, Primitive) else None
+
         @functools.wraps(function, updated=())
         def call(*args: Any, **kwargs: Any) -> Any:
             if not recorder.is_recording or recorder.is_suspended:
                 return function(*args, **kwargs)
             name = f"{qualified}.{recorder.number(qualified)}.forward"
-            return run_recorded(recorder.api_call(name, sys._getframe(1)), function, args, kwargs)
+            return run_recorded(recorder.api_call(name, sys._getframe(1)), function, args, kwargs, settings=settings)
 
         return call
 
     return wrap
 
 
-def run_recorded(call: ApiCall, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Make a call and have it recorded; what it calls inside is not recorded again."""
-    call.begin(args, kwargs)
+def run_recorded(call: ApiCall, function: Callable[..., Any], args: Any, kwargs: Any, **options: Any) -> Any:
+    """Make a call and have it recorded; what it calls inside is not recorded again. ``options`` are for its begin."""
+    call.begin(args, kwargs, **options)
     return call.run_as_a_whole(Finishing(function), args, kwargs)
 
 

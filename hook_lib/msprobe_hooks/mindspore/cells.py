@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
+from mindspore.common import api
+from mindspore.common.hook_handle import HookHandle
 
 from msprobe_hooks.recording import modules
+from msprobe_hooks.recording.recorder import Recorder
 
 
 class ParameterGradients(modules.ParameterGradients):
@@ -28,10 +32,29 @@ class ParameterGradients(modules.ParameterGradients):
 
 
 class CellHooks(modules.ModuleHooks):
-    """The hooks on a set of cells; ``remove`` takes them all off."""
+    """The hooks on a set of cells; ``remove`` takes them all off.
+
+    Where the program compiles a function or a cell's ``construct`` (``mindspore.jit``), they are out of the way of the
+    compiler, which would compile them with the cells inside.
+    """
 
     hooks_run_in = str(sys.modules[nn.Cell.__module__].__file__)
     gradients = ParameterGradients
+
+    def __init__(self, recorder: Recorder, cells: Iterable[tuple[str, nn.Cell]]) -> None:
+        super().__init__(recorder, cells)
+        former = self._former_compile = api._JitExecutor.compile
+
+        def compile_without(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._out_of_the_way():
+                return former(executor, *args, **kwargs)
+
+        api._JitExecutor.compile = compile_without
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        api._JitExecutor.compile = self._former_compile
+        super().remove()
 
     def is_hidden(self) -> bool:
         """Tell whether this runs inside a call that is recorded as a whole."""
@@ -45,3 +68,21 @@ class CellHooks(modules.ModuleHooks):
     def own_parameters(self, module: nn.Cell) -> dict[str, Parameter]:
         """Return the parameters that a cell itself holds, by their names as attributes."""
         return {name: parameter for name, parameter in module._params.items() if parameter is not None}
+
+    @contextmanager
+    def _out_of_the_way(self) -> Iterator[None]:
+        # Not by the handles: MindSpore counts what they do and would compile everything again at each call.
+        hooks = {
+            handle.handle_id: table
+            for handle in self._handles
+            if isinstance(handle, HookHandle) and (table := handle.hook_dict_ref()) is not None
+        }
+        tables = [(table, dict(table)) for table in hooks.values()]
+        for number, table in hooks.items():
+            del table[number]
+        try:
+            yield
+        finally:
+            for table, content in tables:
+                table.clear()
+                table.update(content)

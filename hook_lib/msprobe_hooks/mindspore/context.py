@@ -13,7 +13,12 @@ def process_rank() -> int | None:
     return int(get_rank()) if GlobalComm.INITED else None
 
 
+def is_pynative() -> bool:
+    """Tell whether calls run one by one, and not as a graph."""
+    return bool(mindspore.get_context("mode") == mindspore.PYNATIVE_MODE)
+
+
 def require_pynative() -> None:
     """Raise ConfigError where no call can be seen: in graph mode."""
-    if mindspore.get_context("mode") != mindspore.PYNATIVE_MODE:
+    if not is_pynative():
         raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")

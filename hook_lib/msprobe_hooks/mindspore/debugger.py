@@ -11,7 +11,7 @@ from msprobe_hooks.recording.session import Model
 
 
 class PrecisionDebugger(debugger.PrecisionDebugger):
-    """Records MindSpore's PyNative mode; used as the one for PyTorch. Levels are L0, L1 and mix."""
+    """Records MindSpore's PyNative mode; used as the one for PyTorch. Levels are L0, L1, mix and debug."""
 
     _framework = "mindspore"
     _instance = None

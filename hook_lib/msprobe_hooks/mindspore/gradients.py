@@ -6,8 +6,9 @@ gradients go to.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from mindspore import Tensor, mint
 
@@ -17,6 +18,9 @@ from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, wa
 
 # Taken before recording functions come into its place: sums of gradients are no calls of the program.
 _ADD = mint.add
+
+#: Where a gradient goes: a node (or None) and which of its outputs that is the gradient of.
+Edge: TypeAlias = "tuple[Node | None, int]"
 
 
 class Node:
@@ -36,17 +40,30 @@ class Node:
         return hash(self._id)
 
     @property
-    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """The nodes (or None) that the gradients of its inputs go to, and which of a node's outputs each one is."""
+    def next_functions(self) -> tuple[Edge, ...]:
+        """Where the gradients of its inputs go."""
         return tuple((None if one is None else Node(one), number) for one, number in self._node.next_functions)
 
     def register_hook(self, fn: Callable[..., None]) -> None:
-        """Have a function called with the gradients that the node passes on and those that it took."""
-        self._node.register_hook(_as_function(fn))
+        """Have a function called with the gradients that the node passes on, one for each edge, and those it took."""
+        edges = self.next_functions
+
+        def hook(passed_on: tuple[Any, ...], taken: tuple[Any, ...]) -> None:
+            # In a backward pass a node of compiled code has no other edges than those of gradients that are asked for.
+            is_whole = len(passed_on) == len(edges)
+            fn(passed_on if is_whole else _at_edges(edges, self.next_functions, passed_on), taken)
+
+        self._node.register_hook(hook)
 
     def register_prehook(self, fn: Callable[..., None]) -> None:
         """Have a function called with the gradients that the node is about to take."""
         self._node.register_prehook(_as_function(fn))
+
+
+def _at_edges(edges: Iterable[Edge], kept: Iterable[Edge], gradients: Iterable[Tensor]) -> tuple[Tensor | None, ...]:
+    """Return a gradient for each of a node's edges, None for those that were not kept; the kept ones are in order."""
+    waiting = deque(zip(kept, gradients, strict=False))
+    return tuple(waiting.popleft()[1] if waiting and waiting[0][0] == edge else None for edge in edges)
 
 
 def _edge(tensor: Tensor) -> tuple[Node, int] | None:
@@ -88,13 +105,31 @@ def watch(
     only part of the call's graph; ``again`` when a further pass goes through a call that was emitted.
     """
     output_nodes: dict[Node, list[tuple[int, int]]] = {}
+    unchanged: dict[Node, list[tuple[int, int]]] = {}
     for slot, tensor in enumerate(outputs):
         edge = _edge(tensor)
-        if edge is not None and edge not in inputs.edges:
-            output_nodes.setdefault(edge[0], []).append((slot, edge[1]))
+        if edge is not None:
+            made_here = edge not in inputs.edges
+            (output_nodes if made_here else unchanged).setdefault(edge[0], []).append((slot, edge[1]))
+    backward = Backward(len(outputs), inputs.count, emit, again, _ADD)
     if output_nodes:
         input_nodes = boundary(output_nodes, inputs) if inputs.edges else {}
-        watch_nodes(Backward(len(outputs), inputs.count, emit, again, _ADD), output_nodes, input_nodes, begun)
+        watch_nodes(backward, output_nodes, input_nodes, begun)
+    elif len(unchanged) == 1:
+        # The call returned its inputs, as ``x.astype(x.dtype)`` does: the gradients of both are the same.
+        ((node, slots),) = unchanged.items()
+        _watch_unchanged(backward, node, slots, inputs)
+
+
+def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]], inputs: Inputs) -> None:
+    backward.expect()
+    places = [(number, inputs.edges[node, number]) for _, number in slots]
+
+    def fire(_: tuple[Any, ...], taken: tuple[Any, ...]) -> None:
+        backward.take_grad_outputs(slots, taken, counts=False)
+        backward.take_grad_inputs(places, taken)
+
+    node.register_hook(fire)
 
 
 def _as_function(hook: Callable[..., None]) -> Callable[..., None]:

@@ -10,28 +10,30 @@ from typing import Any, TypeAlias
 from mindspore.common import api
 
 from msprobe_hooks.mindspore.calls import Calls, Primitives, Wrap, run_recorded
+from msprobe_hooks.mindspore.places import place_of
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.session import Model, Observer
 
-#: Makes a call of a compiled function: its name, the function, its arguments, and where it is called.
-Make: TypeAlias = Callable[[str, Callable[..., Any], Any, Any, FrameType], Any]
+#: Makes a call of a compiled function: that of the program, what runs it, its arguments, and where it is called.
+Make: TypeAlias = Callable[[Callable[..., Any], Callable[..., Any], Any, Any, FrameType], Any]
 
 
 def recorded(recorder: MindSporeRecorder) -> Make:
     """Return what has compiled calls recorded as ``Jit.{function}``, numbered from 1 as msprobe does."""
 
-    def make(name: str, function: Callable[..., Any], args: Any, kwargs: Any, frame: FrameType) -> Any:
+    def make(function: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any, frame: FrameType) -> Any:
         if not recorder.is_recording or recorder.is_suspended:
-            return function(*args, **kwargs)
+            return run(*args, **kwargs)
+        name = f"Jit.{function.__name__}"
         call = recorder.api_call(f"{name}.{recorder.number(name) + 1}.forward", frame)
-        return run_recorded(call, function, args, kwargs)
+        return run_recorded(call, run, args, kwargs, settings={"function": place_of(function)})
 
     return make
 
 
-def unrecorded(_: str, function: Callable[..., Any], args: Any, kwargs: Any, __: FrameType) -> Any:
+def unrecorded(_: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any, __: FrameType) -> Any:
     """Make a call."""
-    return function(*args, **kwargs)
+    return run(*args, **kwargs)
 
 
 def observers(wrap: Wrap, make: Make, model: Model | None) -> list[Observer]:
@@ -69,7 +71,7 @@ class JitCalls:
             def run(*args: Any, **kwargs: Any) -> Any:
                 return self._without_the_others(lambda: former(executor, *args, **kwargs))
 
-            return self._make(f"Jit.{executor.fn.__name__}", run, args, kwargs, sys._getframe(1))
+            return self._make(executor.fn, run, args, kwargs, sys._getframe(1))
 
         api._JitExecutor.__call__ = call
 

@@ -15,8 +15,10 @@ from mindspore.common.api import _pynative_executor
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
 from msprobe_hooks.mindspore.engine import MindSporeEngine
+from msprobe_hooks.mindspore.recompute import is_recomputed, is_stop
 from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
-from msprobe_hooks.mindspore.values import Array, crc32, host, measure, xor64
+from msprobe_hooks.mindspore.values import crc32, host, xor64
+from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.calls import ApiCall
 from msprobe_hooks.recording.config import Settings
@@ -45,8 +47,11 @@ class MindSporeRecorder(Recorder):
         """Tell whether this runs inside a gradient function."""
         return bool(_pynative_executor.enable_grad())
 
-    def is_recompute(self, _: object) -> None:
-        """Return None: MindSpore's recomputation is not told apart."""
+    is_recompute = staticmethod(is_recomputed)
+
+    def is_failure(self, error: BaseException) -> bool:
+        """Tell whether a call that raised this has gone wrong; one that ends a recomputation has not."""
+        return not is_stop(error)
 
     def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
         """Return where gradients leave a call."""

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from mindspore import nn
 
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.mindspore.apis import functions
 from msprobe_hooks.mindspore.calls import Calls, Primitives, recording
 from msprobe_hooks.mindspore.cells import CellHooks
-from msprobe_hooks.mindspore.context import process_rank, require_pynative
+from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_pynative
+from msprobe_hooks.mindspore.graph_dump import GraphDump
 from msprobe_hooks.mindspore.jit import JitCalls, recorded
+from msprobe_hooks.mindspore.recompute import stands_for_another
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.session import Model, Observer, Session
+from msprobe_hooks.recording.summary import Summary
 
 
 class MindSporeSession(Session):
-    """A recording of what runs in MindSpore's dynamic graph mode (PyNative)."""
+    """A recording of what runs in MindSpore's dynamic graph mode (PyNative); of graphs MindSpore writes the dump.
+
+    A ``recorder`` is given where something else than a dump is made of calls, which only PyNative mode shows.
+    """
 
     recorder: MindSporeRecorder
     module_class = nn.Cell
     module_name = "mindspore.nn.Cell"
+    #: What records of cells begin with.
+    module_type = "Cell"
 
     def __init__(
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
-        if settings.level in ("aten", "debug"):
-            raise ConfigError("level", settings.level, "L0, L1 or mix, for MindSpore")
+        if settings.level == "aten":
+            raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug, for MindSpore")
+        self._graphs = GraphDump(settings) if recorder is None else None
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []
         if settings.records_apis:
-            observers += [Calls(recording(recorder)), JitCalls(recorded(recorder), observers)]
+            observers += [Calls(recording(recorder), self.functions), JitCalls(recorded(recorder), observers)]
         super().__init__(recorder, observers, model)
         self._has_primitives = False
 
@@ -40,23 +52,43 @@ class MindSporeSession(Session):
         """Return this process's rank, None where communication is not initialised."""
         return process_rank()
 
+    def functions(self) -> Iterator[tuple[Any, str, str]]:
+        """Yield owner, attribute and recorded name of the functions whose calls are recorded."""
+        return functions()
+
     def hooks_on(self, model: Model) -> CellHooks:
         """Put hooks on all cells inside a model."""
-        return CellHooks(self.recorder, prefixed(model, "Cell", lambda one: one.cells_and_names()))
+        cells = prefixed(model, self.module_type, lambda one: one.cells_and_names())
+        return CellHooks(self.recorder, [(prefix, cell) for prefix, cell in cells if not stands_for_another(cell)])
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api``."""
         return Calls(recording(self.recorder), lambda: [(module, api, qualified)])
 
     def start(self, model: Model | None = None, rank: int | None = None) -> None:
-        """Record from here on, where step and rank are wanted.
+        """Record from here on, where step and rank are wanted; graphs, until the process ends.
 
-        Raises ConfigError where cells are to be recorded and there is no model, or MindSpore is not in PyNative mode;
-        RecordingError where the dump cannot be written.
+        Raises ConfigError where cells are to be recorded and there is no model, or a setting has no meaning for graphs;
+        RecordingError where the dump cannot be written, or a graph was compiled before.
         """
+        if self._graphs is not None and (self._graphs.is_on or self._records_graphs):
+            if not self._graphs.is_on:
+                self._graphs.begin()
+            return
         if not self._is_on:
             require_pynative()
         super().start(model, rank)
+
+    @property
+    def _records_graphs(self) -> bool:
+        return self.recorder.settings.level == KERNEL_LEVEL or not is_pynative()
+
+    def close(self) -> Summary:
+        """Finish, take the hooks off and return what was recorded."""
+        summary = super().close()
+        if self._graphs is not None:
+            self._graphs.end(summary)
+        return summary
 
     def _hook_model(self) -> None:
         super()._hook_model()

@@ -6,6 +6,8 @@ from typing import Any
 
 from mindspore.ops import Primitive
 
+from msprobe_hooks.dump.names import is_distributed
+
 _DRAWING = frozenset(
     """
     bernoulli bernoulli_ choice_with_mask dropout dropout1d dropout2d dropout3d exponential_ fractional_max_pool3d gamma
@@ -24,7 +26,7 @@ def why_once(called: str, function: Any) -> str | None:
     kind, _, api = called.partition(".")
     if kind == "Jit":
         return "it is compiled, and may change parameters that it is not given"
-    if kind in ("Distributed", "MintDistributed"):
+    if is_distributed(called):
         return "it communicates"
     # MindSpore's kernels keep generators of their own, whose states cannot be read.
     if api in _DRAWING or (isinstance(function, Primitive) and "side_effect_hidden" in function.attrs):

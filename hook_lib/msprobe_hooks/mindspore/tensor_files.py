@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from msprobe_hooks.mindspore.values import Array
+from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.npy_files import write_npy
 from msprobe_hooks.recording.tensor_files import TensorFiles
 

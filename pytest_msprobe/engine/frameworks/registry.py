@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.engine.frameworks.known import MINDSPORE, PYTORCH, missing_piece
+from pytest_msprobe.engine.frameworks.known import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
 from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -27,8 +27,30 @@ def _open_mindspore() -> Framework:
     return MindSporeFramework()
 
 
-#: What imports and starts each framework, by the name that dumps give it.
-OPENERS: dict[str, Callable[[], Framework]] = {PYTORCH: _open_torch, MINDSPORE: _open_mindspore}
+def _open_mindtorch() -> Framework:
+    from pytest_msprobe.engine.frameworks.mindspore.runtime import start
+    from pytest_msprobe.engine.frameworks.mindtorch.places import put_pytorch_first
+
+    put_pytorch_first()
+    start()
+    from pytest_msprobe.engine.frameworks.mindtorch.framework import MindTorchFramework
+
+    return MindTorchFramework()
+
+
+def _open_kernels() -> Framework:
+    from pytest_msprobe.engine.frameworks.kernels import RecordedKernels
+
+    return RecordedKernels()
+
+
+#: What imports and starts each framework, by the name that dumps give it; recorded kernels need none.
+OPENERS: dict[str, Callable[[], Framework]] = {
+    PYTORCH: _open_torch,
+    MINDSPORE: _open_mindspore,
+    MINDTORCH: _open_mindtorch,
+    KERNELS: _open_kernels,
+}
 
 
 def framework_named(name: str) -> Framework:
@@ -37,5 +59,6 @@ def framework_named(name: str) -> Framework:
     if missing is not None:
         raise DeviceError(missing)
     if name not in OPENERS:
-        raise DeviceError(f"unknown framework {name!r}; known are {', '.join(OPENERS)}")
+        known = ", ".join(given for given in OPENERS if given != KERNELS)
+        raise DeviceError(f"unknown framework {name!r}; known are {known}")
     return OPENERS[name]()

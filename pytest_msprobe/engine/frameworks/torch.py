@@ -11,6 +11,7 @@ from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.engine.frameworks.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
@@ -60,9 +61,17 @@ class TorchFramework:
         registered = references.get(call.name.qualified_api) is not None
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)
-        if hardware(device) != "npu" and name.type != LIBRARY:
+        if isinstance(device, RemoteDevice):
+            # What the kernel is, is found there; this only says whether golden is a definition of ours beside it.
+            return Functions(device.call if _has_own(name, device) else golden, golden)
+        if not _has_own(name, device):
             return _on_gpu(name, golden) if hardware(device) == "cuda" else Functions(golden, golden)
         return Functions(resolve(name, references, own=True, function=function), golden)
+
+
+def _has_own(name: ApiName, device: Device) -> bool:
+    """Tell whether a device may have an implementation of its own of what is only defined here."""
+    return hardware(device) == "npu" or name.type == LIBRARY
 
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from zipfile import is_zipfile
 
@@ -12,23 +13,28 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.engine.values.tensor_paths import tensor_path
 
 
-def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -> torch.Tensor:
+def load_tensor(
+    element: TensorElement, folder: Path, *, mapped: bool = False, keeps_shape: bool = True
+) -> torch.Tensor:
     """Load the recorded values of a tensor as a CPU tensor.
 
     ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. With
     ``mapped`` the values stay in the file, which must not change while the tensor lives; writing to it leaves the file
-    as it is. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no
-    tensor of one shape, or shape and dtype are not the recorded ones.
+    as it is. Without ``keeps_shape`` a file may hold the elements in another shape. Raises Skip where the file is
+    missing; DumpError where its name leaves the folder, its content is no tensor of one shape, or shape and dtype are
+    not the recorded ones.
     """
-    path = _inside(folder, element.data_name or "")
+    path = tensor_path(folder, element.data_name or "")
     dtype = dtype_named(element.dtype)
     tensor = _read(path, mapped)
     if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:
         # Recorders of MindSpore widen it, without loss.
         tensor = tensor.to(dtype)
+    if not keeps_shape and tensor.numel() == math.prod(element.shape):
+        tensor = tensor.reshape(element.shape)
     if tuple(tensor.shape) != element.shape or tensor.dtype != dtype:
         raise DumpError(
             f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
@@ -39,23 +45,6 @@ def load_tensor(element: TensorElement, folder: Path, *, mapped: bool = False) -
 
 def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
     return dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
-
-
-def _inside(folder: Path, name: str) -> Path:
-    path = folder / name
-    try:
-        inside = path.resolve().is_relative_to(folder.resolve())
-        exists = inside and path.is_file()
-    except (OSError, RuntimeError, ValueError):
-        # A name with NUL, one that is too long, a loop of links.
-        raise DumpError(f"{name[:100]!r}: no tensor file can have this name") from None
-    if not inside:
-        raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
-    if path.suffix not in (".pt", ".npy"):
-        raise DumpError(f"{name!r}: tensor files end in .pt or .npy")
-    if not exists:
-        raise Skip(SkipReason.MISSING_TENSOR_FILE, str(path))
-    return path
 
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:

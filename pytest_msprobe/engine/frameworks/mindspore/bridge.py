@@ -15,20 +15,22 @@ import numpy as np
 import torch
 from mindspore import ops
 
+from pytest_msprobe.engine.frameworks.mindspore.runtime import unlogged
 from pytest_msprobe.engine.frameworks.mindspore.tensors import from_numpy, mindspore_dtype, to_mindspore, to_torch
 from pytest_msprobe.engine.values.tree import map_leaves
 
 
-def bridged(function: Callable[..., Any], *, in_place: bool = False) -> Callable[..., Any]:
+def bridged(function: Callable[..., Any], *, in_place: bool = False, changes: Sequence[int] = ()) -> Callable[..., Any]:
     """Return a function on CPU tensors that runs ``function`` on MindSpore's and waits for its results.
 
-    ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. Gradients are
+    ``in_place`` says that the first tensor is changed, and is what the call returns, if anything. ``changes`` are the
+    positions of tensors that are changed besides what is returned, and that are not differentiated. Gradients are
     MindSpore's own, for the sensitivities that it is given. Raises NotImplementedError where the device has no kernel,
     otherwise what MindSpore raises, without its native stack.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        run = _BridgedCall(function, in_place)
+        run = _BridgedCall(function, in_place, changes)
         tensors = run.take_apart(args, kwargs)
         found = _MindSpore.apply(run, *tensors)  # type: ignore[no-untyped-call]
         return _filled(run.output, found)
@@ -46,9 +48,10 @@ class _Placeholder:
 class _BridgedCall:
     """One call: its arguments with placeholders for the tensors, and, once it was made, its output likewise."""
 
-    def __init__(self, function: Callable[..., Any], in_place: bool) -> None:
+    def __init__(self, function: Callable[..., Any], in_place: bool, changes: Sequence[int]) -> None:
         self.function = function
         self.in_place = in_place
+        self.changes = changes
         self.arguments: tuple[Any, Any] = ((), {})
         self.output: Any = None
 
@@ -66,7 +69,7 @@ class _BridgedCall:
             tensors.append(leaf)
             return _Placeholder(len(tensors) - 1)
 
-        self.arguments = (_as_tuples(map_leaves(place, tuple(args))), _as_tuples(map_leaves(place, kwargs)))
+        self.arguments = (as_tuples(map_leaves(place, tuple(args))), as_tuples(map_leaves(place, kwargs)))
         return tensors
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -82,7 +85,7 @@ class _BridgedCall:
                 return str(leaf)
             return leaf
 
-        self.output = map_leaves(place, self.function(*args, **kwargs))
+        self.output = as_tuples(map_leaves(place, self.function(*args, **kwargs)))
         return found
 
 
@@ -91,11 +94,15 @@ def _filled(tree: Any, tensors: Sequence[Any]) -> Any:
     return map_leaves(lambda leaf: tensors[leaf.index] if isinstance(leaf, _Placeholder) else leaf, tree)
 
 
-def _as_tuples(tree: Any) -> Any:
-    """Return arguments with tuples for lists: JSON knows no tuples, and many of MindSpore's functions take no lists."""
+def as_tuples(tree: Any) -> Any:
+    """Return nested values with tuples for lists.
+
+    JSON knows no tuples, and many of MindSpore's functions take no lists; what is a tuple of torch's is at times a list
+    of MindSpore's.
+    """
     if isinstance(tree, dict):
-        return {key: _as_tuples(value) for key, value in tree.items()}
-    return tuple(map(_as_tuples, tree)) if isinstance(tree, (list, tuple)) else tree
+        return {key: as_tuples(value) for key, value in tree.items()}
+    return tuple(map(as_tuples, tree)) if isinstance(tree, (list, tuple)) else tree
 
 
 class _MindSpore(torch.autograd.Function):
@@ -106,13 +113,15 @@ class _MindSpore(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.run = run
         ctx.inputs = [to_mindspore(tensor) for tensor in tensors]
-        used = [to_mindspore(tensor) for tensor in tensors] if run.in_place else ctx.inputs
+        used = [to_mindspore(tensor) for tensor in tensors] if run.in_place or run.changes else ctx.inputs
         with _told_plainly():
             found = [_to_torch(leaf) for leaf in run(used)]
             if run.in_place:
                 # What such a call returns is the tensor that it changed, whatever else it may have made.
                 found[:1] = [tensors[0].copy_(to_torch(used[0]))]
                 ctx.mark_dirty(tensors[0])
+            for place in run.changes:
+                tensors[place].copy_(to_torch(used[place]))
         ctx.mark_non_differentiable(*(leaf for leaf in found if not (leaf.is_floating_point() or leaf.is_complex())))
         return tuple(found)
 
@@ -156,7 +165,7 @@ def _told_plainly() -> Iterator[None]:
         yield
     except Exception as error:
         # Work that was started before the error must not raise in a later call.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), unlogged():
             mindspore.runtime.synchronize()
         text = _plain_text(str(error))
         if isinstance(error, NotImplementedError) or _NO_KERNEL.search(text):

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.frameworks.mindspore.creation import CREATION
+from pytest_msprobe.engine.frameworks.mindspore.methods import METHODS
 from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
 
 
@@ -255,6 +257,16 @@ def host_copy(self: Tensor) -> Tensor:
     return self.clone()
 
 
+def cast(input: Any, dtype: torch.dtype) -> Tensor:  # noqa: A002
+    """Return a tensor, or a number as one, in another dtype."""
+    return torch.as_tensor(input).to(dtype)
+
+
+def rank(input_x: Tensor) -> int:
+    """Return how many axes a tensor has."""
+    return input_x.dim()
+
+
 def size(self: Tensor) -> int:
     """Return the number of elements: MindSpore's ``size`` is numpy's."""
     return self.numel()
@@ -266,7 +278,7 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
         for function in (
             softmax, log_softmax, gather, one_hot, cross_entropy, nll_loss, smooth_l1_loss, binary_cross_entropy,
             binary_cross_entropy_with_logits, kl_div, leaky_relu, flatten, meshgrid, median, addn, bias_add, rms_norm,
-            flash_attention_score,
+            flash_attention_score, rank,
         )
     },
     "Functional.std": _ddof(torch.std),
@@ -277,9 +289,13 @@ DEFINITIONS: dict[str, Callable[..., Any]] = {
     "Functional.l1_loss": _loss(F.l1_loss),
     **{f"Functional.conv{n}d": _conv(getattr(F, f"conv{n}d")) for n in (1, 2, 3)},
     **{f"Functional.avg_pool{n}d": _avg_pool(getattr(F, f"avg_pool{n}d")) for n in (1, 2, 3)},
+    "Functional.cast": cast,
     "Tensor.transpose": tensor_transpose,
     "Tensor.repeat": tensor_repeat,
     "Tensor.numpy": host_copy,
     "Tensor.asnumpy": host_copy,
     "Tensor.size": size,
+    "Functional.size": size,
+    **CREATION,
+    **METHODS,
 }  # fmt: skip

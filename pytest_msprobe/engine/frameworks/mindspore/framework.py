@@ -12,11 +12,11 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
+from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.engine.frameworks.framework import Functions
-from pytest_msprobe.engine.frameworks.mindspore.names import counterpart, functions_of
-from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
+from pytest_msprobe.engine.frameworks.mindspore.names import functions_of, in_torch_terms
+from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.engine.frameworks.mindspore.runtime import use
-from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError
@@ -35,11 +35,13 @@ class MindSporeFramework:
         """
         if name == "cuda":
             raise DeviceError("device 'cuda': MindSpore's calls run on npu, cpu, sim or a registered simulated device")
-        if name == "npu" or (name == AUTO and mindspore.hal.is_available("Ascend")):
+        if name == "npu" or (name == AUTO and has_ascend()):
             return MindSporeNpu()
         device = devices.get("cpu" if name == AUTO else name)
         if isinstance(device, CompiledDevice):
             raise DeviceError(f"device {name!r} compiles PyTorch's functions; MindSpore's run on npu, cpu or sim")
+        if isinstance(device, RemoteDevice):
+            return device.of(self.name)
         if device.location().type != "cpu":
             raise DeviceError(
                 f"device {name!r} holds torch tensors on {device.location()}; MindSpore cannot reach them"
@@ -49,6 +51,9 @@ class MindSporeFramework:
 
     def describe(self, device: Device) -> str:
         """Return the versions of MindSpore and what computes."""
+        if isinstance(device, RemoteDevice):
+            # The version is the one there, which is told with the card.
+            return device.describe()
         return f"mindspore {mindspore.__version__} on {device.describe()}"
 
     def math_modes(self, device: Device) -> dict[str, str]:
@@ -60,7 +65,7 @@ class MindSporeFramework:
 
     def in_torch_terms(self, call: Call) -> Call:
         """Return the call with torch's dtypes, every float tensor requiring a gradient, and its counterpart."""
-        return in_torch_terms(call, counterpart(call.name))
+        return in_torch_terms(call)
 
     def functions(
         self, call: Call, references: ReferenceRegistry, device: Device, function: Callable[..., Any] | None

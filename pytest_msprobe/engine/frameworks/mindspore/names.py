@@ -19,9 +19,12 @@ from mindspore import mint, ops
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.engine.frameworks.framework import Functions
-from pytest_msprobe.engine.frameworks.mindspore.bridge import bridged
+from pytest_msprobe.engine.frameworks.mindspore import compiled
+from pytest_msprobe.engine.frameworks.mindspore.bridge import as_tuples, bridged
 from pytest_msprobe.engine.frameworks.mindspore.definitions import DEFINITIONS
+from pytest_msprobe.engine.frameworks.mindspore.primitives import calls as primitives
 from pytest_msprobe.engine.frameworks.mindspore.translation import foreign_type
+from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.resolve import resolve
@@ -65,45 +68,6 @@ _RENAMED = {
     "Tensor.fill_diagonal": "Tensor.fill_diagonal_",
 }
 
-# Primitives without settings of their own: a record does not hold what a primitive was made with.
-_PRIMITIVES = {
-    "Abs": "Torch.abs",
-    "Add": "Torch.add",
-    "Cos": "Torch.cos",
-    "Dense": "Functional.linear",
-    "Div": "Torch.div",
-    "Erf": "Torch.erf",
-    "Exp": "Torch.exp",
-    "Floor": "Torch.floor",
-    "Greater": "Torch.gt",
-    "GreaterEqual": "Torch.ge",
-    "Less": "Torch.lt",
-    "LessEqual": "Torch.le",
-    "Log": "Torch.log",
-    "LogicalAnd": "Torch.logical_and",
-    "LogicalNot": "Torch.logical_not",
-    "LogicalOr": "Torch.logical_or",
-    "Maximum": "Torch.maximum",
-    "Minimum": "Torch.minimum",
-    "Mul": "Torch.mul",
-    "Neg": "Torch.neg",
-    "Pow": "Torch.pow",
-    "ReLU": "Functional.relu",
-    "Reciprocal": "Torch.reciprocal",
-    "Reshape": "Torch.reshape",
-    "Rsqrt": "Torch.rsqrt",
-    "Select": "Torch.where",
-    "SiLU": "Functional.silu",
-    "Sigmoid": "Torch.sigmoid",
-    "Sin": "Torch.sin",
-    "Sqrt": "Torch.sqrt",
-    "Square": "Torch.square",
-    "Sub": "Torch.sub",
-    "Tanh": "Torch.tanh",
-    "Tile": "Torch.tile",
-    "Transpose": "Torch.permute",
-}
-
 # torch's names of MindSpore's keyword arguments.
 _KEYWORDS = {
     "axis": "dim",
@@ -119,13 +83,23 @@ _KEYWORDS = {
 
 def counterpart(name: ApiName) -> ApiName | None:
     """Return torch's name of an API that has another one there; None where it is called the same."""
-    renamed = _RENAMED.get(name.qualified_api)
     if name.type == "Primitive":
-        renamed = _PRIMITIVES.get(name.api.rpartition(".")[2])
+        return primitives.counterpart(name)
+    if name.type == "Jit":
+        return compiled.counterpart(name)
+    renamed = _RENAMED.get(name.qualified_api)
     if renamed is None:
         return None
     kind, _, api = renamed.partition(".")
     return replace(name, type=kind, api=api)
+
+
+def in_torch_terms(call: Call) -> Call:
+    """Return a recorded call with torch's dtypes, and its counterpart; of a primitive the settings as keywords."""
+    name = call.name
+    if name.type == "Primitive":
+        call = replace(call, forward=primitives.with_settings(call.forward, name))
+    return translated(call, counterpart(name))
 
 
 def functions_of(call: Call, references: ReferenceRegistry, function: Callable[..., Any] | None) -> Functions:
@@ -136,6 +110,11 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
     name, foreign = call.name, foreign_type(call)
     if foreign or name.type not in (*_TORCH_TYPES, "Primitive", "Jit"):
         raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or name.qualified_api} in a dump of mindspore")
+    if name.type == "Jit":
+        return compiled.functions_of_compiled(call, references, function)
+    if name.type == "Primitive":
+        functions = primitives.functions_of_primitive(call, references, function)
+        return replace(functions, golden=as_recorded(functions.golden, call))
     golden = _golden(call, references)
     target = function or function_named(name)
     if target is None:
@@ -144,7 +123,7 @@ def functions_of(call: Call, references: ReferenceRegistry, function: Callable[.
         raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
     if name.api == "__setitem__":
         target = _without_result(target)
-    return Functions(bridged(target, in_place=works_in_place(name.api)), _with_recorded_widths(golden, call))
+    return Functions(bridged(target, in_place=works_in_place(name.api)), as_recorded(golden, call))
 
 
 def function_named(name: ApiName) -> Callable[..., Any] | None:
@@ -170,22 +149,24 @@ def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | N
     return None
 
 
-def _with_recorded_widths(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
-    """Return the golden function with 32-bit indices where those were recorded; torch's have 64 bits."""
-    recorded = [element.dtype for element in tensors_of(call.forward.output)]
-    if "torch.int32" not in recorded:
-        return function
+def as_recorded(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Return the golden function with tuples for lists, and with 32-bit indices where those were recorded.
 
-    def narrowed(*args: Any, **kwargs: Any) -> Any:
+    torch's have 64 bits.
+    """
+    recorded = [element.dtype for element in tensors_of(call.forward.output)]
+
+    def formed(*args: Any, **kwargs: Any) -> Any:
         dtypes = iter(recorded)
 
         def narrow(tensor: torch.Tensor) -> torch.Tensor:
             wanted = next(dtypes, "")
             return tensor.int() if tensor.dtype is torch.int64 and wanted == "torch.int32" else tensor
 
-        return map_tensors(narrow, function(*args, **kwargs))
+        found = function(*args, **kwargs)
+        return as_tuples(map_tensors(narrow, found) if "torch.int32" in recorded else found)
 
-    return narrowed
+    return formed
 
 
 def _with_torch_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,16 +208,10 @@ def _tensor_method(api: str) -> Callable[..., Any] | None:
     return operator.attrgetter(api)
 
 
-def _primitive(api: str) -> Callable[..., Any] | None:
-    name = api.rpartition(".")[2]
-    found: Any = getattr(ops, name, None) if name in _PRIMITIVES else None
-    return None if found is None else found()
-
-
 _FINDERS: dict[str, Callable[[str], Callable[..., Any] | None]] = {
     "Mint": lambda api: _attribute(mint, api),
     "MintFunctional": lambda api: _attribute(mint.nn.functional, api),
     "Tensor": _tensor_method,
     "Functional": lambda api: _attribute(ops, api),
-    "Primitive": _primitive,
+    "Primitive": lambda api: primitives.primitive_class(api.rpartition(".")[2]),
 }

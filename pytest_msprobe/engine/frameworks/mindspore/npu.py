@@ -7,7 +7,7 @@ import contextlib
 import mindspore
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.mindspore.runtime import use
+from pytest_msprobe.engine.frameworks.mindspore.runtime import unlogged, use
 from pytest_msprobe.errors import DeviceError
 
 
@@ -19,7 +19,7 @@ class MindSporeNpu(CpuDevice):
 
     def count(self) -> int:
         """Return the number of visible NPUs. Raises DeviceError, in MindSpore's words, where Ascend cannot be used."""
-        if not mindspore.hal.is_available("Ascend"):
+        if not has_ascend():
             raise DeviceError(f"device 'npu': MindSpore {mindspore.__version__} cannot use Ascend: {_why_not()}")
         return int(mindspore.hal.device_count("Ascend"))
 
@@ -34,6 +34,12 @@ class MindSporeNpu(CpuDevice):
         with contextlib.suppress(RuntimeError, ValueError):
             name = f" {mindspore.hal.get_device_name(self.index, 'Ascend')}"
         return f"npu:{self.index}{name}"
+
+
+def has_ascend() -> bool:
+    """Tell whether MindSpore can use Ascend; it logs several lines of warnings where it cannot."""
+    with unlogged():
+        return bool(mindspore.hal.is_available("Ascend"))
 
 
 def _why_not() -> str:

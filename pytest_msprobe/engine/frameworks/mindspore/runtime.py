@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import warnings
+from collections.abc import Iterator
 
 from pytest_msprobe.errors import DeviceError
 
@@ -22,7 +25,19 @@ def start() -> None:
     except (ImportError, OSError, RuntimeError) as error:
         raise DeviceError(f"MindSpore cannot be imported: {error}; pip install 'pytest-msprobe[mindspore]'") from error
     mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
-    mindspore.runtime.launch_blocking()
+    with unlogged():
+        mindspore.runtime.launch_blocking()
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep MindSpore from logging that there is no Ascend, where the program imported it with a log of its own."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def use(target: str, index: int) -> None:

@@ -34,7 +34,7 @@ def in_torch_terms(call: Call, counterpart: ApiName | None) -> Call:
     """
     return replace(
         call,
-        forward=_forward(call.forward, call.backward, call.name.api),
+        forward=_forward(call.forward, call.backward, (counterpart or call.name).api),
         backward=None if call.backward is None else _backward(call.backward),
         counterpart=counterpart,
     )

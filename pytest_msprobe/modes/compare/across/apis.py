@@ -5,7 +5,7 @@ Names are those of dumps, ``{Type}.{api}``. The built-in table is ``api_mapping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -67,7 +67,7 @@ def built_in(api: str) -> str:
 def table() -> Mapping[str, str]:
     """Return the pairs of the built-in table, the prefixes' aside."""
     pairs = {f"{part['ms']}.{name}": f"{part['pt']}.{name}" for part in _table()["same_name"] for name in part["names"]}
-    pairs |= _table()["renamed"] | _table()["primitives"]
+    pairs |= _table()["renamed"] | _table()["not_msprobes"] | _table()["primitives"]
     return pairs
 
 
@@ -80,6 +80,12 @@ def _table() -> dict[str, Any]:
 def parameter_names() -> Mapping[str, str]:
     """Return what PyTorch's layers call the parameters of MindSpore's."""
     names: Mapping[str, str] = _table()["parameters"]
+    return names
+
+
+def buffer_names() -> Container[str]:
+    """Return what PyTorch calls those parameters of MindSpore's layers that are buffers there."""
+    names: list[str] = _table()["buffers"]
     return names
 
 

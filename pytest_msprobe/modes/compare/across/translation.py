@@ -10,10 +10,14 @@ from msprobe_hooks.dump.names import is_module_name, split_called, split_module
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.modes.compare.across.cells import CellMapping, read_cells
+from pytest_msprobe.modes.compare.across.composing import compose
+from pytest_msprobe.modes.compare.across.kernels import CallsOfGraph, shared_call
 from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
+from pytest_msprobe.modes.compare.mapping import record_of
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.static_graph.reader import GraphDump
     from pytest_msprobe.modes.compare.across.options import AcrossOptions
 
 Name = Callable[[str], str]
@@ -32,7 +36,10 @@ class Mappings:
 
 @dataclass(frozen=True)
 class Translation:
-    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one."""
+    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one.
+
+    ``of_graph``: the calls of one run are kernels of a static graph.
+    """
 
     target: Name = str
     golden: Name = str
@@ -40,6 +47,7 @@ class Translation:
     reversed: bool = False
     forced: Mapping[str, str] = field(default_factory=dict)
     layered: bool = False
+    of_graph: bool = False
     apis: Mapping[str, ApiPair] = field(default_factory=dict)
 
     def pair_of(self, target: str, golden: str) -> ApiPair | None:
@@ -60,8 +68,28 @@ def read_mappings(options: AcrossOptions) -> Mappings:
     )
 
 
-def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions) -> Translation:
-    """Return how two dumps meet.
+def composed_runs(
+    target: Dump, golden: Dump, mappings: Mappings, values: Iterable[str] = ()
+) -> tuple[Dump, Dump, Mapping[str, str]]:
+    """Return both runs with what one framework does by several calls as one, and those calls' names in PyTorch.
+
+    What a user's files are about stays as it is; ``values`` are the names in a data mapping.
+    """
+    by_form = {_FORMS.get(dump.framework): dump for dump in (target, golden)}
+    if by_form.keys() != {"mindspore", "pytorch"}:
+        return target, golden, {}
+    apis = {split_called(name)[0] for name in by_form["pytorch"].records}
+    mindspore = by_form["mindspore"]
+    records = {record for name in values if (record := record_of(name, mindspore))}
+    composed = compose(mindspore, apis, {*mappings.apis.pairs, *records})
+    target, golden = (composed.dump if dump is mindspore else dump for dump in (target, golden))
+    return target, golden, composed.names
+
+
+def translation(
+    target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions, names_of_composed: Mapping[str, str] = {}
+) -> Translation:
+    """Return how two dumps meet; ``names_of_composed`` are those that `composed_runs` gave.
 
     Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file beside a
     dump is missing or damaged.
@@ -69,7 +97,7 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
     target_form, golden_form = (_FORMS.get(dump.framework, dump.framework) for dump in (target, golden))
     names: tuple[Name, Name] = (str, str)
     if target_form != golden_form:
-        shared = _Shared(mappings).name
+        shared = _Shared(mappings, names=names_of_composed).name
         names = (shared, str) if target_form == "mindspore" else (str, shared)
     else:
         if options.wants_apis:
@@ -81,12 +109,16 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
             kinds = {split_module(name).type for name in golden.records if is_module_name(name)}
             names = (_Shared(mappings, kinds.pop() if kinds else "Module").module, str)
     across = target.framework != golden.framework
+    graphs = [dump.graph if isinstance(dump, CallsOfGraph) else None for dump in (target, golden)]
+    if any(graphs):
+        names = _calls_of_kernels(names[0], graphs[0]), _calls_of_kernels(names[1], graphs[1])
     forced: Mapping[str, str] = {}
     if mappings.layers is not None:
         forced = match_layers(target, golden, mappings.layers, *names)
     return Translation(
         *names,
-        across=across,
+        across=across or any(graphs),
+        of_graph=any(graphs),
         reversed=target_form == "pytorch" and golden_form == "mindspore",
         forced=forced,
         layered=mappings.layers is not None,
@@ -94,13 +126,20 @@ def translation(target: Dump, golden: Dump, mappings: Mappings, options: AcrossO
     )
 
 
+def _calls_of_kernels(name: Name, graph: GraphDump | None) -> Name:
+    def shared(record: str) -> str:
+        return shared_call(name(record), graph)
+
+    return shared
+
+
 class _Shared:
     """The name that a record of MindSpore has in PyTorch."""
 
-    def __init__(self, mappings: Mappings, kind: str = "Module") -> None:
+    def __init__(self, mappings: Mappings, kind: str = "Module", names: Mapping[str, str] = {}) -> None:
         self._mappings = mappings
         self._kind = kind
-        self._names: dict[str, str] = {}
+        self._names = {**names}
 
     def name(self, record: str) -> str:
         """Return the shared name of any record."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.names import is_parameters_grad, split_called
 from msprobe_hooks.dump.values import Group, Value
-from pytest_msprobe.modes.compare.across.apis import parameter_names
+from pytest_msprobe.modes.compare.across.apis import buffer_names, parameter_names
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
     if any(value is not None and value.is_tensor for value in (target, golden)):
         if not is_forward and any(value is None or value.type in _NO_GRADIENT for value in (target, golden)):
             return _left_out(row, "one framework computes no gradient here")
-        return replace(row, target=_without_grad(target), golden=_without_grad(golden))
+        if (target is None or golden is None) and _is_buffer(row):
+            return _left_out(row, "PyTorch records no buffers")
+        return replace(row, target=_in_its_widths(_without_grad(target), golden), golden=_without_grad(golden))
     if target is None or golden is None:
         return _left_out(row, "only one framework records this argument")
     if not row.metrics.get(SCALED_ERROR):
@@ -108,8 +111,29 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
     return _left_out(row, "the frameworks pass this argument in other forms")
 
 
+def without_untold(row: Row) -> Row:
+    """Leave out a value that a static graph does not tell, or that only a kernel is given."""
+    is_untold = None in (row.target, row.golden) or row.unmeasured == "kind"
+    return _left_out(row, "the static graph does not tell it") if is_untold else row
+
+
 def _without_grad(value: Value | None) -> Value | None:
     return value and replace(value, requires_grad=None)
+
+
+def _is_buffer(row: Row) -> bool:
+    return row.group == "parameters" and _shared_place(row.place).rpartition(".")[2] in buffer_names()
+
+
+def _in_its_widths(target: Value | None, golden: Value | None) -> Value | None:
+    """Return the target with the dtype of golden where both are integers: classes and indices have 32 bits or 64."""
+    if target is None or golden is None or not all(_is_integer(value) for value in (target, golden)):
+        return target
+    return replace(target, dtype=golden.dtype)
+
+
+def _is_integer(value: Value) -> bool:
+    return plain_dtype(value.dtype).startswith(("int", "uint"))
 
 
 def _plain(value: Value) -> str:
@@ -119,6 +143,19 @@ def _plain(value: Value) -> str:
 
 def _left_out(row: Row, message: str) -> Row:
     return replace(row, outcome="skip", unmeasured="left out", messages=(message,))
+
+
+def without_sums(rows: list[Row], record: str) -> list[Row]:
+    """Return judged rows without the parameters' gradients of further backward passes of a step, where they differ.
+
+    PyTorch's dumps hold what has accumulated, MindSpore's the gradients of each pass.
+    """
+    if not is_parameters_grad(record) or split_called(record)[1].endswith(".0"):
+        return rows
+    return [
+        _left_out(row, "PyTorch's gradients accumulate over passes") if row.outcome in ("warn", "fail") else row
+        for row in rows
+    ]
 
 
 def paired_gradients(

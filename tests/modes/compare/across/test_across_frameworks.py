@@ -67,12 +67,12 @@ def compare(pytester: pytest.Pytester, target: Path, golden: Path, *arguments: s
 
 def test_the_same_step_in_two_frameworks_has_no_culprit(pytester: pytest.Pytester) -> None:
     result = compare(pytester, MINDSPORE, PYTORCH)
-    result.assert_outcomes(passed=33, skipped=8)
+    result.assert_outcomes(passed=35, skipped=1)
 
 
 def test_nothing_changes_with_the_sides_exchanged(pytester: pytest.Pytester) -> None:
     result = compare(pytester, PYTORCH, MINDSPORE)
-    result.assert_outcomes(passed=33, skipped=8)
+    result.assert_outcomes(passed=35, skipped=1)
 
 
 def test_recorded_tensors_of_two_frameworks_are_compared(pytester: pytest.Pytester, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_recorded_tensors_of_two_frameworks_are_compared(pytester: pytest.Pytest
         archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     out = tmp_path / "out"
     result = compare(pytester, tmp_path / "mindspore", tmp_path / "pytorch", "--msprobe-csv", str(out))
-    result.assert_outcomes(passed=33, skipped=8)
+    result.assert_outcomes(passed=35, skipped=1)
     (table,) = out.glob("compare_result*.csv")
     rows = {row["NPU Name"]: row for row in csv.DictReader(table.read_text().splitlines())}
     row = rows["MintFunctional.softmax.0.forward.output.0"]
@@ -131,7 +131,7 @@ def test_a_layer_mapping_leads_to_renamed_layers_and_is_written_as_a_data_mappin
         "Cell.block.down.Dense.forward.0.output.0: Module.layer.w2.Linear.forward.0.output.0\n" in written.read_text()
     )
     result = compare(pytester, MINDSPORE, golden, "--msprobe-data-mapping", str(written))
-    result.assert_outcomes(passed=33, skipped=8)
+    result.assert_outcomes(passed=35, skipped=1)
 
 
 def test_a_failure_says_how_to_run_it_again_with_the_same_mappings(pytester: pytest.Pytester, tmp_path: Path) -> None:
@@ -168,6 +168,16 @@ def test_two_apis_that_are_one_in_the_other_framework_count_together(tmp_path: P
         "Mint.matmul.1.forward": call(tensor(4)),
     }
     theirs = {f"Torch.matmul.{i}.forward": call(torch_tensor(2 + i)) for i in range(3)}
+    assert list(partners(pair_of(tmp_path, ours, theirs)).values()) == list(theirs)
+
+
+def test_casts_that_pytorch_writes_in_one_way_count_together(tmp_path: Path) -> None:
+    ours = {
+        "Tensor.astype.0.forward": call(tensor(2)),
+        "Tensor.to.0.forward": call(tensor(3)),
+        "Tensor.astype.1.forward": call(tensor(4)),
+    }
+    theirs = {f"Tensor.to.{i}.forward": call(torch_tensor(2 + i)) for i in range(3)}
     assert list(partners(pair_of(tmp_path, ours, theirs)).values()) == list(theirs)
 
 
@@ -233,6 +243,18 @@ def test_the_three_floats_stand_for_each_other_and_other_dtypes_do_not(tmp_path:
     assert [pair.compare(name).outcome for name in ours] == ["pass", "fail"]
 
 
+@pytest.mark.parametrize("frameworks", ["mindspore pytorch", "pytorch mindspore"])
+def test_integers_of_other_widths_are_compared_by_their_values(tmp_path: Path, frameworks: str) -> None:
+    apis = {"mindspore": "Mint.add", "pytorch": "Torch.add"}
+    narrow, wide = ("Int32", "torch.int64") if frameworks.startswith("mindspore") else ("torch.int64", "Int32")
+    names = [apis[framework] for framework in frameworks.split()]
+    ours = {f"{names[0]}.{i}.forward": call(tensor(2, dtype=narrow, at=7)) for i in range(2)}
+    theirs = {f"{names[1]}.{i}.forward": call(tensor(2, dtype=wide, at=at)) for i, at in enumerate((7, 8))}
+    pair = pair_of(tmp_path, ours, theirs, frameworks)
+    assert [pair.compare(name).outcome for name in ours] == ["pass", "fail"]
+    assert {row.target.dtype for row in pair.compare(next(iter(ours))).rows if row.target} == {narrow}
+
+
 def test_arguments_that_only_one_framework_takes_are_left_out(tmp_path: Path) -> None:
     ours = {"Mint.add.0.forward": call(tensor(2), number(1), mode={"type": "NoneType", "value": None})}
     theirs = {"Torch.add.0.forward": call(torch_tensor(2), number(1), inplace=number(False))}
@@ -252,6 +274,17 @@ def test_parameters_of_mindspores_layers_find_those_of_pytorchs(tmp_path: Path) 
     found = pair_of(tmp_path, ours, theirs).compare(name)
     assert found.outcome == "pass"
     assert all(row.target and row.golden for row in found.rows)
+
+
+def test_buffers_that_pytorch_does_not_record_are_left_out_and_a_missing_parameter_is_not(tmp_path: Path) -> None:
+    name, other = "Cell.n.BatchNorm2d.forward.0", "Module.n.BatchNorm2d.forward.0"
+    running = {"moving_mean": tensor(2), "moving_variance": tensor(2)}
+    ours = {name: call(tensor(2)) | {"parameters": {"gamma": tensor(2)} | running}}
+    theirs = {other: call(torch_tensor(2)) | {"parameters": {"weight": torch_tensor(2)}}}
+    assert pair_of(tmp_path / "buffers", ours, theirs).compare(name).outcome == "pass"
+    theirs[other]["parameters"]["bias"] = torch_tensor(2)
+    found = pair_of(tmp_path / "bias", ours, theirs).compare(name)
+    assert [row.place for row in found.rows if row.outcome == "fail"] == ["parameters.bias"]
 
 
 def test_a_gradient_that_one_framework_leaves_out_does_not_shift_the_others(tmp_path: Path) -> None:

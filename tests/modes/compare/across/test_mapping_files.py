@@ -106,21 +106,21 @@ def test_a_data_mapping_of_a_value_that_is_not_there_fails_its_call(pytester: py
     path = tmp_path / "data.yaml"
     path.write_text("Mint.mean.0.forward.output.0: Torch.mean.0.forward.output.3\n")
     result = compare(pytester, "pytorch", "--msprobe-data-mapping", str(path))
-    result.assert_outcomes(passed=32, failed=1, skipped=8)
+    result.assert_outcomes(passed=34, failed=1, skipped=1)
     result.stdout.fnmatch_lines(["*Torch.mean.0.forward*has no value Torch.mean.0.forward.output.3; correct its line*"])
 
 
 def test_a_value_that_a_data_mapping_leaves_out_is_not_judged(pytester: pytest.Pytester, tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("Mint.mean.0.forward.output.0: N/A\n")
-    compare(pytester, "pytorch", "--msprobe-data-mapping", str(path)).assert_outcomes(passed=33, skipped=8)
+    compare(pytester, "pytorch", "--msprobe-data-mapping", str(path)).assert_outcomes(passed=35, skipped=1)
 
 
 def test_a_journal_of_another_mapping_is_refused(pytester: pytest.Pytester, tmp_path: Path) -> None:
     path, journal = tmp_path / "cells.yaml", str(tmp_path / "journal")
     path.write_text("down.Dense: down.Linear\n")
     option = f"--msprobe-cell-mapping={path}"
-    compare(pytester, "pytorch", option, "--msprobe-journal", journal).assert_outcomes(passed=33, skipped=8)
+    compare(pytester, "pytorch", option, "--msprobe-journal", journal).assert_outcomes(passed=35, skipped=1)
     assert compare(pytester, "pytorch", option, "--msprobe-resume", journal).ret in (0, 5)
     path.write_text("down.Dense: up.Linear\n")
     result = compare(pytester, "pytorch", option, "--msprobe-resume", journal)
@@ -128,7 +128,8 @@ def test_a_journal_of_another_mapping_is_refused(pytester: pytest.Pytester, tmp_
 
 
 def test_the_built_in_table_has_the_399_pairs_of_msprobe() -> None:
-    pairs = {ours: theirs for ours, theirs in table().items() if not ours.startswith("Primitive.")}
+    own = "Tensor.astype"
+    pairs = {ours: theirs for ours, theirs in table().items() if not ours.startswith("Primitive.") and ours != own}
     kinds = [(ours.partition(".")[0], theirs.partition(".")[0]) for ours, theirs in pairs.items()]
     assert len(pairs) == 399
     assert kinds.count(("Tensor", "Tensor")) == 192

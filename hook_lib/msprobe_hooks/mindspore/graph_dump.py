@@ -1,0 +1,138 @@
+"""What runs as a compiled graph, dumped by MindSpore itself, as no call of it can be seen.
+
+MindSpore reads ``MINDSPORE_DUMP_CONFIG`` when the process compiles its first graph, and never again: what is set later
+is without effect, and what is dumped is dumped until the process ends. The file's keys are documented under "Using Dump
+in the Graph Mode" of MindSpore's tutorials; its name is msprobe's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import mindspore
+from mindspore.common import api
+
+from msprobe_hooks.dump.static_graph.layout import find_iterations, graph_folders
+from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder
+from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.summary import Summary
+
+VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"
+CONFIG_FILE: Final = "kernel_kbyk_dump.json"
+
+_SIDES = {("all",): 0, ("input",): 1, ("output",): 2}
+# MindSpore's own rule, which it tells only when the first graph is compiled.
+_PATH = re.compile(r"[A-Za-z0-9_/-]+")
+_CARDS_OF_A_HOST = range(8)
+# What MindSpore has no setting for.
+_WITHOUT_MEANING = ("scope", "exclude", "tensor_list", "summary_mode", "spool_size", "overflow_nums")
+
+_log = logging.getLogger("msprobe_hooks")
+
+
+def dump_config(settings: Settings, device_target: str) -> dict[str, Any]:
+    """Return MindSpore's configuration for a recording; a CPU takes no statistics and writes tensors.
+
+    Raises ConfigError for a setting that has no meaning for graphs.
+    """
+    if settings.level not in ("L1", "L2", "mix"):
+        raise ConfigError("level", settings.level, "L1, mix or L2 in GRAPH_MODE, which all dump its kernels")
+    if settings.task not in ("statistics", "tensor"):
+        raise ConfigError("task", settings.task, "statistics or tensor in GRAPH_MODE")
+    for field in fields(Settings):
+        if field.name in _WITHOUT_MEANING and getattr(settings, field.name) != field.default:
+            raise ConfigError(field.name, getattr(settings, field.name), "no such key in GRAPH_MODE")
+    if settings.data_mode not in _SIDES:
+        raise ConfigError("data_mode", list(settings.data_mode), "all, input or output in GRAPH_MODE")
+    path = str(settings.dump_path.absolute())
+    if not _PATH.fullmatch(path):
+        raise ConfigError("dump_path", path, "a path of letters, digits, - and _, which MindSpore asks for")
+    has_statistics = settings.task == "statistics" and device_target != "CPU"
+    return {
+        "common_dump_settings": {
+            "op_debug_mode": 0,
+            "dump_mode": 1 if settings.list else 0,
+            "path": path,
+            "net_name": "Net",
+            "iteration": "all" if settings.step is None else "|".join(map(str, sorted(settings.step))),
+            "saved_data": "statistic" if has_statistics else "tensor",
+            "input_output": _SIDES[settings.data_mode],
+            "kernels": list(settings.list),
+            "support_device": sorted(settings.rank or _CARDS_OF_A_HOST),
+        },
+        "e2e_dump_settings": {"enable": True, "trans_flag": True},
+    }
+
+
+class GraphDump:
+    """Has MindSpore dump the graphs that this process compiles from now on."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._began: float | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether MindSpore was told to dump."""
+        return self._began is not None
+
+    def begin(self) -> None:
+        """Write the configuration and name it to MindSpore.
+
+        Raises ConfigError where a setting has no meaning for graphs, RecordingError where it is too late or the folder
+        cannot be written.
+        """
+        target, folder = mindspore.get_context("device_target"), self._settings.dump_path
+        config = dump_config(self._settings, target)
+        if VARIABLE in os.environ:
+            raise ConfigError(VARIABLE, os.environ[VARIABLE], "not set, as a recording sets it")
+        if _has_compiled():
+            raise RecordingError(
+                "a graph was compiled before the recording began, and MindSpore reads what to dump when it compiles "
+                "the first: start before the first call of a compiled cell or function"
+            )
+        former = next(iter(find_iterations(folder)), None)
+        if former is not None:
+            raise former_dump(former.parent)
+        if self._settings.task == "statistics" and target == "CPU":
+            _log.warning("MindSpore takes no statistics of a graph on a CPU: tensors are written in their place")
+        os.environ[VARIABLE] = str(_written(folder, config))
+        self._began = time.monotonic()
+
+    def end(self, summary: Summary) -> None:
+        """Say in the summary what MindSpore wrote so far."""
+        if self._began is None:
+            return
+        iterations = find_iterations(self._settings.dump_path)
+        summary.started, summary.awaited = True, "graph"
+        summary.iterations, summary.seconds = len(iterations), time.monotonic() - self._began
+        summary.folders = [folder for iteration in iterations for folder in graph_folders(iteration)]
+        summary.bytes = sum(file.stat().st_size for folder in summary.folders for file in folder.iterdir())
+        if not _has_compiled():
+            # Nor did MindSpore read the variable.
+            del os.environ[VARIABLE]
+        self._began = None
+
+
+def _has_compiled() -> bool:
+    """Tell whether this process has compiled a graph, of a function or of a cell."""
+    return bool(api.ms_compile_cache) or any(api.cells_compile_cache.values())
+
+
+def _written(folder: Path, config: dict[str, Any]) -> Path:
+    make_folder(folder)
+    path = folder.absolute() / CONFIG_FILE
+    try:
+        path.touch(FILE_MODE)
+        path.write_text(json.dumps(config, indent=1))
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be written: {error.strerror}; name a folder that can") from None
+    return path

@@ -1,0 +1,44 @@
+"""Calls of a cell whose ``recompute`` was set, or under ``mindspore.recompute``, made again in the backward pass."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Final
+
+import mindspore
+from mindspore import nn
+
+from msprobe_hooks.mindspore.engine import NO_PASS, MindSporeEngine
+
+_MODULE: Final = sys.modules[mindspore.recompute.__module__]
+# Which cells and exceptions it has depends on MindSpore's version; isinstance of none is never true.
+_STOP: Final = getattr(_MODULE, "_StopRecomputationError", ())
+_CELL: Final = getattr(_MODULE, "_RecomputeCell", ())
+# What makes the calls again: a cell's own backward function; or, where nothing is entered anew, what brings the tensors
+# that were not kept.
+_AGAIN: Final = ("bprop", "unpack")
+
+_ENGINE: Final = MindSporeEngine()
+
+
+def is_recomputed(frame: FrameType | None) -> bool:
+    """Tell whether a call that is made in ``frame`` is made again, during the backward pass."""
+    if _ENGINE.running_pass() == NO_PASS:
+        return False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _MODULE.__file__ and code.co_name in _AGAIN:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_stop(error: BaseException) -> bool:
+    """Tell whether an exception is how MindSpore ends a recomputation that has brought what it was made for."""
+    return isinstance(error, _STOP)
+
+
+def stands_for_another(cell: nn.Cell) -> bool:
+    """Tell whether a cell is one that ``recompute`` put around the program's; MindSpore never ends its hooks' calls."""
+    return isinstance(cell, _CELL)

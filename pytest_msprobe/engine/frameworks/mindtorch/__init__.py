@@ -1,0 +1,1 @@
+"""MindTorch (MSAdapter before): torch's functions, computed by MindSpore."""

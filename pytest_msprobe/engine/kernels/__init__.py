@@ -1,0 +1,1 @@
+"""Kernels of a static graph: what a kernel was given goes through a golden definition, and what it gave is judged."""

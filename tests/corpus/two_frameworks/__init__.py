@@ -1,0 +1,1 @@
+"""Eight networks written twice, in MindSpore and in PyTorch, with the same weights."""
