@@ -6,7 +6,8 @@ Importing this package imports no framework; recording and watching import the o
 from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError
+from msprobe_hooks.environment import write_environment
+from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError, StartError
 from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
@@ -22,6 +23,7 @@ __all__ = [
     "PrecisionDebugger",
     "RecordError",
     "RecordingError",
+    "StartError",
     "TrainerMon",
     "csv2tensorboard_by_step",
     "fix",
@@ -31,4 +33,5 @@ __all__ = [
     "seed_all",
     "watch",
     "watch_mindspore",
+    "write_environment",
 ]

@@ -8,7 +8,9 @@ as text.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -60,6 +62,22 @@ def decode_json(text: bytes | msgspec.Raw, kind: Any = Any, *, strict: bool = Tr
         raise JsonError("not UTF-8 text") from None
     except RecursionError:
         raise JsonDepthError("nested too deeply") from None
+
+
+def read_json_lines(path: Path, kind: type[T]) -> list[T]:
+    """Return the lines of a file as data of the ``kind``, in their order; none where it cannot be read.
+
+    What is no such line, as the last one of a process that was killed, is left out.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with suppress(JsonError):
+            found.append(decode_json(line, kind))
+    return found
 
 
 @cache

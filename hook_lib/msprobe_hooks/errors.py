@@ -1,9 +1,10 @@
-"""What can be wrong with a dump, with recording one, and with the files of a watched run.
+"""What can be wrong with a dump, with recording one, and with the files of a watched or started run.
 
 DumpError            the file as a whole cannot be used
 └── RecordError      one record of a usable file is malformed
 RecordingError       the dump cannot be written
 MonitorError         the files of a watched run cannot be read or written
+StartError           what a training was started with cannot be read or written
 ConfigError          a setting of a recording is wrong
 """
 
@@ -31,6 +32,10 @@ class RecordingError(Exception):
 
 class MonitorError(Exception):
     """Files of a watched run cannot be read or written; the text names the file, what is wrong and what to do."""
+
+
+class StartError(Exception):
+    """What a training was started with cannot be read or written; the text names the file and what is wrong."""
 
 
 class ConfigError(ValueError):

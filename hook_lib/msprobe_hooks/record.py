@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
@@ -29,19 +30,31 @@ def require_framework(framework: object) -> None:
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
     """Return a recording of a framework that has not been started; the framework is imported here.
 
+    MindTorch is recorded where the program has imported a torch whose tensors are MindSpore's.
+
     Raises ConfigError where it is none of ours.
     """
     require_framework(framework)
     if framework == "mindspore":
         from msprobe_hooks.mindspore.session import MindSporeSession
+        from msprobe_hooks.mindtorch.apis import mindtorch
+        from msprobe_hooks.mindtorch.session import MindTorchSession
 
         if settings.task in OVERFLOW_TASKS:
             from msprobe_hooks.instruments.overflow_check.mindspore_recorder import MindSporeOverflowRecorder
 
             return MindSporeSession(settings, model, MindSporeOverflowRecorder(settings))
+        torch = mindtorch()
+        if torch is not None:
+            return MindTorchSession(settings, torch, model)
         return MindSporeSession(settings, model)
     from msprobe_hooks.torch.session import TorchSession
 
+    if settings.level == KERNEL_LEVEL:
+        from msprobe_hooks.instruments.kernel_dump.torch_recorder import KernelRecorder
+
+        recorder = KernelRecorder(settings)
+        return TorchSession(recorder.settings, model, recorder)
     if settings.task in OVERFLOW_TASKS:
         from msprobe_hooks.instruments.overflow_check.torch_recorder import TorchOverflowRecorder
 

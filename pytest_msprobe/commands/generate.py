@@ -9,7 +9,7 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add = parser.add_argument
-    add("dump", type=Path, help="dump.json, or a folder that holds one")
+    add("dump", type=Path, help="dump.json, a folder that holds one, or saved failing cases")
     add("-o", "--output", type=Path, default=Path("generated_tests"), metavar="FOLDER", help="default: %(default)s")
     add("-k", dest="keywords", metavar="EXPR", default="", help="choose records as pytest -k does")
     add("--failed", type=Path, metavar="JOURNAL", help="write tests for what failed in this journal of the dump")

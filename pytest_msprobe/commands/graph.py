@@ -45,18 +45,19 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_msprobe.modes.compare.parallel import runs_of
 
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
+    is_alone = arguments.golden is None
     if arguments.html is not None:
         from pytest_msprobe.storage.whole import whole_file
 
         with _written(arguments.html):
             arguments.html.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(arguments.html) as part:
-                _write_page(arguments, paths, part)
+                (_single_page if is_alone else _compared_page)(arguments, paths, part)
         print(printable(f"{arguments.html}"))
     folder = arguments.output or (None if arguments.html else Path("graphs"))
     if folder is not None:
         with _written(folder):
-            written = (_single if arguments.golden is None else _compared)(arguments, paths, folder)
+            written = (_single if is_alone else _compared)(arguments, paths, folder)
         for path in written:
             print(printable(f"{path}"))
         print(printable(f"look at them with: tensorboard --logdir {folder}"))
@@ -147,24 +148,25 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
     return options, policy
 
 
-def _write_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
+def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.graphs.building import require_modules
-    from pytest_msprobe.modes.compare.parallel import open_run
+    from pytest_msprobe.graphs.page.single import write_single_page
 
-    is_alone = arguments.golden is None
-    dumps = {
-        path: _open(arguments, path) if is_alone else open_run(path, _layout(arguments, "layout")) for path in paths
-    }
-    require_modules(dumps.values())
-    if arguments.golden is None:
-        from pytest_msprobe.graphs.page.single import write_single_page
+    runs = [_open(arguments, path) for path in paths]
+    require_modules(runs)
+    write_single_page(part, runs, title=str(arguments.dump))
 
-        write_single_page(part, list(dumps.values()), title=str(arguments.dump))
-        return
+
+def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
+    from pytest_msprobe.graphs.building import require_modules
     from pytest_msprobe.modes.compare.opening import open_pairs
+    from pytest_msprobe.modes.compare.parallel import open_run
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.reports.graph import read_graphs
 
+    layout = _layout(arguments, "layout")
+    dumps = {path: open_run(path, layout) for path in paths}
+    require_modules(dumps.values())
     options, policy = _comparison(arguments)
     pairs = list(open_pairs(dumps, options, policy).values())
     require_modules(pair.golden for pair in pairs)

@@ -19,12 +19,16 @@ _NOBODY_READS = 141
 _COMMANDS: dict[str, str] = {
     "anomaly-analyse": "list the earliest anomalies of watched training over all ranks",
     "bisect": "find the call whose precision moves a number of a program, by running it again",
+    "code-mapping": "tell the lines of the program that the kernels of a MindSpore graph come from",
+    "doctor": "tell what this machine has for a check, and what a dump needs: the beginning of a bug report",
+    "environment": "write what a training is started with, without the training itself",
     "generate": "write stand-alone tests for records of a dump, and run them",
     "graph": "write the graph of a recorded run, or of two, as a page or for msprobe's TensorBoard viewer",
     "merge-results": "merge the comparison tables of many ranks into one workbook",
     "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
     "replay": "judge saved failing cases again, on any device",
     "report": "make reports from the journal of a run, also of one that died",
+    "show": "tell what a file of tensors, a record or a saved case holds, or where two of them differ",
     "watch": "check the steps of a training while it runs, as they come into its spool folder",
 }
 

@@ -1,24 +1,28 @@
-"""``pytest-msprobe report``: journals as Markdown, JUnit and msprobe's tables, or as a trend."""
+"""``pytest-msprobe report``: journals as Markdown, JUnit, msprobe's tables and a page, or as a trend."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.journal.runs import Part, WholeRun, whole_runs
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkTables
 from pytest_msprobe.reports.csv import TablesByDump
+from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
 from pytest_msprobe.reports.trend.series import MOST_MOVED
 from pytest_msprobe.reports.trend.table import FILE_NAME, write_trend_csv
 from pytest_msprobe.reports.trend.text import trend_text
+from pytest_msprobe.reports.verdicts.journals import write_page_of_journals
 from pytest_msprobe.storage.whole import whole_file
 
 _STANDARD_OUTPUT = "-"
@@ -45,6 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{MOST_MOVED} norms that moved most; several times)",
     )
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
+    parser.add_argument(
+        "--junit-family",
+        choices=("pytest", "jenkins"),
+        default="pytest",
+        help="pytest (default): test cases have properties, as pytest writes them; jenkins: valid by the schema of "
+        "Jenkins' xUnit plugin, which knows none: they are lines of the case's output",
+    )
+    parser.add_argument(
+        "--github",
+        action="store_true",
+        help="in a step of GitHub Actions: annotate what failed, and write Markdown as the step's summary",
+    )
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
     parser.add_argument(
         "--csv",
@@ -52,17 +68,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write msprobe's CSV files: two of accuracy_checking, and free_benchmark.csv; of a trend trend.csv",
     )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the trend as one page to look at")
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write all records, or the trend, as one page to look at"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
     runs = whole_runs([Part(path, read_journal(path)) for path in dict.fromkeys(arguments.journals)])
     if arguments.trend:
-        _refuse(arguments, ("junit", "markdown"), "is no part of a trend", "leave out --trend")
+        _refuse(arguments, ("junit", "markdown", "github"), "is no part of a trend", "leave out --trend")
         _report_trend(arguments, runs)
     else:
-        _refuse(arguments, ("html", "series"), "is of a trend", "give --trend and the journals of several runs")
+        _refuse(arguments, ("series",), "is of a trend", "give --trend and the journals of several runs")
         _report(arguments, runs)
     return 0
 
@@ -76,14 +94,20 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, re
 def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     text: str | None = arguments.markdown
     if arguments.junit:
-        _write_junit(runs, arguments.junit)
+        _write_junit(runs, arguments.junit, arguments.junit_family)
     if arguments.csv:
         for number, run in enumerate(runs, 1):
             _write_tables(run.journal, arguments.csv if len(runs) == 1 else arguments.csv / f"run{number}")
+    if arguments.html:
+        with _written(arguments.html) as part:
+            write_page_of_journals(part, runs)
     if text not in (None, _STANDARD_OUTPUT):
         with _written(Path(text)) as part:
             part.write_text(markdown(runs), encoding="utf-8")
-    if text == _STANDARD_OUTPUT or not (arguments.junit or arguments.csv or text):
+    if arguments.github:
+        _tell_github(runs)
+    others = (arguments.junit, arguments.csv, arguments.html, arguments.github, text)
+    if text == _STANDARD_OUTPUT or not any(others):
         _show(markdown(runs))
 
 
@@ -111,22 +135,43 @@ def _show(text: str) -> None:
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding, errors="backslashreplace"))
 
 
-def _write_junit(runs: Sequence[WholeRun], path: Path) -> None:
+def _tell_github(runs: Sequence[WholeRun]) -> None:
+    """Write annotations to the step's output, and the summary where GitHub reads it."""
+    summary, workspace = os.environ.get("GITHUB_STEP_SUMMARY"), os.environ.get("GITHUB_WORKSPACE")
+    if not summary:
+        raise CommandError(
+            "--github: there is no GITHUB_STEP_SUMMARY",
+            remedy="run it in a step of a workflow, where GitHub sets it, or set it to a file",
+        )
+    try:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(markdown(runs))
+    except OSError as error:
+        raise CommandError(f"cannot be written: {error.strerror}", file=Path(summary)) from None
+    _show("".join(f"{line}\n" for line in workflow_commands(runs, Path(workspace) if workspace else None)))
+
+
+def _write_junit(runs: Sequence[WholeRun], path: Path, family: str) -> None:
     try:
         from pytest_msprobe.reports.junit import write_junit
     except ImportError:
         raise CommandError("--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'") from None
     with _written(path) as part:
-        write_junit(runs, part)
+        write_junit(runs, part, are_properties_output=family == "jenkins")
 
 
 def _write_tables(journal: Journal, folder: Path) -> None:
-    dumps = {entry.id: journal.dump_of(entry) for entry in journal.entries.values()}
-    tables, moved = TablesByDump(folder, set(dumps.values())), FreeBenchmarkTables(folder, set(dumps.values()))
+    framework = journal.header.settings.get("framework", PYTORCH)
+    tables = TablesByDump(folder, dict.fromkeys(journal.dumps, framework))
+    moved = FreeBenchmarkTables(folder, journal.dumps)
     try:
         for entry in journal.entries.values():
-            tables.add(dumps[entry.id], entry.result)
-            moved.add(dumps[entry.id], entry.result.record, entry.result.extras)
+            if entry.command:
+                tables.add(None, entry.result)
+                continue
+            dump = journal.dump_of(entry)
+            tables.add(dump, entry.result)
+            moved.add(dump, entry.result.record, entry.result.extras)
         tables.close()
         moved.close()
     except OSError as error:

@@ -51,6 +51,8 @@ loss = train()
 dist.all_reduce(loss)
 if dist.get_rank() == 0:
     print("loss", loss.item())
+# A rank that leaves while the other still reads from it aborts that one.
+dist.barrier()
 dist.destroy_process_group()
 """
 )

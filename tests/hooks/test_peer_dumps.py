@@ -100,8 +100,9 @@ def resnet_loss(model, x):
 
 
 # CPUs draw the same numbers and sum them in different orders. Eighteen layers, each normalised by the statistics of two
-# images, make 1e-3 of the last bits.
-TOLERANCES = {"lstm-mix": 1e-5, "lstm-L0": 1e-5, "resnet18": 1e-2}
+# images, make 1e-3 of the last bits, which switch a ReLU here and there: the greatest gradient, one element, moves by
+# percents, and its square in AdamW twice as far.
+TOLERANCES = {"lstm-mix": 1e-5, "lstm-L0": 1e-5, "resnet18": 5e-2}
 
 CASES = {
     "lstm-mix": ("mix", Gated, lambda: torch.randint(0, 40, (3, 9)), lstm_loss, 3.6607754230499268),

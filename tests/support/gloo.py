@@ -18,5 +18,9 @@ def run_ranks(program: str, count: int, folder: Path) -> list[tuple[int, str]]:
     processes = [
         subprocess.Popen([*command, str(rank), str(folder)], stderr=subprocess.PIPE, text=True) for rank in range(count)
     ]
-    told = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+    try:
+        told = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]

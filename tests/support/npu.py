@@ -33,7 +33,7 @@ def compile_kernels() -> None:
 def run_script(script: str, *arguments: str | Path, **more: str) -> str:
     """Run a script in a process that has cards and these variables, and return what it prints."""
     done = _run("-c", script, *arguments, **more)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

@@ -120,6 +120,11 @@ def operation_of(api: str) -> str:
     return _SAME.get(api, api)
 
 
+def is_written(name: str, position: str) -> bool:
+    """Tell whether an argument of a communication record, by index or name, is only a place for the result."""
+    return position in RECEIVED.get(parse_api_name(name).api, ())
+
+
 @dataclass(frozen=True, slots=True)
 class Communicated:
     """What a record of communication says, its arguments by name: ``before`` the call and ``after`` it.

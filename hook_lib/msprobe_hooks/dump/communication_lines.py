@@ -8,14 +8,12 @@ can be found. Readers of dumps ignore the file, and a dump is whole without it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.decoding import read_json_lines
 from msprobe_hooks.dump.writer import FILE_MODE, as_json
 from msprobe_hooks.errors import RecordingError
 
@@ -76,14 +74,4 @@ def read_lines(folder: Path) -> list[Line]:
 
     What is no such line, as the last one of a process that was killed, is left out.
     """
-    try:
-        text = (folder / FILE).read_bytes()
-    except OSError:
-        return []
-    return list(_lines(text))
-
-
-def _lines(text: bytes) -> Iterator[Line]:
-    for raw in text.splitlines():
-        with suppress(JsonError):
-            yield decode_json(raw, Line)
+    return read_json_lines(folder / FILE, Line)

@@ -9,11 +9,12 @@ from typing import Literal
 
 from msprobe_hooks.dump.collectives import BARRIERS, FROM_ROOT, NEVER_WAITED_FOR, TO_ROOT
 from msprobe_hooks.dump.communication_lines import Line, read_lines
-from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.ends import End, ends_of, is_outside
+from msprobe_hooks.dump.names import is_communication, parse_api_name
 from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record
-from msprobe_hooks.dump.transfers import Communication, End, ends_of, is_communication, is_outside, match_transfers
+from msprobe_hooks.dump.transfers import Communication, match_transfers
 from msprobe_hooks.errors import RecordError
 
 #: How far a call came: it is over, it raised, it returned a handle that nobody waited for, it did not return.

@@ -13,6 +13,18 @@ _SPELLINGS = {
 }
 
 
+# What has another capital than its first letter in MindSpore.
+_CAPITALS = {"bfloat16": "BFloat16", "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
+
+
+def mindspore_dtype_name(name: str) -> str:
+    """Return MindSpore's name of a dtype of torch: ``BFloat16`` for torch.bfloat16, ``Float8E4M3FN``."""
+    plain = name.removeprefix("torch.")
+    if plain.startswith("float8_"):
+        return "Float8" + plain.removeprefix("float8_").upper()
+    return _CAPITALS.get(plain, plain.capitalize())
+
+
 def plain_dtype(name: str) -> str:
     """Return torch's name of a recorded dtype without ``torch.``: ``bfloat16`` for BFloat16 and torch.bfloat16.
 

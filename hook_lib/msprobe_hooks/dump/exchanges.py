@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from msprobe_hooks.dump.communications import Call, RankCalls
-from msprobe_hooks.dump.transfers import End, Key, Transfers, in_layers, match_transfers
+from msprobe_hooks.dump.ends import End, Key
+from msprobe_hooks.dump.transfers import Transfers, in_layers, match_transfers
 
 # By rank and whether it sends, the exchanges that it took part in, each with the place of its call.
 _Sides = dict[tuple[int, bool], list[tuple["Exchange", int]]]

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msprobe_hooks.dump.converted.layout import find_trees, is_converted_file, tree_of
+from msprobe_hooks.dump.static_graph.layout import find_iterations, is_iteration_file, iteration_of, rank_of_file
 from msprobe_hooks.errors import DumpError
 
 DUMP_FILE: Final = "dump.json"
@@ -38,7 +40,9 @@ def recording_folder(step: int, rank: int | None) -> Path:
 
 
 def step_rank(path: Path) -> StepRank:
-    """Return the numbers that the nearest folders named ``step<N>`` and ``rank<N>`` say."""
+    """Return the numbers that the nearest folders named ``step<N>`` and ``rank<N>`` say; an iteration is a step."""
+    if is_iteration_file(path):
+        return StepRank(iteration_of(path), rank_of_file(path))
     return StepRank(_nearest(_STEP, path), _nearest(_RANK, path))
 
 
@@ -56,13 +60,22 @@ def rank_of(folder: Path) -> int | None:
 def find_dumps(folder: Path) -> list[Path]:
     """Return every ``dump.json`` below a folder, steps and ranks in the order of their numbers.
 
-    A recording of saved variables alone has ``debug.json`` in its place. Raises DumpError where there is neither.
+    A recording of saved variables alone has ``debug.json`` in its place, a static graph a file of each iteration, a
+    tree of converted kernel files the first of these.
+    Raises DumpError where there is none of these.
     """
     paths = [*folder.rglob(DUMP_FILE)] or [*folder.rglob(DEBUG_FILE)]
-    found = sorted(paths, key=_numbers_by_value)
+    found = sorted(paths, key=_numbers_by_value) or find_trees(folder) or find_iterations(folder)
     if not found:
         raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
     return found
+
+
+def home_of(path: Path) -> Path:
+    """Return what a user calls a dump: kernels of an iteration or of a tree are a folder, any other dump its file."""
+    if is_converted_file(path):
+        return tree_of(path)
+    return path.parent if is_iteration_file(path) else path
 
 
 def _numbers_by_value(path: Path) -> list[tuple[int, str]]:

@@ -205,6 +205,16 @@ def is_forward(name: str) -> bool:
     return name.endswith(".forward") or direction_of(name) == "forward"
 
 
+def is_distributed(name: str) -> bool:
+    """Tell whether a record, or what was called (``Type.api``), is of a framework's communication between ranks."""
+    return name.startswith(("Distributed.", "MintDistributed."))
+
+
+def is_communication(name: str) -> bool:
+    """Tell whether a record is the forward direction of a communication between ranks."""
+    return is_distributed(name) and is_forward(name)
+
+
 def is_parameters_grad(name: str) -> bool:
     """Tell whether a record holds the gradients of a module's parameters, which no single call has."""
     return PARAMETERS_GRAD in name and is_module_name(name) and direction_of(name) == PARAMETERS_GRAD

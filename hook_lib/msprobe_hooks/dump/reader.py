@@ -67,6 +67,16 @@ class Dump:
         return self.path.parent / TENSOR_FOLDER
 
     @property
+    def has_statistics(self) -> bool:
+        """Whether records hold numbers of their tensors, or the tensors' files alone."""
+        return True
+
+    @property
+    def keeps_shapes(self) -> bool:
+        """Whether files hold tensors in the shapes that records say, or their elements alone."""
+        return True
+
+    @property
     def surroundings(self) -> Surroundings:
         """What the files beside the dump tell, read anew for each that asks."""
         return Surroundings(self.path.parent)

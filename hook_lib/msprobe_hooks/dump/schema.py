@@ -83,7 +83,8 @@ class ForwardRecord(msgspec.Struct, frozen=True):
     """The forward direction of an API call or of a module call (then with its parameters).
 
     ``exception`` is what the call raised, where it did; ``containers`` says of what class the lists and mappings at
-    some paths (``input.1``, ``output``) were.
+    some paths (``input.1``, ``output``) were; ``settings`` are what the object that was called, a primitive of
+    MindSpore, had been made with, by name; None where they were not recorded.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ForwardRecord(msgspec.Struct, frozen=True):
     is_recompute: bool = False
     exception: str | None = None
     containers: dict[str, str] = {}
+    settings: dict[str, Any] | None = None
 
 
 class BackwardRecord(msgspec.Struct, frozen=True):
@@ -134,7 +136,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
     """
     path = record_path(name)
     fields = _object(body, path)
-    details = _details(fields, f"{path}.details")
+    details, settings = _details(fields, f"{path}.details")
     exception = fields.get("exception")
     args = _array_field(fields, "input_args", path)
     kwargs = _object_field(fields, "input_kwargs", path)
@@ -147,18 +149,25 @@ def forward_record(name: str, body: object) -> ForwardRecord:
         is_recompute=bool(fields.get("is_recompute", False)),
         exception=exception if isinstance(exception, str) else None,
         containers={place: detail["container"] for place, detail in details.items() if "container" in detail},
+        settings=settings,
     )
 
 
-def _details(fields: Mapping[str, Any], path: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return what is kept beside the elements by their places: of a value its type, of a container its class."""
-    details = _object(fields.get("details") or {}, path)
+def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping[str, Any]], dict[str, Any] | None]:
+    """Return what is kept beside the elements by their places (of a value its type, of a container its class).
+
+    What the called object had been made with comes second, None where that is not said.
+    """
+    details = dict(_object(fields.get("details") or {}, path))
+    settings = details.pop("settings", None)
+    if settings is not None:
+        settings = dict(_object(settings, f"{path}.settings"))
     for place, detail in details.items():
         words = {"type"} if "value" in _object(detail, f"{path}.{place}") else set()
         for key in words | ({"container"} & detail.keys()):
             if not isinstance(detail.get(key), str):
                 _refuse(f"{path}.{place}.{key}", "a type's name", detail.get(key))
-    return details
+    return details, settings
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:

@@ -15,11 +15,14 @@ from typing import Any, Generic, Literal, TypeVar
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.dump.names import forward_of, typeable_name
+from msprobe_hooks.errors import DumpError
 
 _MAX_DEPTH = 400
 # Not a record: how many micro steps Megatron made of a step.
 _MICRO_STEP_COUNT = "megatron_micro_step_number"
 _FRAMEWORK = re.compile(r"(?:site|dist)-packages/(?:torch|torch_npu|mindspore|msprobe|msprobe_hooks)/")
+_INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib/python3\.\d+/")
+_PLACE = re.compile(r"File (?P<file>.+?), line (?P<line>\d+)")
 _TEXT = frozenset({str})
 _TEXT_OR_NONE = frozenset({str, type(None)})
 
@@ -49,6 +52,13 @@ class Table(Generic[T]):
         """Return what is said of a record, or else of the forward record of its call; None where nothing is."""
         found = self.entries.get(record)
         return found if found is not None else self.entries.get(forward_of(record))
+
+    def undamaged(self, remedy: str) -> Table[T]:
+        """Return this one, whose file may be missing or empty. Raises DumpError, with the remedy, for a damaged one."""
+        problem = self.problem
+        if problem is not None and problem.kind == "damaged":
+            raise DumpError(f"{problem.file}: damaged: {problem.text}; {remedy}")
+        return self
 
 
 class Surroundings:
@@ -184,3 +194,20 @@ def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
     Those of other libraries stay: a model that comes from one is computed there.
     """
     return [frame for frame in frames if not _FRAMEWORK.search(frame)] or frames
+
+
+def telling_frames(frames: Sequence[str], most: int) -> list[str]:
+    """Return at most so many frames, innermost first, that tell where a call was made.
+
+    They are the innermost that are no framework's own, with the innermost of the user's program among them: in a model
+    that comes from a library this may be far out.
+    """
+    outside = outside_frameworks(frames)
+    own = next((place for place, frame in enumerate(outside) if not _INSTALLED.search(frame)), 0)
+    return [*outside[:most]] if own < most else [*outside[: most - 1], outside[own]]
+
+
+def program_place(frames: Sequence[str]) -> tuple[str, int] | None:
+    """Return file and line of the innermost frame of the user's program; None where no frame is of one."""
+    places = (_PLACE.search(frame) for frame in frames if not _INSTALLED.search(frame))
+    return next(((place["file"], int(place["line"])) for place in places if place), None)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.decoding import read_json_lines
 from msprobe_hooks.dump.layout import DUMP_FILE, StepRank, step_rank
 from msprobe_hooks.dump.writer import FILE_MODE, as_json
 
@@ -83,12 +83,7 @@ def note_dropped(folder: Path, dropped: Dropped) -> None:
 
 def read_dropped(folder: Path) -> list[Dropped]:
     """Return what was dropped; what is no such line is left out."""
-    found = []
-    with suppress(OSError):
-        for line in (folder / _DROPPED_FILE).read_bytes().splitlines():
-            with suppress(JsonError):
-                found.append(decode_json(line, Dropped))
-    return found
+    return read_json_lines(folder / _DROPPED_FILE, Dropped)
 
 
 def step_name(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -55,9 +55,12 @@ _FIELDS: tuple[tuple[str, Group, str], ...] = (
     ("parameters", "parameters", "parameters"),
     ("output", "output", "output"),
 )
-_STATISTICS = ("Max", "Min", "Mean", "Norm")
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_LARGEST_INTEGER = 2**63
+#: The names of a tensor's statistics in a file, in the order of ``Value.statistics``.
+STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
+#: The texts that stand for numbers which JSON has none for.
+NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+#: No size of a tensor and no integer that travels as a number is as large.
+TOO_LARGE: Final = 2**63
 _SIZES = frozenset({int})
 
 
@@ -130,7 +133,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     if (
         not isinstance(shape, list)
         or not _SIZES.issuperset(map(type, shape))
-        or (shape and not 0 <= min(shape) <= max(shape) < _LARGEST_INTEGER)
+        or (shape and not 0 <= min(shape) <= max(shape) < TOO_LARGE)
     ):
         _refuse(record, f".{place}.shape", "an array of sizes")
     data_name = leaf.get("data_name") or leaf.get("datapath")
@@ -139,7 +142,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     if type(greatest) is type(least) is type(mean) is type(norm) is float:
         numbers: tuple[Number | None, ...] = (greatest, least, mean, norm)
     else:
-        numbers = tuple(_statistic(record, place, leaf, key) for key in _STATISTICS)
+        numbers = tuple(_statistic(record, place, leaf, key) for key in STATISTICS)
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
     return Value(
@@ -157,15 +160,15 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
 def _plain(kind: str, value: Any) -> tuple[Any, ...]:
     """Return the fields of a plain value from ``type`` on; its checksum is msprobe's, of its text."""
     if kind == "float" and isinstance(value, str):
-        value = _NON_FINITE.get(value, value)
+        value = NON_FINITE.get(value, value)
     text = value if isinstance(value, str) else json.dumps(value) if isinstance(value, (dict, list)) else str(value)
-    statistics = (value,) * 4 if _is_number(value) else None
+    statistics = (value,) * 4 if is_number(value) else None
     return kind, "", (), None, statistics, f"{zlib.crc32(text.encode()):08x}", None, text
 
 
-def _is_number(value: object) -> bool:
-    # Larger integers do not travel as numbers; their text is compared.
-    return isinstance(value, (int, float)) and (isinstance(value, float) or abs(value) < _LARGEST_INTEGER)
+def is_number(value: object) -> bool:
+    """Tell whether a value is compared as a number: of an integer that is too large the text is."""
+    return isinstance(value, (int, float)) and (isinstance(value, float) or abs(value) < TOO_LARGE)
 
 
 def _statistic(record: str, place: str, leaf: dict[str, Any], key: str) -> Number | None:
@@ -173,10 +176,10 @@ def _statistic(record: str, place: str, leaf: dict[str, Any], key: str) -> Numbe
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
-        return value if abs(value) < _LARGEST_INTEGER else _as_float(record, place, key, value)
+        return value if abs(value) < TOO_LARGE else _as_float(record, place, key, value)
     if isinstance(value, str):
         # Statistics of meta tensors and the like are words.
-        return _NON_FINITE.get(value)
+        return NON_FINITE.get(value)
     return _refuse(record, f".{place}.{key}", "a number")
 
 

@@ -73,9 +73,9 @@ class Judging(ABC):
         float32, in float64 of that.
         """
 
-    @abstractmethod
-    def is_like_on_cpu(self, actual: Any, reference: Any) -> bool:
-        """Tell whether a result is as precise as its dtype promises, by the CPU's."""
+    def is_like(self, perturbation: str, original: Any, perturbed: Any) -> bool | None:
+        """Tell by the perturbation's own rule whether two results are alike; None where it has none but the ratio."""
+        return None
 
     def deviations(
         self, perturbation: str, original: Sequence[Output], perturbed: Sequence[Output], *, is_gradient: bool = False
@@ -106,8 +106,9 @@ class Judging(ABC):
         dtype, shape = str(before.dtype), tuple(before.shape)
         if before.shape != after.shape:
             return Deviation(index, False, dtype, shape)
-        if perturbation == "to_cpu":
-            return Deviation(index, self.is_like_on_cpu(before, after), dtype, shape)
+        is_like = self.is_like(perturbation, before, after)
+        if is_like is not None:
+            return Deviation(index, is_like, dtype, shape)
         ratio = self.largest_ratio(before, after, tolerance(after.dtype, is_gradient=is_gradient))
         return Deviation(index, ratio is not None and ratio <= threshold, dtype, shape, ratio, threshold, ratio is None)
 

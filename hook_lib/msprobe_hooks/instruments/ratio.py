@@ -69,11 +69,14 @@ class TorchJudging(Judging):
 
     tensor_class = torch.Tensor
     largest_ratio = staticmethod(largest_ratio)
-    is_like_on_cpu = staticmethod(is_like_on_cpu)
 
     def is_compared(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is dense, of real numbers and not empty."""
         return tensor.is_floating_point() and tensor.layout is torch.strided and tensor.numel() > 0
+
+    def is_like(self, perturbation: str, original: torch.Tensor, perturbed: torch.Tensor) -> bool | None:
+        """Tell by the CPU's rule whether two results are alike; None where the second is no result of the CPU."""
+        return is_like_on_cpu(original, perturbed) if perturbation == "to_cpu" else None
 
 
 #: Judges what came of a call by what came of it with perturbed inputs.

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.names import backward_of, is_module_name
 from msprobe_hooks.recording.backward import Inputs
 from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.summary import Count
+from msprobe_hooks.recording.summary import Count, described
 
 
 class CallRecord:
@@ -32,10 +32,13 @@ class CallRecord:
         self._record: dict[str, Any] | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Write a record that says what the call raised."""
+        """Write a record, which says what the call raised where that is a failure, and count it."""
         try:
             if self._record is not None:
-                self._recorder.note_raised(self._record, error)
+                self._record["output"] = []
+                if self._recorder.is_failure(error):
+                    self._record["exception"] = described(error)
+                    self._recorder.summary.raised += 1
                 self._emit()
         except Exception as problem:
             self._note_error_after(problem)
@@ -118,12 +121,14 @@ class ApiCall(CallRecord):
         written: list[Any] | None = None,
         *,
         has_backward: bool = True,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the arguments as they are before the call.
 
         ``changed`` is what a call without result writes to, for its gradients; ``written`` are arguments whose values
-        after such a call are recorded as its output. Without ``has_backward`` no backward record is made. A call whose
-        arguments cannot be looked at is not recorded.
+        after such a call are recorded as its output. Without ``has_backward`` no backward record is made. ``settings``
+        are what the called object was made with, as JSON has it. A call whose arguments cannot be looked at is not
+        recorded.
         """
         recorder = self._recorder
         wanted = recorder.directions
@@ -136,6 +141,8 @@ class ApiCall(CallRecord):
                     self._inputs = recorder.inputs((args, kwargs))
                 if wanted.forward and recorder.filter.admits(self.name):
                     self._take_inputs(args, kwargs)
+                    if settings is not None:
+                        self._elements.details["settings"] = settings
         except Exception as error:
             self._record = self._inputs = None
             self._note_error_before(error)

@@ -17,7 +17,7 @@ from msprobe_hooks.recording import option_checks as checks
 from msprobe_hooks.recording.filters import DataMode
 from msprobe_hooks.recording.spooling import SpoolSettings
 
-LEVELS = ("L0", "L1", "mix", "debug", "aten")
+LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
 OVERFLOW_TASKS = ("overflow_check", "nan_check")
 TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
@@ -25,7 +25,7 @@ DATA_MODES = ("all", "input", "output", "forward", "backward")
 SPOOL_FULL = ("wait", "drop")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
-_API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
+API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
 _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
 
 
@@ -161,7 +161,7 @@ def _check_scope(given: Settings) -> None:
         return
     if len(given.scope) != 2:
         raise ConfigError("scope", list(given.scope), "two record names, the first and the last of a range")
-    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, _API_NAME)}.get(given.level, (_API_NAME,))
+    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, API_NAME)}.get(given.level, (API_NAME,))
     wanted = {"L0": "Module.path.Class.forward.0", "mix": "Module.path.Class.forward.0 or Type.api.0.forward"}
     for name in given.scope:
         if not any(pattern.fullmatch(name) for pattern in patterns):

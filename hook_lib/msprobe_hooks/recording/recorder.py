@@ -5,45 +5,39 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from msprobe_hooks.dump.communication_lines import Line
 from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.dump.spool import Dropped
 from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.recording.backward import Emit, Inputs
+from msprobe_hooks.recording.backward import Inputs
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.elements import Elements
 from msprobe_hooks.recording.filters import NameFilter
-from msprobe_hooks.recording.passes import BackwardPasses, Engine
+from msprobe_hooks.recording.framework import Framework
+from msprobe_hooks.recording.passes import BackwardPasses
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.spooling import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.step_files import StepFiles, prepare
-from msprobe_hooks.recording.summary import Count, Summary, described
+from msprobe_hooks.recording.summary import Count, Summary
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 _log = logging.getLogger("msprobe_hooks")
 
 
-class Recorder(ABC):
+class Recorder(Framework):
     """One recording. Observers ask it for names, hand it records, and never see it raise.
 
     Calls are observed while it ``is_recording``; the gradients of what was observed are taken until the step's files
     are closed. A failure to observe is counted in the summary with its reason; a failure to write stops the recording
-    and is kept in ``failure``. A framework's recorder says how its tensors are looked at and how its backward pass
-    ends.
+    and is kept in ``failure``.
     """
-
-    framework: ClassVar[str]
-    elements_class: ClassVar[type[Elements]]
-    engine: ClassVar[Engine]
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -124,57 +118,7 @@ class Recorder(ABC):
         files = self._files
         return None if files is None else files.tensors
 
-    # what a framework says
-
-    @abstractmethod
-    def quiet(self) -> AbstractContextManager[None]:
-        """Return a context in which looking at tensors leaves no trace."""
-
-    @abstractmethod
-    def is_grad_enabled(self) -> bool:
-        """Tell whether what is called now can be differentiated."""
-
-    @abstractmethod
-    def is_recompute(self, frame: FrameType | None) -> bool | None:
-        """Tell whether a call is made by activation checkpointing; None where the framework does not say."""
-
-    @abstractmethod
-    def inputs(self, values: Any, awaited: Iterable[Any] = ()) -> Inputs:
-        """Return where gradients leave a call for the tensors among its arguments.
-
-        The record is complete when those of the ``awaited`` tensors were seen as well.
-        """
-
-    @abstractmethod
-    def differentiated(self, values: Any) -> list[Any]:
-        """Return the tensors among nested values that take a gradient."""
-
-    @abstractmethod
-    def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
-        """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by.
-
-        ``outputs`` are those that take a gradient, ``inputs`` are this framework's.
-        """
-
-    @abstractmethod
-    def summarise(self, tensor: Any, entry: TensorEntry) -> None:
-        """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
-
-    @abstractmethod
-    def save(self, tensor: Any, name: str) -> str:
-        """Have a tensor written to a file of that name, and return the name."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Measure everything anew, as after a step."""
-
-    @abstractmethod
-    def fetch(self) -> None:
-        """Bring numbers that are still on a device to the host."""
-
-    @abstractmethod
-    def open_files(self, folder: Path) -> TensorFiles:
-        """Return what writes tensors into a folder."""
+    # what observers hand over
 
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
@@ -194,17 +138,6 @@ class Recorder(ABC):
         if self.directions.backward and outputs:
             # There are as many of these as calls until the backward pass comes, and a closure is several objects.
             self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count))
-
-    def note_raised(self, record: dict[str, Any], error: BaseException) -> None:
-        """Let a record say what its call raised, and count it, where that is a failure."""
-        record["output"] = []
-        if self.is_failure(error):
-            record["exception"] = described(error)
-            self.summary.raised += 1
-
-    def is_failure(self, error: BaseException) -> bool:
-        """Tell whether a call that raised this has gone wrong."""
-        return True
 
     # life
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.recording.modules import ModuleHooks
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.saves import save
 from msprobe_hooks.recording.summary import Summary
 
 #: What holds the modules to record: a module (a cell) of the framework, or a list or tuple of them.
@@ -70,10 +71,6 @@ class Session(ABC):
     @abstractmethod
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api`` under the name ``qualified``."""
-
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name, at level debug. Raises ConfigError where the framework has no such level."""
-        raise self._not_offered("save")
 
     def dump_module(self, module: Any, name: str) -> None:
         """Record only this module's calls, as ``Module.{name}.{Class}``, until ``end_module_dump``.
@@ -140,6 +137,10 @@ class Session(ABC):
             self._hooks.remove()
             self._hooks = None
         return self.recorder.close()
+
+    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record a variable by name; level debug."""
+        save(self.recorder, variable, name, save_backward)
 
     def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.

@@ -67,7 +67,8 @@ def code_and_lines(frame: FrameType | None) -> list[tuple[CodeType, int]]:
     # Holding the code objects keeps their ids, which are the keys, from being given to others.
     frames = []
     while frame is not None:
-        frames.append((frame.f_code, frame.f_lineno))
+        # What a tool made of bytecode may have no lines.
+        frames.append((frame.f_code, frame.f_lineno or 0))
         frame = frame.f_back
     return frames
 

@@ -20,6 +20,8 @@ class Summary:
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
     written, which ended the recording; ``dropped`` are the steps that a spool folder did not take, by reason.
+    ``iterations`` are those of graphs that the framework itself dumped; ``awaited`` is what did not run where nothing
+    was recorded.
     """
 
     calls: int = 0
@@ -37,6 +39,8 @@ class Summary:
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     failure: str = ""
+    iterations: int = 0
+    awaited: str = "supported call"
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -53,13 +57,14 @@ class Summary:
         self.errors[f"{where}: {described(error)}".splitlines()[0]] += 1
 
     def __str__(self) -> str:
-        if self.records == 0:
+        if self.is_empty:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
             f"{self.calls} calls",
             f"{self.backwards} backward records",
             f"{self.modules} module records",
             f"{self.saves} saved variables",
+            f"{self.iterations} iterations of graphs",
         ]
         counts = ", ".join(part for part in parts if not part.startswith("0 "))
         where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
@@ -69,7 +74,7 @@ class Summary:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was recorded."""
-        return self.records == 0
+        return self.records == self.iterations == 0
 
     def stopped(self) -> list[str]:
         """Return why files could not be written."""
@@ -113,7 +118,7 @@ class Summary:
             return "everything was removed" + _listed(self.removed)
         if self.unrecorded:
             return self._unrecorded()
-        return "no supported call ran while recording was on"
+        return f"no {self.awaited} ran while recording was on"
 
 
 def described(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -48,6 +49,10 @@ def named(
     return qualified, args, kwargs, frame
 
 
+# What runs around compiled code, to bring gradients into the layout that it expects, is no part of the program.
+_AROUND_COMPILED = str(Path(torch.__file__).parent / "_functorch" / "_aot_autograd")
+
+
 class CallMode(TorchFunctionMode):
     """Sees the calls of one thread while it is on that thread's stack of modes, and has each made by ``make``.
 
@@ -80,7 +85,10 @@ class CallMode(TorchFunctionMode):
         # A compiler that traces this gets its answer at once, and nothing of what looks becomes part of the program.
         if is_traced():
             return func(*args, **kwargs)
-        return self.make(api, func, args, kwargs, sys._getframe(1))
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename.startswith(_AROUND_COMPILED):
+            return func(*args, **kwargs)
+        return self.make(api, func, args, kwargs, frame)
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         # A subclass's override of its own must not be passed over.

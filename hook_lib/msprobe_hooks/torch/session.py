@@ -20,7 +20,6 @@ from msprobe_hooks.torch.phases import Phases
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
-from msprobe_hooks.torch.saves import save
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
 
 
@@ -47,10 +46,6 @@ class TorchSession(Session):
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api``."""
         return CustomApi(self.recorder, module, api, qualified)
-
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name; level debug."""
-        save(self.recorder, variable, name, save_backward)
 
     def dump_module(self, module: nn.Module, name: str) -> None:
         """Record only this module's calls, as ``Module.{name}.{Class}``, until ``end_module_dump``.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.dtypes import mindspore_dtype_name, plain_dtype
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,8 @@ def test_a_dtype_has_one_name_whatever_its_spelling(recorded: str, plain: str) -
 @pytest.mark.parametrize("name", ["Float8E4M3FN", "torch.float8_e5m2", "Int4", "something.Else"])
 def test_a_plain_name_is_its_own(name: str) -> None:
     assert plain_dtype(plain_dtype(name)) == plain_dtype(name)
+
+
+@pytest.mark.parametrize("name", ["Bool", "UInt8", "Int64", "Float16", "BFloat16", "Complex64", "Float8E4M3FN"])
+def test_mindspores_name_of_a_dtype_is_what_it_records(name: str) -> None:
+    assert mindspore_dtype_name(f"torch.{plain_dtype(name)}") == name

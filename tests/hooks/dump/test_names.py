@@ -11,6 +11,7 @@ from msprobe_hooks.dump.names import (
     direction_of,
     forward_of,
     is_backward_api,
+    is_communication,
     is_forward,
     is_forward_api,
     is_module_name,
@@ -221,3 +222,16 @@ def test_records_of_one_operation_share_a_name_whatever_its_spelling() -> None:
         shared_record("Tensor.__add__.3.backward") == shared_record("Tensor.add.3.backward") == "Tensor.add.3.backward"
     )
     assert shared_record("Module.fc.Linear.parameters_grad") == "Module.fc.Linear.parameters_grad"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("Distributed.all_reduce.0.forward", True),
+        ("MintDistributed.all_reduce.0.forward", True),
+        ("Distributed.all_reduce.0.backward", False),
+        ("Torch.mm.0.forward", False),
+    ],
+)
+def test_communication_is_told_by_name(name: str, is_one: bool) -> None:
+    assert is_communication(name) is is_one

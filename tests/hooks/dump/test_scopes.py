@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.scopes import Surroundings, modules_around, outside_frameworks
+from msprobe_hooks.dump.scopes import Surroundings, modules_around, outside_frameworks, telling_frames
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 TANH = "Torch.tanh.0.forward"
@@ -137,3 +137,20 @@ def test_frames_of_a_framework_say_nothing_those_of_other_libraries_do() -> None
     )
     assert outside_frameworks([torch, model, torch, mine]) == [model, mine]
     assert outside_frameworks([torch]) == [torch]
+
+
+def test_the_program_that_called_a_library_is_told_however_far_out_it_is() -> None:
+    torch, numbers, model, mine, main = (
+        f"File {place}, line 9, in forward, f(x)"
+        for place in (
+            "/v/site-packages/torch/nn/functional.py",
+            "/usr/lib/python3.11/functools.py",
+            "/v/site-packages/transformers/llama.py",
+            "/home/me/step.py",
+            "/home/me/train.py",
+        )
+    )
+    assert telling_frames([torch, model, numbers, model, torch, mine, main], 2) == [model, mine]
+    assert telling_frames([torch, mine, main], 2) == [mine, main]
+    assert telling_frames([torch, model, numbers], 1) == [model]
+    assert telling_frames([torch, torch], 3) == [torch, torch]

@@ -89,7 +89,7 @@ def test_a_full_disk_ends_recording_and_not_the_training(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
     assert done == 5000
-    assert len(read_dump(tmp_path / "d/step0/rank/dump.json").records) >= 1000
+    assert 0 < len(read_dump(tmp_path / "d/step0/rank/dump.json").records) < 5000
 
 
 def test_a_killed_process_leaves_a_readable_dump(tmp_path):

@@ -16,7 +16,7 @@ from msprobe_hooks.recording.config import read_config, settings
         ("overflow_nums", -2, "a number from 1, or -1"),
         ("overflow_nums", True, "a number from 1, or -1"),
         ("overflow_nums", 1.0, "a number from 1, or -1"),
-        ("level", "L3", "L0, L1, mix, debug, aten"),
+        ("level", "L3", "L0, L1, L2, mix, debug, aten"),
         ("rank", "0", "a list of numbers"),
         ("rank", [True], "a list of numbers"),
         ("rank", [-1], "a list of numbers"),

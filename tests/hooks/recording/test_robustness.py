@@ -147,6 +147,16 @@ def test_a_compiled_submodule_runs_and_what_surrounds_it_is_recorded(tmp_path, r
     assert "Functional.linear.0.forward" in found
 
 
+@pytest.mark.slow
+def test_what_a_compiler_runs_around_its_code_is_no_call_of_the_program(tmp_path, records):
+    torch._dynamo.reset()
+    compiled = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+    with record(tmp_path / "d"):
+        # Its gradient arrives expanded, and is copied into the layout that the backward pass was compiled for.
+        compiled(torch.randn(2, 4) * 2).sum().backward()
+    assert {name.split(".")[1] for name in records(tmp_path / "d")} == {"__mul__", "sum", "ones_like"}
+
+
 def test_a_function_compiled_while_recording_gives_the_same_result(tmp_path):
     torch._dynamo.reset()
 

@@ -13,12 +13,10 @@ from msprobe_hooks.dump.merging.bodies import encode_record
 from msprobe_hooks.dump.merging.parallel import LayoutError, ModelRanks, ParallelLayout
 from msprobe_hooks.dump.merging.shared import Sums, merge_shared, sums_of
 from msprobe_hooks.dump.merging.stages import Recorded, chunk_of, micro_steps, one_process
-from msprobe_hooks.dump.names import direction_of, is_module_name
+from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.scopes import KnownSurroundings, Surroundings, Table, modules_around
 from msprobe_hooks.errors import DumpError
-
-_COMMUNICATION = ("Distributed.", "MintDistributed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,7 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
             _require_mergeable(dump, first, surroundings, layout)
         has_parents = has_parents or bool(surroundings.parents.entries)
         has_micro_steps = has_micro_steps or bool(surroundings.micro_steps)
-        is_all = len(model.paths) == model.world
-        records += _of_stage(dumps, surroundings, stage, model.ranks[stage], layout, is_all=is_all)
+        records += _of_stage(dumps, surroundings, stage, model, layout)
     assert first is not None
     if layout.pp > 1:
         records = list(one_process(records, chunks=layout.vpp > 1))
@@ -120,10 +117,8 @@ def _require_mergeable(dump: Dump, first: Dump, surroundings: Surroundings, layo
         raise DumpError(
             f"{dump.path}: recorded with checksums (summary_mode md5), which cannot be merged; record statistics"
         )
-    problem = surroundings.parents.problem
-    if problem is not None and problem.kind == "damaged":
-        raise DumpError(f"{problem.file}: damaged: {problem.text}; copy it again")
-    if layout.pp > 1 and not surroundings.parents.entries and _goes_forward_again(dump):
+    parents = surroundings.parents.undamaged("copy it again").entries
+    if layout.pp > 1 and not parents and _goes_forward_again(dump):
         raise DumpError(
             f"{dump.path}: several micro steps, and nothing tells which call is of which; stages are merged of "
             "dumps of level L0 or mix"
@@ -131,28 +126,23 @@ def _require_mergeable(dump: Dump, first: Dump, surroundings: Surroundings, layo
 
 
 def _goes_forward_again(dump: Dump) -> bool:
-    names = [name for name in dump.records if not name.startswith(_COMMUNICATION)]
+    names = [name for name in dump.records if not is_distributed(name)]
     directions = [direction_of(name) for name in names if not dump.is_recomputed(name)]
     return "backward" in directions and "forward" in directions[directions.index("backward") :]
 
 
 def _of_stage(
-    dumps: Sequence[Dump],
-    surroundings: Surroundings,
-    stage: int,
-    ranks: Sequence[int],
-    layout: ParallelLayout,
-    *,
-    is_all: bool,
+    dumps: Sequence[Dump], surroundings: Surroundings, stage: int, model: Model, layout: ParallelLayout
 ) -> Iterator[Recorded]:
     """Yield the records of a stage in recorded order, each merged of those of its ranks."""
     first = dumps[0]
     parents = surroundings.parents.entries
-    names = [name for name in {**first.records, **parents} if not name.startswith(_COMMUNICATION)]
+    names = [name for name in {**first.records, **parents} if not is_distributed(name)]
     tops = {name: top for name in names if (top := _top(name, parents)) is not None}
     recomputed = {name for name in first.records if first.is_recomputed(name)}
     steps = {**micro_steps(names, tops, recomputed), **surroundings.micro_steps}
-    sums: list[Sums] = [sums_of(dump, ranks, are_all=is_all) for dump in dumps] if len(dumps) > 1 else []
+    ranks, world = frozenset(model.ranks[stage]), frozenset(range(model.world))
+    sums = [sums_of(dump, ranks, world) for dump in dumps] if len(dumps) > 1 else []
     chunk = 0
     for name in names:
         found = chunk_of(tops[name]) if layout.vpp > 1 and name in tops else None

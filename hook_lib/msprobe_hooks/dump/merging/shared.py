@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from msprobe_hooks.dump.merging.tensors import SHARDS, STATISTICS, is_tensor, merge_ranks, number_of
+from msprobe_hooks.dump.collectives import read_communicated
+from msprobe_hooks.dump.ends import group_ranks, reduction_of
+from msprobe_hooks.dump.merging.tensors import SHARDS, is_tensor, merge_ranks, number_of
+from msprobe_hooks.dump.names import is_communication
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import forward_record
+from msprobe_hooks.dump.values import STATISTICS
 from msprobe_hooks.errors import RecordError
 
 #: What became of the sums that a rank had a part of: the element after the reduction by what was given to it.
 Sums: TypeAlias = Mapping[tuple[Any, ...], Any]
 
-# The places of a reduction's input and output among its arguments.
-_REDUCTIONS = {
-    "all_reduce": (0, 0),
-    "reduce_scatter_tensor": (1, 0),
-    "_reduce_scatter_base": (1, 0),
-}
+# By operation, the place of what is given among the arguments, and of what is returned among those after the call.
+_REDUCTIONS = {"all_reduce": (0, 0), "reduce_scatter_tensor": (1, 0)}
 
 
 def merge_shared(bodies: Sequence[Any], sums: Sequence[Sums]) -> Any:
@@ -54,40 +55,24 @@ def _after_reduction(element: Any, parts: Sequence[Any], sums: Sequence[Sums]) -
     return _merged(found) if None not in found else element
 
 
-def sums_of(dump: Dump, ranks: Sequence[int], *, are_all: bool) -> Sums:
+def sums_of(dump: Dump, ranks: frozenset[int], world: frozenset[int]) -> Sums:
     """Return what became of the sums that a rank reduced with the others of its tensor parallel group.
 
-    ``are_all``: the group's ``ranks`` are all there are, so that a call that names no group means it.
+    ``ranks`` are the group's; ``world`` are all there are, which a call means that names no group.
     """
     found: dict[tuple[Any, ...], Any] = {}
-    for name in dump.records:
-        places = _REDUCTIONS.get(name.split(".")[1]) if name.startswith("Distributed.") else None
-        if places is None or not name.endswith(".forward"):
-            continue
+    for name in filter(is_communication, dump.records):
         try:
             body = dump.body(name)
-            group = next((_ranks_of(value) for value in _arguments(body) if _ranks_of(value) is not None), None)
-            is_sum = all("SUM" in str(value.get("value")) for value in _arguments(body) if _is_operation(value))
-            given, result = body["input_args"][places[0]], body["output"][places[1]]
-        except (RecordError, LookupError, TypeError, AttributeError):
+            said = read_communicated(forward_record(name, body))
+            given_at, returned_at = _REDUCTIONS[said.operation]
+            given, returned = body["input_args"][given_at], body["output"][returned_at]
+        except (RecordError, LookupError, TypeError, ValueError):
             continue
-        is_ours = are_all if group is None else group == sorted(ranks)
-        if is_ours and is_sum and is_tensor(given) and is_tensor(result):
-            found[_key(given)] = result
+        is_ours = (frozenset(group_ranks(said.before.get("group"))) or world) == ranks
+        if is_ours and reduction_of(said) == "SUM" and is_tensor(given) and is_tensor(returned):
+            found[_key(given)] = returned
     return found
-
-
-def _arguments(body: Any) -> Iterator[Any]:
-    yield from body["input_args"]
-    yield from body["input_kwargs"].values()
-
-
-def _ranks_of(value: Any) -> list[int] | None:
-    return sorted(value["group_ranks"]) if isinstance(value, dict) and value.get("group_ranks") else None
-
-
-def _is_operation(value: Any) -> bool:
-    return isinstance(value, dict) and str(value.get("type", "")).endswith("ReduceOp")
 
 
 def _key(element: Any) -> tuple[Any, ...]:

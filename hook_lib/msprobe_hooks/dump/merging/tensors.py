@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-Element: TypeAlias = Mapping[str, Any]
-Number: TypeAlias = bool | int | float
+from msprobe_hooks.dump.values import NON_FINITE, STATISTICS, TOO_LARGE, Number, is_number
 
-STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
-_NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+#: A tensor's element as the file has it.
+TensorBody: TypeAlias = Mapping[str, Any]
+
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
 #: What cannot be told of a whole from its parts, or belongs to one rank alone.
@@ -29,10 +29,10 @@ def is_tensor(element: object) -> bool:
     if not isinstance(element, Mapping) or not isinstance(element.get("dtype"), str):
         return False
     shape = element.get("shape")
-    return isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**63 for size in shape)
+    return isinstance(shape, list) and all(type(size) is int and 0 <= size < TOO_LARGE for size in shape)
 
 
-def shards_of(element: Element) -> list[Element] | None:
+def shards_of(element: TensorBody) -> list[TensorBody] | None:
     """Return the elements of the ranks where they are not equal."""
     found = element.get(SHARDS)
     if not isinstance(found, list) or not found or not all(map(is_tensor, found)):
@@ -40,15 +40,15 @@ def shards_of(element: Element) -> list[Element] | None:
     return found if all(len(shard["shape"]) == len(element["shape"]) for shard in found) else None
 
 
-def number_of(element: Element, key: str) -> Number | None:
+def number_of(element: TensorBody, key: str) -> Number | None:
     """Return a statistic of an element; None where it has none, or a word for it."""
     value = element.get(key)
     if isinstance(value, str):
-        value = _NON_FINITE.get(value)
-    return value if isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63) else None
+        value = NON_FINITE.get(value)
+    return value if is_number(value) else None
 
 
-def merge_ranks(elements: Sequence[Element]) -> dict[str, Any]:
+def merge_ranks(elements: Sequence[TensorBody]) -> dict[str, Any]:
     """Return the element for those of the ranks that share a tensor: one of them where all are equal.
 
     The first stands for tensors of other numbers of dimensions, which are no parts of one.
@@ -61,7 +61,7 @@ def merge_ranks(elements: Sequence[Element]) -> dict[str, Any]:
     return {**first, SHARDS: list(elements)}
 
 
-def join(parts: Sequence[Element], shape: Sequence[int]) -> dict[str, Any]:
+def join(parts: Sequence[TensorBody], shape: Sequence[int]) -> dict[str, Any]:
     """Return the element of the tensor of a shape that the parts make up.
 
     Mean is that of all elements, Norm the root of the sum of squares; what a part that is not empty lacks is None.
@@ -87,7 +87,7 @@ def _extremum(of_all: Any, values: Sequence[Any]) -> Any:
     return next((value for value in values if value != value), None) or of_all(values)
 
 
-def _mean(parts: Sequence[Element]) -> float | None:
+def _mean(parts: Sequence[TensorBody]) -> float | None:
     sizes = [math.prod(part["shape"]) for part in parts]
     means: list[Any] = [number_of(part, "Mean") for part in parts]
     if None in means or not sum(sizes):
@@ -102,14 +102,14 @@ def _norm(norms: Sequence[Any]) -> float | None:
     return math.nan if any(map(math.isnan, norms)) else math.hypot(*norms)
 
 
-def are_alike(element: Element, other: Element, tolerance: float) -> bool:
+def are_alike(element: TensorBody, other: TensorBody, tolerance: float) -> bool:
     """Tell whether two elements are of one tensor, up to a fraction of its own scale."""
     if element["shape"] != other["shape"] or element["dtype"] != other["dtype"]:
         return False
     return distance(element, other) <= tolerance
 
 
-def distance(element: Element, other: Element) -> float:
+def distance(element: TensorBody, other: TensorBody) -> float:
     """Return how far the statistics of two elements are apart, as a fraction of their scale; inf where not comparable.
 
     The scale is the largest magnitude, that of a norm the norm.
@@ -118,9 +118,9 @@ def distance(element: Element, other: Element) -> float:
     theirs: list[Any] = [number_of(other, key) for key in STATISTICS]
     if ours == theirs:
         return 0.0
-    scale = max((abs(x) for x in (*ours[:2], *theirs[:2]) if _is_number(x)), default=0.0)
+    scale = max((abs(x) for x in (*ours[:2], *theirs[:2]) if _is_finite(x)), default=0.0)
     return max(
-        _difference(a, b, max(abs(a), abs(b)) if i == 3 and _is_number(a) and _is_number(b) else scale)
+        _difference(a, b, max(abs(a), abs(b)) if i == 3 and _is_finite(a) and _is_finite(b) else scale)
         for i, (a, b) in enumerate(zip(ours, theirs, strict=True))
     )
 
@@ -128,8 +128,8 @@ def distance(element: Element, other: Element) -> float:
 def _difference(a: Any, b: Any, scale: float) -> float:
     if a == b or (a != a and b != b):
         return 0.0
-    return abs(a - b) / scale if _is_number(a) and _is_number(b) and scale else math.inf
+    return abs(a - b) / scale if _is_finite(a) and _is_finite(b) and scale else math.inf
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)

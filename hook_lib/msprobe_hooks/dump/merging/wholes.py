@@ -16,8 +16,7 @@ import msgspec
 from msprobe_hooks.dump.merging.bodies import decode_record, encode_record
 from msprobe_hooks.dump.merging.tensors import (
     SHARDS,
-    STATISTICS,
-    Element,
+    TensorBody,
     are_alike,
     distance,
     is_tensor,
@@ -27,6 +26,7 @@ from msprobe_hooks.dump.merging.tensors import (
 )
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, split_called
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.values import STATISTICS
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -172,7 +172,9 @@ def _whole_sizes(values: Sequence[Any], sides: Sequence[_Side]) -> list[Any]:
     return list(values)
 
 
-def _whole_tensors(elements: Sequence[Element], sides: Sequence[_Side], names: Sequence[str], place: str) -> list[Any]:
+def _whole_tensors(
+    elements: Sequence[TensorBody], sides: Sequence[_Side], names: Sequence[str], place: str
+) -> list[Any]:
     shapes = [tuple(element["shape"]) for element in elements]
     if shapes[0] == shapes[1]:
         shards = [shards_of(element) for element in elements]
@@ -188,7 +190,7 @@ def _whole_tensors(elements: Sequence[Element], sides: Sequence[_Side], names: S
     return [_copy(joined[i], joined[1 - i], sides[i], names[i], place) for i in (0, 1)]
 
 
-def _wholes(element: Element, parts: int) -> set[Shape]:
+def _wholes(element: TensorBody, parts: int) -> set[Shape]:
     """Return the shapes that a tensor may have as a whole: that of each rank, or larger in one dimension."""
     shape: Shape = tuple(element["shape"])
     shards = [tuple(shard["shape"]) for shard in shards_of(element) or [element] * parts]
@@ -203,14 +205,14 @@ def _without(shape: Shape, dim: int) -> Shape:
     return shape[:dim] + shape[dim + 1 :]
 
 
-def _joined(element: Element, parts: int, shape: Shape) -> Element:
+def _joined(element: TensorBody, parts: int, shape: Shape) -> TensorBody:
     """Return the element of a whole of this shape; that of a rank stays where it has the shape already."""
     if shape == tuple(element["shape"]):
         return element
     return join(shards_of(element) or [element] * parts, shape)
 
 
-def _copy(element: Element, other: Element, side: _Side, name: str, place: str) -> Any:
+def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place: str) -> Any:
     """Return one element where each rank holds a tensor of the whole shape, and note it.
 
     Of copies that are not equal it is the one that is furthest from the other run's; of parts of a sum nothing is left
@@ -228,7 +230,7 @@ def _copy(element: Element, other: Element, side: _Side, name: str, place: str) 
     return {**{key: value for key, value in element.items() if key != SHARDS}, **dict.fromkeys(STATISTICS)}
 
 
-def _are_copies(shards: Sequence[Element], whole: Element) -> bool:
+def _are_copies(shards: Sequence[TensorBody], whole: TensorBody) -> bool:
     """Tell whether ranks hold copies of one tensor and not parts of a sum: how they are to what it should be.
 
     Parts of a sum have means that add up, and are not all near the whole. Where a fault before them keeps the means

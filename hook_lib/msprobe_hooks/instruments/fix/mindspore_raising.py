@@ -12,6 +12,7 @@ from msprobe_hooks.dump.names import is_in_place
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.changing import mapped
 from msprobe_hooks.instruments.fix.choice import Precision, UnraisedError
+from msprobe_hooks.instruments.fix.remembered import Remembered
 from msprobe_hooks.mindspore.calls import Finishing
 from msprobe_hooks.mindspore.side_effects import why_once
 from msprobe_hooks.mindspore.values import same_bits
@@ -33,8 +34,7 @@ class MindSporeRaising:
         if to == "cpu" and target != "CPU":
             raise ConfigError("to", to, f"float32 or float64, where MindSpore computes on {target}")
         self._dtypes: Mapping[Any, Any] = _TO_FLOAT64 if to == "float64" else _TO_FLOAT32
-        # The dtypes of results, or why there are none, by what calls share that are alike.
-        self._known: dict[Any, Sequence[Any] | str] = {}
+        self._dtypes_of_results = Remembered[Sequence[Any]]()
 
     def require(self, called: str, function: Any, args: Any, kwargs: Any) -> Sequence[Any]:
         """Return the dtypes of the tensors that a call gives as it is.
@@ -49,20 +49,9 @@ class MindSporeRaising:
             raise UnraisedError(reason)
         if is_in_place(called):
             raise UnraisedError("it writes over its arguments")
-        try:
-            key = called, _form(args), _form(kwargs)
-            known = self._known.get(key)
-        except TypeError:
-            return self._tried(function, args, kwargs)
-        if known is None:
-            try:
-                known = self._tried(function, args, kwargs)
-            except UnraisedError as error:
-                known = str(error)
-            self._known[key] = known
-        if isinstance(known, str):
-            raise UnraisedError(known)
-        return known
+        return self._dtypes_of_results.of(
+            (called, _form(args), _form(kwargs)), lambda: self._tried(function, args, kwargs)
+        )
 
     def make(self, called: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Make a call in this precision. Raises UnraisedError as ``require``, and where it fails so."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from msprobe_hooks.instruments.fix.choice import UnraisedError
+from msprobe_hooks.instruments.fix.remembered import Remembered
 from msprobe_hooks.torch.quiet import Quiet
 
 
@@ -29,8 +30,7 @@ class Outcomes:
     """Foretells the outcome of calls; those alike, by the forms of their tensors and all other arguments, once."""
 
     def __init__(self) -> None:
-        # Why there is none as text: an exception would keep the tensors of its frames.
-        self._known: dict[Any, Outcome | str] = {}
+        self._known = Remembered[Outcome]()
 
     def of(self, func: Any, leaves: Sequence[Any], spec: Any) -> Outcome:
         """Return the outcome of a call with these arguments, flattened.
@@ -40,20 +40,8 @@ class Outcomes:
         is_cast = torch._C._is_any_autocast_enabled()
         # A function whose result depends on autocast gives another dtype under each of its settings.
         setting = torch.get_autocast_dtype(_device_of(leaves).type) if is_cast else None
-        try:
-            key = (func, spec, setting, tuple(map(_form, leaves)), _repetitions(leaves))
-            known = self._known.get(key)
-        except TypeError:
-            return _foretold(func, leaves, spec, is_cast)
-        if known is None:
-            try:
-                known = _foretold(func, leaves, spec, is_cast)
-            except UnraisedError as error:
-                known = str(error)
-            self._known[key] = known
-        if isinstance(known, str):
-            raise UnraisedError(known)
-        return known
+        key = func, spec, setting, tuple(map(_form, leaves)), _repetitions(leaves)
+        return self._known.of(key, lambda: _foretold(func, leaves, spec, is_cast))
 
 
 def _form(leaf: Any) -> Any:

@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 
 from msprobe_hooks.dump.names import is_in_place, split_called
 from msprobe_hooks.instruments.changing import Arguments, NotPerturbedError, mapped
+from msprobe_hooks.instruments.free_benchmark.again import summed
 from msprobe_hooks.instruments.free_benchmark.mindspore_perturbations import perturb
 from msprobe_hooks.mindspore.calls import Finishing
 from msprobe_hooks.mindspore.gradients import is_awaited
@@ -50,17 +51,14 @@ class MindSporeAgain:
             return self._function(*args, **kwargs)
 
     def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
-        """Return the gradients of perturbed inputs, for those of the outputs that arrived.
-
-        A tensor that was given several times has their sum at each of its places, as a record has it.
-        """
+        """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""
         with self._recorder.quiet():
             arguments = perturb(perturbation, *self._arguments)
         leaves = [leaf for leaf, flag in zip(tensors_in(arguments, Tensor), self._flags, strict=True) if flag]
         with self._recorder.suspended():
             # Of the sum of products with the gradients that arrived, each output's gradient is that which arrived.
             found = ops.GradOperation(get_all=True)(self._products(arguments, grad_outputs))(*leaves)
-            return self._summed(found)
+            return summed(found, self._differentiated)
 
     def _products(self, arguments: Arguments, grad_outputs: list[Any]) -> Callable[..., Tensor]:
         def products(*leaves: Tensor) -> Tensor:
@@ -71,12 +69,6 @@ class MindSporeAgain:
             return ops.addn([(one * grad.astype(one.dtype)).sum().float() for one, grad in pairs])
 
         return products
-
-    def _summed(self, gradients: Any) -> list[Any]:
-        sums: dict[int, Any] = {}
-        for tensor, gradient in zip(self._differentiated, gradients, strict=True):
-            sums[tensor] = sums[tensor] + gradient if tensor in sums else gradient
-        return [sums.get(tensor) for tensor in self._differentiated]
 
 
 def _copy(tensor: Tensor) -> Tensor:

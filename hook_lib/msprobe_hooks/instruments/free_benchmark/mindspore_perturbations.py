@@ -18,7 +18,8 @@ from msprobe_hooks.instruments.changing import (
     on_first_tensor,
     swapped_places,
 )
-from msprobe_hooks.mindspore.values import Array, host
+from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.recording.array_statistics import Array
 
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}
 _SMALLEST_NORMAL = {"bfloat16": 2.0**-126, "float16": 2.0**-14, "float32": 2.0**-126, "float64": 2.0**-1022}

@@ -7,7 +7,6 @@ becomes nothing is not seen.
 from __future__ import annotations
 
 import math
-from typing import NoReturn
 
 import numpy as np
 from mindspore import Tensor
@@ -43,7 +42,3 @@ class MindSporeJudging(Judging):
                 least = float(ratio.min())
                 largest = max(largest, float(ratio.max()), 1 / least if least else math.inf)
         return largest
-
-    def is_like_on_cpu(self, actual: Tensor, reference: Tensor) -> NoReturn:
-        """Raise NotImplementedError: a function of MindSpore runs where its process does."""
-        raise NotImplementedError("a function of MindSpore runs where its process does")

@@ -7,12 +7,13 @@ import math
 from abc import abstractmethod
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from msprobe_hooks.dump.layout import step_rank
 from msprobe_hooks.dump.names import backward_of, split_called
 from msprobe_hooks.instruments.changing import NotPerturbedError
 from msprobe_hooks.instruments.deviation import Deviation, Judging, outputs_of
+from msprobe_hooks.instruments.free_benchmark.again import Again
 from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings, Stage
 from msprobe_hooks.instruments.free_benchmark.preheat import Preheat
 from msprobe_hooks.instruments.free_benchmark.summary import BenchmarkSummary
@@ -22,23 +23,6 @@ from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
 
 _log = logging.getLogger("msprobe_hooks")
-
-
-class Again(Protocol):
-    """A call before it is made, so that it can be made a second time, unseen by the program."""
-
-    #: Whether it may write over what it is given, and whether it has drawn random numbers.
-    writes: bool
-    draws: bool
-
-    def after_call(self) -> None:
-        """Note what the call has done."""
-
-    def results(self, perturbation: str) -> Any:
-        """Make the call with perturbed inputs. Raises NotPerturbedError where these cannot be perturbed."""
-
-    def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
-        """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""
 
 
 class BenchmarkRecorder(Recorder):

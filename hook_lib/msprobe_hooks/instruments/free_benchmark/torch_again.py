@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from msprobe_hooks.dump.names import is_in_place, split_called
 from msprobe_hooks.instruments.changing import NotPerturbedError
 from msprobe_hooks.instruments.deviation import outputs_of
+from msprobe_hooks.instruments.free_benchmark.again import summed
 from msprobe_hooks.instruments.perturbations import perturb
 from msprobe_hooks.torch.apis import WRITING
 from msprobe_hooks.torch.generators import Generators
@@ -80,10 +81,12 @@ class TorchAgain:
             args, kwargs = pytree.tree_unflatten(leaves, spec)
         return args, kwargs
 
-    def gradients(self, perturbation: str, grad_outputs: list[Tensor | None]) -> list[Tensor | None]:
+    def gradients(
+        self, perturbation: str, grad_outputs: list[Tensor | None], around: AbstractContextManager[object] | None = None
+    ) -> list[Tensor | None]:
         """Return the gradients of perturbed inputs, for those of the outputs that arrived.
 
-        A tensor that was given several times has their sum at each of its places, as a record has it.
+        The backward pass alone runs within ``around``. Raises as ``results``.
         """
         args, kwargs = self.perturbed(perturbation)
         leaves = _differentiated((args, kwargs))
@@ -93,7 +96,9 @@ class TorchAgain:
             outputs = zip(_differentiated(result), grad_outputs, strict=True)
             pairs = [(one, grad) for one, grad in outputs if grad is not None]
             arriving = [grad.to(one.device, one.dtype) for one, grad in pairs]
-            return self._summed(torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True))
+            with around or nullcontext():
+                found = torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True)
+            return summed(found, self._differentiated)
 
     def replace(self, result: Any, perturbed: Any) -> None:
         """Put values into results: those of the other run, in the dtype and on the device of the program's."""
@@ -108,13 +113,6 @@ class TorchAgain:
     def _shares_memory(self, output: Tensor) -> bool:
         address = output.untyped_storage().data_ptr()
         return any(tensor.untyped_storage().data_ptr() == address for tensor, _ in self._versions)
-
-    def _summed(self, gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
-        sums: dict[int, Tensor] = {}
-        for tensor, gradient in zip(self._differentiated, gradients, strict=True):
-            if gradient is not None:
-                sums[tensor] = sums[tensor] + gradient if tensor in sums else gradient
-        return [sums.get(tensor) for tensor in self._differentiated]
 
     def _in_precision(self, perturbation: str) -> AbstractContextManager[object]:
         return torch._C._DisableAutocast() if perturbation in _CHANGES_WHAT_IS_DRAWN else _casting(self._autocast)

@@ -15,7 +15,8 @@ from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writing import GradientRow, interval_shares
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.mindspore.values import Array, host, measure
+from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.recording.array_statistics import Array, measure
 
 
 class MindSporeGradientProbe(GradientProbe):

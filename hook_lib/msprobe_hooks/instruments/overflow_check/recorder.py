@@ -13,11 +13,10 @@ from typing import Any, cast
 import msgspec
 
 from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
-from msprobe_hooks.dump.names import forward_of, is_in_place, split_called
+from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
 from msprobe_hooks.dump.scopes import outside_frameworks
-from msprobe_hooks.dump.transfers import is_communication
 from msprobe_hooks.dump.writer import as_json, json_number
 from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
 from msprobe_hooks.instruments.overflow_check.found import Overflow

@@ -37,7 +37,7 @@ class Turbulence(msgspec.Struct, frozen=True):
         # The mean before the first value is that value.
         means = np.fromiter(accumulate(values.tolist(), _Mean(self.decay), initial=math.nan), np.float64)[:-1]
         means = np.where(np.isnan(means), values, means)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             bounds = means * (1 + self.threshold)
             return bool(np.where(means > 0, values > bounds, values < bounds).any())
 

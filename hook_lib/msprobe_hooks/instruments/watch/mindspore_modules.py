@@ -10,7 +10,8 @@ from mindspore import Tensor
 from msprobe_hooks.instruments.watch.modules import Modules, ignored
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import takes_gradient
-from msprobe_hooks.mindspore.engine import NO_PASS, MindSporeEngine
+from msprobe_hooks.mindspore.engine import MindSporeEngine
+from msprobe_hooks.mindspore.recompute import is_recomputed
 from msprobe_hooks.recording.backward import Begun, Emit
 
 
@@ -32,6 +33,6 @@ class Cells(Modules):
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, begun, ignored)
 
-    def is_recomputed(self, _: FrameType) -> bool:
-        """Tell whether a call is made in a backward pass, as of a cell whose ``recompute`` was set."""
-        return self.engine.running_pass() != NO_PASS
+    def is_recomputed(self, frame: FrameType) -> bool:
+        """Tell whether a call is made again in a backward pass, as of a cell whose ``recompute`` was set."""
+        return is_recomputed(frame)

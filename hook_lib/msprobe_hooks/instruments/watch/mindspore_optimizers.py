@@ -10,7 +10,8 @@ import numpy as np
 from mindspore import Tensor
 
 from msprobe_hooks.instruments.watch.weights import Weight
-from msprobe_hooks.mindspore.values import Array, host
+from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.recording.array_statistics import Array
 
 # What the optimizers call Adam's moments.
 _MOMENTS: Final = {"exp_avg": ("exp_avg", "moments1", "moment1"), "exp_avg_sq": ("exp_avg_sq", "moments2", "moment2")}

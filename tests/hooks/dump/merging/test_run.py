@@ -101,11 +101,11 @@ def test_micro_steps_follow_each_other_whatever_the_schedule_was(tmp_path: Path)
     assert [f"{name.split('.')[2]}{name.split('.')[4][0]}{name[-1]}" for name in merged.records] == words
 
 
-def _reduced(of: float, world: Any) -> Json:
+def _reduced(of: float, world: Any, **kwargs: Any) -> Json:
     part, whole = tensor_around(2, at=of), tensor_around(2, at=9.0)
     return {
         "Functional.linear.0.forward": forward(tensor_around(2, at=of), output=[part]),
-        "Distributed.all_reduce.0.forward": forward(part, output=[whole, world], group=world),
+        "Distributed.all_reduce.0.forward": forward(part, output=[whole, world], group=world, **kwargs),
     }
 
 
@@ -121,6 +121,24 @@ def test_a_reduction_over_other_ranks_makes_no_sum_of_the_parts(tmp_path: Path) 
     for rank in (0, 1):
         _write_rank(tmp_path, rank, _reduced(1.0 + rank, group(rank, 2 + rank)), {})
     assert "shards" in _merge(tmp_path, tp=2).body("Functional.linear.0.forward")["output"][0]
+
+
+def test_a_maximum_makes_no_sum_of_the_parts(tmp_path: Path) -> None:
+    maximum = {"type": "torch.distributed.ReduceOp", "value": "RedOpType.MAX"}
+    for rank in (0, 1):
+        _write_rank(tmp_path, rank, _reduced(1.0 + rank, group(0, 1), op=maximum), {})
+    assert "shards" in _merge(tmp_path, tp=2).body("Functional.linear.0.forward")["output"][0]
+
+
+@pytest.mark.parametrize(("ranks", "sizes", "is_sum"), [(2, {"tp": 2}, True), (4, {"tp": 2, "pp": 2}, False)])
+def test_a_reduction_in_no_named_group_is_one_of_all_ranks(
+    tmp_path: Path, ranks: int, sizes: dict[str, int], is_sum: bool
+) -> None:
+    for rank in range(ranks):
+        records = _reduced(1.0 + rank, None)
+        _write_rank(tmp_path, rank, records, dict.fromkeys(records))
+    output = _merge(tmp_path, **sizes).body("Functional.linear.0.forward")["output"]
+    assert (output == [tensor_around(2, at=9.0)]) is is_sum
 
 
 def test_data_parallel_ranks_are_runs_of_their_own(tmp_path: Path) -> None:

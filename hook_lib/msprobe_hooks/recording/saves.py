@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
-from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.torch.quiet import Quiet
-from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.recording.recorder import Recorder
 
 
-def save(recorder: TorchRecorder, variable: Any, name: str, save_backward: bool = True) -> None:
+def save(recorder: Recorder, variable: Any, name: str, save_backward: bool = True) -> None:
     """Record a variable as ``{name}.{count}.debug`` and, when they arrive, its gradients as ``{name}_grad...``.
 
     Tensors, numbers, strings and nested lists, tuples and dicts of them are taken.
@@ -20,31 +17,31 @@ def save(recorder: TorchRecorder, variable: Any, name: str, save_backward: bool 
         return
     count = recorder.number(name)
     _record(recorder, f"{name}.{count}.debug", variable)
-    tensors = [tensor for tensor in tensors_in(variable, Tensor) if tensor.requires_grad]
-    if save_backward and tensors:
+    tensors = recorder.differentiated(variable) if save_backward else []
+    if tensors:
         SavedGradients(recorder, f"{name}_grad.{count}.debug", variable, tensors)
 
 
-def _record(recorder: TorchRecorder, name: str, variable: Any) -> None:
-    with Quiet():
-        elements = recorder.elements(name)
-        element = elements.whole(variable)
+def _record(recorder: Recorder, name: str, variable: Any) -> None:
+    with recorder.quiet():
+        element = recorder.elements(name).whole(variable)
     recorder.emit(name, element, None, "saves")
 
 
 class SavedGradients:
     """Waits for the gradients of a saved variable; what does not arrive in a backward pass stays null."""
 
-    def __init__(self, recorder: TorchRecorder, name: str, variable: Any, tensors: list[Tensor]) -> None:
+    def __init__(self, recorder: Recorder, name: str, variable: Any, tensors: list[Any]) -> None:
         self._recorder = recorder
         self._name = name
-        self._shape = _numbered(variable, iter(range(len(tensors) + 1)))
-        self._arrived: dict[int, Tensor] = {}
-        self._count = len(tensors)
+        distinct = {id(tensor): tensor for tensor in tensors}
+        self._shape = _places(variable, distinct)
+        self._arrived: dict[int, Any] = {}
+        self._count = len(distinct)
         self._is_done = False
         self._step = recorder.step
-        for place, tensor in enumerate(tensors):
-            tensor.register_hook(self._hook(place))  # type: ignore[no-untyped-call]
+        for place, tensor in distinct.items():
+            tensor.register_hook(self._hook(place))
 
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""
@@ -52,8 +49,8 @@ class SavedGradients:
             self._is_done = True
             _record(self._recorder, self._name, _filled(self._shape, self._arrived))
 
-    def _hook(self, place: int) -> Any:
-        def arrive(gradient: Tensor) -> None:
+    def _hook(self, place: int) -> Callable[[Any], None]:
+        def arrive(gradient: Any) -> None:
             if self._is_done or not self._recorder.takes_gradients(self._step):
                 return
             self._arrived[place] = gradient
@@ -65,20 +62,20 @@ class SavedGradients:
 
 
 class _Place(int):
-    """Where in a saved variable a gradient belongs."""
+    """Which tensor's gradient belongs here in a saved variable."""
 
 
-def _numbered(value: Any, numbers: Any) -> Any:
-    if isinstance(value, Tensor):
-        return _Place(next(numbers)) if value.requires_grad else None
+def _places(value: Any, tensors: Mapping[int, Any]) -> Any:
+    if id(value) in tensors:
+        return _Place(id(value))
     if isinstance(value, (list, tuple)):
-        return [_numbered(item, numbers) for item in value]
+        return [_places(item, tensors) for item in value]
     if isinstance(value, dict):
-        return {key: _numbered(item, numbers) for key, item in value.items()}
+        return {key: _places(item, tensors) for key, item in value.items()}
     return None
 
 
-def _filled(shape: Any, arrived: dict[int, Tensor]) -> Any:
+def _filled(shape: Any, arrived: Mapping[int, Any]) -> Any:
     if isinstance(shape, _Place):
         return arrived.get(shape)
     if isinstance(shape, list):

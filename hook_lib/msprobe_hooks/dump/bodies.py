@@ -1,0 +1,62 @@
+"""A record that was read, as the JSON that it was read from: for whoever passes it on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msprobe_hooks.dump.schema import BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
+
+_STATISTICS = {
+    "Max": "max",
+    "Min": "min",
+    "Mean": "mean",
+    "Norm": "norm",
+    "Max_except_inf_nan": "finite_max",
+    "Min_except_inf_nan": "finite_min",
+}
+
+
+def forward_body(record: ForwardRecord) -> dict[str, Any]:
+    """Return a body that `forward_record` reads as this record."""
+    details: dict[str, Any] = {place: {"container": container} for place, container in record.containers.items()}
+    if record.settings is not None:
+        details["settings"] = record.settings
+    return {
+        "input_args": list(map(_plain, record.args)),
+        "input_kwargs": {key: _plain(element) for key, element in record.kwargs.items()},
+        "output": list(map(_plain, record.output)),
+        "parameters": {key: _plain(element) for key, element in record.parameters.items()},
+        "is_recompute": record.is_recompute,
+        "exception": record.exception,
+        "details": details,
+    }
+
+
+def backward_body(record: BackwardRecord) -> dict[str, Any]:
+    """Return a body that `backward_record` reads as this record."""
+    return {"input": list(map(_plain, record.grad_outputs)), "output": list(map(_plain, record.grad_inputs))}
+
+
+def _plain(element: Element) -> Any:
+    if element is None:
+        return None
+    if isinstance(element, list):
+        return list(map(_plain, element))
+    if isinstance(element, MappingElement):
+        return {key: _plain(item) for key, item in element.items.items()}
+    if isinstance(element, TensorElement):
+        return _tensor(element)
+    return {"type": element.type, "format" if element.type == "torch.memory_format" else "value": element.value}
+
+
+def _tensor(element: TensorElement) -> dict[str, Any]:
+    statistics = {name: getattr(element, field) for name, field in _STATISTICS.items()}
+    return {
+        "type": element.type,
+        "dtype": element.dtype,
+        "shape": list(element.shape),
+        **{name: value for name, value in statistics.items() if value is not None},
+        "requires_grad": element.requires_grad,
+        "md5": element.checksum,
+        "data_name": element.data_name,
+    }

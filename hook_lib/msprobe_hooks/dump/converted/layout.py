@@ -1,0 +1,66 @@
+"""Where converted files lie, and what their names tell.
+
+The converter (``msaccucmp.py convert``, msprobe's ``dc`` and ``cad``) names a file
+``{op_type}.{op_name}.{task}[.{stream}].{timestamp}.{input|output}.{index}[.{shape}].npy`` and puts all into one folder,
+or into ``{op_name}/{timestamp}/``. Such a tree goes by the first of its files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from msprobe_hooks.dump.names import typeable_name
+
+NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
+SUFFIX: Final = ".npy"
+
+# MindSpore's own files have a format's name behind the index, which begins with a letter.
+_NAME = re.compile(r"([^./]+)\.([^/]+?)\.(\d+)(?:\.(\d+))?\.(\d+)\.(input|output)\.(\d+)(?:\.\d[\dx]*)?\.npy", re.ASCII)
+
+
+class KernelFile(NamedTuple):
+    """What a file's name tells: of which execution of which kernel, and which of its tensors."""
+
+    type: str
+    op: str
+    task: int
+    stream: int
+    time: int
+    side: str
+    slot: int
+
+
+def parse_name(name: str) -> KernelFile | None:
+    """Return what the name of a converted file tells, None for any other name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    kind, op, task, stream, time, side, slot = found.groups()
+    return KernelFile(kind, typeable_name(op), int(task), int(stream or 0), int(time), side, int(slot))
+
+
+def is_converted_file(path: Path) -> bool:
+    """Tell by its name whether a file is a converted one."""
+    return _NAME.fullmatch(path.name) is not None
+
+
+def tree_of(path: Path) -> Path:
+    """Return the folder of all files that a converted file belongs to."""
+    named = _NAME.fullmatch(path.name)
+    sorted_by_op = named is not None and path.parts[-3:-1] == (named[2], named[5])
+    return path.parents[2] if sorted_by_op else path.parent
+
+
+def find_trees(folder: Path) -> list[Path]:
+    """Return the first file of each tree of converted files in a folder or below it."""
+    trees: dict[Path, Path] = {}
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        first = min(filter(_NAME.fullmatch, names), default=None)
+        if first is not None:
+            path = Path(place, first)
+            trees.setdefault(tree_of(path), path)
+    return sorted(trees.values())

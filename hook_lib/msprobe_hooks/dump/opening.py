@@ -1,0 +1,21 @@
+"""A dump of any kind, opened by the file that it goes by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msprobe_hooks.dump.converted.layout import is_converted_file
+from msprobe_hooks.dump.converted.reader import read_tree
+from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.static_graph.layout import is_iteration_file
+from msprobe_hooks.dump.static_graph.reader import read_iteration
+
+
+def open_dump(path: Path) -> Dump:
+    """Read a ``dump.json``, what MindSpore dumped of an iteration of a static graph, or converted kernel files.
+
+    Raises DumpError, naming the file, the problem and the remedy, where it cannot be used.
+    """
+    if is_converted_file(path):
+        return read_tree(path)
+    return read_iteration(path) if is_iteration_file(path) else read_dump(path)

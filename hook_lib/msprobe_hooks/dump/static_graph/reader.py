@@ -1,0 +1,122 @@
+"""An iteration of a static graph as a `Dump`: each execution of a kernel is a record.
+
+Records are named ``Kernel.{op}.{number}.{direction}`` in the order in which kernels ran. ``op`` is the kernel's scope
+with ``_`` in place of ``/``; the number counts the executions of one op; what MindSpore derived for the gradient is
+backward. The graph's parameters, written when it has ended, are ``Parameter.{name}.{number}.forward``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+from msprobe_hooks.dump.kernels import Kernel, KernelDump, Side, encoded
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.scopes import Surroundings
+from msprobe_hooks.dump.static_graph.flow import Flow
+from msprobe_hooks.dump.static_graph.ir import IrNode, read_ir
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL, graph_folders, net_folder
+from msprobe_hooks.dump.static_graph.source_lines import GraphSurroundings, graph_texts, kernel_nodes
+from msprobe_hooks.dump.static_graph.statement import Statement
+from msprobe_hooks.dump.static_graph.tensors import KernelTensor, read_tensors
+from msprobe_hooks.errors import DumpError
+
+# What MindSpore makes of one operation, forward or backward.
+_EXPANDED = "Expand/"
+
+
+@dataclass(frozen=True)
+class GraphDump(KernelDump):
+    """One iteration of the graphs of a process."""
+
+    @property
+    def tensor_folder(self) -> Path:
+        """The folder that holds all graphs, from which files are named."""
+        return net_folder(self.path)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the backend took statistics, or wrote the tensors alone."""
+        return self.task == "statistics"
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What the texts of the graphs tell, where MindSpore wrote them beside the tensors."""
+        ops = {name: kernel.op for name, kernel in self.kernels.items()}
+        return GraphSurroundings(self.tensor_folder.parent, ops)
+
+    def statement(self, kernel: Kernel) -> Statement | None:
+        """Return what the graph's text says of a kernel, None where it has none, or that of another one.
+
+        MindSpore numbers some kernels anew after it has written the text, those of expanded operations above all.
+        """
+        node = self._nodes.get(kernel.op)
+        if node is None or node.scope.startswith(_EXPANDED):
+            return None
+        told = node.statement
+        is_told = told.type == kernel.type and _fits(told.inputs, kernel.inputs) and _fits(told.outputs, kernel.outputs)
+        return told if is_told else None
+
+    @cached_property
+    def flows(self) -> Sequence[Flow]:
+        """What the texts of the graphs tell of the tensors' ways, a flow for each text."""
+        return [Flow(read_ir(text)) for text in graph_texts(self.tensor_folder.parent)]
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, IrNode]:
+        return kernel_nodes(self.tensor_folder.parent)
+
+
+def read_iteration(path: Path) -> GraphDump:
+    """Read what was dumped of an iteration, by one of its files: names and headers, no values.
+
+    Raises DumpError where there is nothing, or it is damaged as a whole.
+    """
+    try:
+        folders = graph_folders(path)
+        tensors = [tensor for folder in folders for tensor in read_tensors(folder, net_folder(path))]
+    except OSError as error:
+        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; name the folder of a dump") from None
+    if not tensors:
+        raise DumpError(f"{path.parent}: holds no tensor of a kernel; the run ended before its first, dump it again")
+    kernels = {kernel.record: kernel for kernel in _executed(tensors)}
+    has_files = any(tensor.element.data_name for tensor in tensors)
+    return GraphDump(
+        path=path,
+        task="tensor" if has_files else "statistics",
+        level=KERNEL_LEVEL,
+        framework="mindspore",
+        records=encoded(kernels),
+        kernels=kernels,
+    )
+
+
+def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
+    """Yield the executions of kernels in their order: the n-th tensor of a place is of the n-th execution of its op."""
+    places: dict[tuple[str, str, Side, int], int] = defaultdict(int)
+    executions: dict[tuple[str, str, int], list[KernelTensor]] = defaultdict(list)
+    # A kernel's tensors are written before the next one's: the first of each tells the order.
+    for tensor in sorted(tensors, key=lambda tensor: tensor.time):
+        place = (tensor.type, tensor.op, tensor.side, tensor.slot)
+        executions[tensor.type, tensor.op, places[place]].append(tensor)
+        places[place] += 1
+    numbers: dict[str, int] = defaultdict(int)
+    for (kind, op, _), own in executions.items():
+        sides = {side: {x.slot: x.element for x in own if x.side == side} for side in ("input", "output")}
+        problems = tuple(tensor.problem for tensor in own if tensor.problem)
+        yield Kernel(kind, op, numbers[op], _by_slot(sides["input"]), _by_slot(sides["output"]), problems)
+        numbers[op] += 1
+
+
+def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:
+    """Tell whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
+    told = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
+    return all(slot not in told or prod(told[slot]) == prod(x.shape) for slot, x in tensors.items())
+
+
+def _by_slot(tensors: Mapping[int, TensorElement]) -> dict[int, TensorElement]:
+    return dict(sorted(tensors.items()))

@@ -1,0 +1,68 @@
+"""What a model is given and consists of, as digests and statistics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from msprobe_hooks.instruments.environment.started import TensorFact
+from msprobe_hooks.recording.statistics import Number
+from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
+
+_DEEPEST = 32
+
+
+def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
+    """Return the parameters and the buffers of a model by name; of distributed ones the part of this rank."""
+    parameters = {name: tensor_fact(value) for name, value in model.named_parameters()}
+    return parameters, {name: tensor_fact(value) for name, value in model.named_buffers()}
+
+
+def batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, TensorFact | str]:
+    """Return the values that a model was called with, by place, as ``args.0`` or ``kwargs.inputs.mask``."""
+    return dict([*_leaves("args", args, 0), *_leaves("kwargs", kwargs, 0)])
+
+
+def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, TensorFact | str]]:
+    if isinstance(value, Tensor):
+        yield path, tensor_fact(value)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        yield path, tensor_fact(torch.from_numpy(np.ascontiguousarray(value).copy()))
+    elif value is None or isinstance(value, (bool, int, float, str)):
+        yield path, f"{type(value).__name__}: {value}" if isinstance(value, str) else str(value)
+    elif depth < _DEEPEST and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(f"{path}.{key}", each, depth + 1)
+    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
+        for place, each in enumerate(value):
+            yield from _leaves(f"{path}.{place}", each, depth + 1)
+
+
+def tensor_fact(tensor: Tensor) -> TensorFact:
+    """Return digest (BLAKE2b of the bytes of the contiguous tensor), statistics, dtype and shape of a tensor."""
+    with Quiet():
+        own = local_part(tensor.detach())
+        dtype, shape = str(own.dtype).removeprefix("torch."), tuple(own.shape)
+        if not is_readable(own):
+            return TensorFact(dtype=dtype, shape=shape)
+        known = measure(own)
+        if isinstance(known, Deferred):
+            fetch([known])
+        return TensorFact(
+            _float(known.max), _float(known.min), _float(known.mean), _float(known.norm), dtype, shape, _digest(own)
+        )
+
+
+def _digest(tensor: Tensor) -> str:
+    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return hashlib.blake2b(flat.view(torch.uint8).cpu().numpy().data, digest_size=16).hexdigest()
+
+
+def _float(value: Number | None) -> float | None:
+    return None if value is None else float(value)

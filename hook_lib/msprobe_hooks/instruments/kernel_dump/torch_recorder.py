@@ -1,0 +1,110 @@
+"""One call of PyTorch, recorded while the card's library dumps the kernels that it runs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from msprobe_hooks.dump.names import backward_of, forward_of
+from msprobe_hooks.instruments.changing import NotPerturbedError
+from msprobe_hooks.instruments.free_benchmark.torch_again import TorchAgain
+from msprobe_hooks.instruments.kernel_dump.config import of_one_call, wanted_record, write_kernel_config
+from msprobe_hooks.instruments.kernel_dump.library import dumping, kernel_library
+from msprobe_hooks.instruments.kernel_dump.summary import KernelSummary
+from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.torch.recorder import TorchRecorder
+
+
+class KernelRecorder(TorchRecorder):
+    """Records one call of each step as level L1 does; the library writes its kernels into the step's folder."""
+
+    summary: KernelSummary
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the settings. Raises ConfigError where they name no single call, or no library can dump."""
+        self.wanted = wanted_record(settings)
+        self._library = kernel_library()
+        self._config = Path()
+        super().__init__(of_one_call(settings, forward_of(self.wanted)))
+        self.summary = KernelSummary(awaited=f"call {forward_of(self.wanted)}")
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return what records a call; of the one that is wanted, its kernels are dumped."""
+        if name == self.wanted:
+            return DumpedForward(self, name, frame)
+        if backward_of(name) == self.wanted:
+            return DumpedBackward(self, name, frame)
+        return super().api_call(name, frame)
+
+    def dumped(self) -> AbstractContextManager[None]:
+        """Have the kernels that run inside dumped."""
+        return dumping(self._library, self._config)
+
+    def _open(self, rank: int | None) -> None:
+        super()._open(rank)
+        if self._files is not None:
+            self._config = write_kernel_config(self._files.folder.parent, rank)
+
+
+class DumpedForward(ApiCall):
+    """A call whose kernels are dumped as it is made."""
+
+    __slots__ = ()
+
+    _recorder: KernelRecorder
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call, which is recorded too."""
+
+        def dumped(*args: Any, **kwargs: Any) -> Any:
+            with self._recorder.dumped():
+                return func(*args, **kwargs)
+
+        result = super().run(dumped, args, kwargs)
+        self._recorder.summary.dumped.append(self.name)
+        return result
+
+
+class DumpedBackward(ApiCall):
+    """A call that is made again when its gradients arrive, to have the kernels of its backward pass alone."""
+
+    __slots__ = ()
+
+    _recorder: KernelRecorder
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call, which is recorded too, and wait for its gradients."""
+        recorder = self._recorder
+        try:
+            again = TorchAgain(self.name, func, args, kwargs)
+            inputs = recorder.inputs((args, kwargs))
+        except NotPerturbedError as reason:
+            recorder.summary.not_dumped[backward_of(self.name)] = str(reason)
+            return super().run(func, args, kwargs)
+        result = super().run(func, args, kwargs)
+        self._await_gradients(again, inputs, result)
+        return result
+
+    def _await_gradients(self, again: TorchAgain, inputs: Any, result: Any) -> None:
+        recorder, name, step = self._recorder, backward_of(self.name), self._recorder.step
+        again.after_call()
+        outputs = recorder.differentiated(result)
+        if again.writes or again.draws:
+            recorder.summary.not_dumped[name] = "it writes over its inputs or draws random numbers"
+        elif not outputs:
+            recorder.summary.not_dumped[name] = "nothing that the call gives requires a gradient"
+        else:
+            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, step, arriving))
+
+    def _dump(self, again: TorchAgain, name: str, step: int, arriving: list[Any]) -> None:
+        recorder = self._recorder
+        if not recorder.takes_gradients(step):
+            return
+        try:
+            again.gradients("no_change", arriving, around=recorder.dumped())
+            recorder.summary.dumped.append(name)
+        except Exception as error:
+            recorder.summary.note_error(name, error)

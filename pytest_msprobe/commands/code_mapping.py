@@ -1,0 +1,123 @@
+"""``pytest-msprobe code-mapping``: from which lines of the program the kernels of a static graph come.
+
+Tables are msprobe's: ``code_mapping_<time>.csv`` with a row for each tensor, or, where only statistics were dumped,
+copies of ``statistic.csv`` with two more columns. The dump itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.errors import CommandError
+from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.unwritten import cannot_be_written
+from pytest_msprobe.storage.whole import whole_file
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.static_graph.source_lines import SourceLines
+
+_TITLES = ("File Path", "Code Stack", "Scope Name")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("dump", metavar="DUMP", type=Path, help="a folder that MindSpore dumped a static graph into")
+    parser.add_argument(
+        "--ir", metavar="FILE", type=Path, help="the text of the graph (default: graphs/*.ir of the same process)"
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, default=Path(), help="where to write (default: here)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the tables and say where they are. Raises CommandError or DumpError where something does not fit."""
+    from msprobe_hooks.dump.static_graph.layout import STATISTIC_FILE, find_iterations, graph_folders
+
+    # Names of folders are read off the path, of which "." tells nothing.
+    iterations = find_iterations(arguments.dump.resolve())
+    if not iterations:
+        raise CommandError(f"{arguments.dump}: no dump of a static graph, name the folder of rank_0 or of an iteration")
+    rows, written = list[Sequence[str]](), list[Path]()
+    texts: dict[Path, SourceLines] = {}
+    for iteration in iterations:
+        lines = _lines_of(iteration, arguments.ir, texts)
+        for folder in graph_folders(iteration):
+            found = [*_rows(folder, lines)]
+            rows += found
+            table = folder / STATISTIC_FILE
+            if table.is_file() and not found:
+                written.append(_write(_place_of_copy(table, arguments.output), _extended(table, lines)))
+    if rows:
+        path = arguments.output / f"code_mapping_{datetime.now():%Y%m%d%H%M%S}.csv"
+        written.append(_write(path, [_TITLES, *rows]))
+    told = sum(bool(row[1]) for row in rows)
+    print(printable("\n".join([f"{told} of {len(rows)} tensors have lines of the program", *map(str, written)])))
+    return 0
+
+
+def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
+    """Return what is known of the kernels of a process; each text is read once."""
+    from msprobe_hooks.dump.static_graph.ir import read_ir
+    from msprobe_hooks.dump.static_graph.layout import net_folder
+    from msprobe_hooks.dump.static_graph.source_lines import SourceLines, graph_texts
+
+    process = net_folder(iteration).parent
+    key = given or process
+    if key not in texts:
+        files = [given] if given is not None else graph_texts(process)
+        if not files:
+            raise CommandError(f"{process}: no graphs/*.ir in it, name the graph's text by --ir FILE")
+        nodes = [node for file in files for node in read_ir(file)]
+        if not nodes:
+            raise CommandError(
+                f"{files[0]}: no node tells its scope; give a text that MindSpore wrote of this run, as "
+                "anf_after_graph_build or graphs/ms_output_trace_code_graph_0.ir"
+            )
+        texts[key] = SourceLines(nodes)
+    return texts[key]
+
+
+def _rows(folder: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
+    from msprobe_hooks.dump.static_graph.layout import net_folder
+    from msprobe_hooks.dump.static_graph.tensors import read_tensors
+
+    for tensor in read_tensors(folder, net_folder(folder / "_")):
+        if tensor.element.data_name is not None:
+            yield str(net_folder(folder / "_") / tensor.element.data_name), *_told(lines, tensor.op)
+
+
+def _place_of_copy(table: Path, output: Path) -> Path:
+    """Return where the copy of a table belongs. Raises CommandError where that is the table itself."""
+    copy = output / table.relative_to(table.parents[4])
+    if copy.resolve() == table:
+        raise CommandError(f"{copy}: is the dump's own table, name another folder by --output DIR")
+    return copy
+
+
+def _extended(table: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
+    from msprobe_hooks.dump.static_graph.tensors import table_rows
+
+    titles, *rows = table_rows(table)
+    place = [title.strip() for title in titles].index("Op Name")
+    yield [*titles, *_TITLES[1:]]
+    for row in rows:
+        yield [*row, *_told(lines, row[place].replace("/", "_"))]
+
+
+def _told(lines: SourceLines, op: str) -> tuple[str, str]:
+    node = lines.of_op(op)
+    return ("", "") if node is None else ("\n".join(node.lines), node.scope)
+
+
+def _write(path: Path, rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+    except OSError as error:
+        raise CommandError(cannot_be_written(path, error)) from None
+    return path

@@ -1,0 +1,83 @@
+"""``pytest-msprobe doctor``: what this machine has for a check, and what a dump needs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from pytest_msprobe.doctor.facts import Fact, Section
+from pytest_msprobe.reports.text import printable
+
+_MARKS = {"ok": " ", "absent": "-", "broken": "!"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the dump whose needs are told."""
+    parser.add_argument(
+        "dump", metavar="DUMP", nargs="?", type=Path, help="a dump.json or its folder: tell what it needs as well"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tell it, and return 1 where something is broken or lacks what the dump needs.
+
+    Raises DumpError where the dump cannot be read.
+    """
+    sections = list(_sections(arguments.dump))
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(sections), indent=1).decode())
+    else:
+        for section in sections:
+            print(printable("\n".join(_lines(section))))
+        print("- is not there, which is right where it is not needed; ! is broken or missing")
+    return 1 if any(fact.state == "broken" for section in sections for fact in section.facts) else 0
+
+
+def _sections(dump: Path | None) -> Iterator[Section]:
+    from pytest_msprobe.doctor.machine import (
+        compiler_facts,
+        machine_facts,
+        package_facts,
+        plugin_facts,
+        variable_facts,
+    )
+    from pytest_msprobe.doctor.probe import probed
+
+    needs = () if dump is None else _needs(dump)
+    yield Section("machine", tuple(machine_facts()))
+    yield Section("packages", tuple(package_facts()))
+    yield Section("other plugins of pytest", tuple(plugin_facts()))
+    yield Section("frameworks", (*probed("torch"), *probed("MindSpore")))
+    yield Section("devices", tuple(fact for kind in ("npu", "cuda", "cpu") for fact in probed(kind)))
+    yield Section("compilers", tuple(compiler_facts()))
+    yield Section("environment", tuple(variable_facts(os.environ)))
+    if needs:
+        yield Section("what the dump needs", needs)
+
+
+def _needs(place: Path) -> tuple[Fact, ...]:
+    from msprobe_hooks.dump.layout import find_dumps
+    from msprobe_hooks.dump.opening import open_dump
+    from pytest_msprobe.doctor.needs import dump_facts
+    from pytest_msprobe.doctor.probe import probed
+    from pytest_msprobe.engine.frameworks.known import PYTORCH, checked_as
+
+    path = find_dumps(place)[0] if place.is_dir() else place
+    dump = open_dump(path)
+    lacking = probed("records", str(path)) if checked_as(dump) == PYTORCH else []
+    return (*dump_facts(dump), *lacking)
+
+
+def _lines(section: Section) -> Iterator[str]:
+    yield f"{section.title}:"
+    width = max((len(fact.name) for fact in section.facts), default=0)
+    for fact in section.facts:
+        text = fact.text.replace("\n", " ")
+        yield f"{_MARKS[fact.state]} {fact.name.ljust(width)}  {text}"
+    if not section.facts:
+        yield "  none"

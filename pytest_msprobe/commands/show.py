@@ -1,0 +1,131 @@
+"""``pytest-msprobe show``: what a tensor holds, and where two of them differ."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pytest_msprobe.errors import CommandError
+from pytest_msprobe.reports.unwritten import cannot_be_written
+from pytest_msprobe.storage.whole import whole_file
+
+if TYPE_CHECKING:
+    from pytest_msprobe.show.findings import Shown
+    from pytest_msprobe.show.pairs import Judging
+
+_STANDARD_OUTPUT = "-"
+_COUNT = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the one or two things to look at, how they are judged, and what is written."""
+    parser.add_argument(
+        "first",
+        metavar="FILE",
+        help="a .npy, .pt or .safetensors file, dump.json::RECORD, or the folder of a saved case; FILE::NAME is one "
+        "tensor of several",
+    )
+    parser.add_argument("second", metavar="FILE2", nargs="?", help="what to hold it against")
+    parser.add_argument(
+        "--policy", default="default", help="judge two tensors as a comparison of runs by this policy (%(default)s)"
+    )
+    parser.add_argument("--standard", metavar="NAME", help="judge by this standard of checks instead")
+    parser.add_argument(
+        "--rtol", type=_tolerance, help="count elements whose error is above ATOL + RTOL * |element of FILE2|"
+    )
+    parser.add_argument("--atol", type=_tolerance, help="(default of both: those of torch.testing.assert_close)")
+    parser.add_argument("--count", metavar="N", type=_count, default=_COUNT, help="list so many elements (%(default)s)")
+    parser.add_argument("--map", action="store_true", help="draw the error map of tensors that pass, too")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write one page to look at")
+    parser.add_argument("--json", metavar="FILE", help="write what was found as JSON; - is the screen")
+
+
+def _tolerance(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise argparse.ArgumentTypeError(f"{text!r}: a tolerance is a number, 0 or above")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: from 0 to 1000 elements can be listed")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show it, and return 1 where two tensors differ by more than they may.
+
+    Raises CommandError where something cannot be read, is unknown, or cannot be written.
+    """
+    from pytest_msprobe.show.text import show_lines
+
+    shown = _found(arguments)
+    if arguments.html is not None:
+        from pytest_msprobe.show.html import write_show_page
+
+        _write(arguments.html, lambda part: write_show_page(part, shown))
+    if arguments.json == _STANDARD_OUTPUT:
+        print(_as_json(shown).decode())
+    else:
+        if arguments.json is not None:
+            _write(Path(arguments.json), lambda part: part.write_bytes(_as_json(shown)))
+        for line in show_lines(shown):
+            print(line)
+    return 1 if shown.outcome == "fail" else 0
+
+
+def _found(arguments: argparse.Namespace) -> Shown:
+    from pytest_msprobe.engine.loading import import_torch
+
+    import_torch()
+    from pytest_msprobe.show.contents import look
+    from pytest_msprobe.show.findings import Shown
+    from pytest_msprobe.show.pairs import pair_up
+    from pytest_msprobe.show.sources import open_named
+
+    first = open_named(arguments.first)
+    if arguments.second is None:
+        return Shown((arguments.first,), tuple(look(named, arguments.count) for named in first))
+    judging = _judging(arguments)
+    judged = f"standard {judging.standard}" if judging.standard else f"policy {judging.policy.name}"
+    pairs = tuple(pair_up(first, open_named(arguments.second), judging))
+    return Shown((arguments.first, arguments.second), pairs=pairs, judged=judged)
+
+
+def _judging(arguments: argparse.Namespace) -> Judging:
+    from msprobe_standards.registry import standard
+    from pytest_msprobe.modes.compare.policy import load_policy
+    from pytest_msprobe.show.pairs import Judging
+
+    try:
+        policy = load_policy(arguments.policy)
+    except ValueError as error:
+        raise CommandError(f"--policy: {error}") from None
+    try:
+        if arguments.standard is not None:
+            standard(arguments.standard)
+    except ValueError as error:
+        raise CommandError(f"--standard: {error}") from None
+    return Judging(policy, arguments.standard, arguments.rtol, arguments.atol, arguments.count, arguments.map)
+
+
+def _as_json(shown: Shown) -> bytes:
+    from pytest_msprobe.results.result import as_json
+
+    return msgspec.json.format(msgspec.json.encode(as_json(msgspec.to_builtins(shown))), indent=1) + b"\n"
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as part:
+            write(part)
+    except OSError as error:
+        raise CommandError(cannot_be_written(path, error)) from None

@@ -1,0 +1,1 @@
+"""Two checkpoints beside each other: each parameter is an item."""

@@ -1,0 +1,101 @@
+"""Parameters as items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from msprobe_standards.layouts import is_plain
+from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.containment.in_process import contained
+from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.modes.checkpoint.measuring import Distance, distance
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.run.item import JudgedItem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter
+
+STANDARD = "checkpoint"
+#: Under this name a result tells msprobe's numbers of a parameter.
+EXTRA = "checkpoint"
+
+
+class ParameterItem(JudgedItem):
+    """One parameter on both sides, None where a side lacks it; up to ``limit`` of golden's norm they may differ."""
+
+    announces_warnings = False
+    # Nothing here runs on a device.
+    is_isolated = False
+
+    def __init__(self, *, target: Parameter | None, golden: Parameter | None, limit: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._target = target
+        self._golden = golden
+        self._limit = limit
+
+    def judge(self) -> DirectionResult:
+        """Compare shape, dtype and values."""
+        if self._target is None or self._golden is None:
+            lacking = "target" if self._target is None else "golden checkpoint"
+            return DirectionResult(self.name, Verdict("fail", STANDARD, f"the {lacking} lacks it", margin=math.inf))
+        try:
+            return judge_parameter(self.name, self._target, self._golden, self._limit)
+        except CheckpointError as error:
+            return broken(self.name, Breakdown.RECORD, str(error))
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process, beside whatever else runs."""
+        return contained(self.config.stash[state_key], self.name, self.judge)
+
+
+def judge_parameter(name: str, target: Parameter, golden: Parameter, limit: float) -> DirectionResult:
+    """Return the verdict on a parameter that both sides have. Raises CheckpointError where it cannot be read."""
+    if target.shape != golden.shape:
+        numel = [math.prod(target.shape), math.prod(golden.shape)]
+        told: dict[str, Any] = {
+            "l2": None,
+            "cos": None,
+            "numel": numel[0] if numel[0] == numel[1] else numel,
+            "shape": [list(target.shape), list(golden.shape)],
+        }
+        reason = f"shape {list(target.shape)}, golden {list(golden.shape)}"
+        return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, told)
+    ours, theirs = target.load(), golden.load()
+    if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
+        raise CheckpointError(f"{name} is sparse, quantized, nested or without elements, which is not compared")
+    found = distance(ours, theirs)
+    told = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
+    return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, told)
+
+
+def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float) -> Verdict:
+    metrics = {"max_abs_err": found.max_abs, "rel_err_max": found.max_relative, "relative_l2": found.relative}
+    metrics |= {} if found.cosine is None else {"cosine_sim": found.cosine}
+    outcome: Outcome = "fail" if found.max_abs and not (limit and found.relative <= limit) else "pass"
+    words = [] if target.dtype == golden.dtype else [f"dtype {target.dtype}, golden {golden.dtype}"]
+    if found.l2 or found.max_abs:
+        cosine = "none, one side is zero" if found.cosine is None else f"{found.cosine:.9g}"
+        words.append(
+            f"values differ by {found.relative:.3g} of the norm, at most {found.max_abs:.3g} (relative "
+            f"{found.max_relative:.3g}), cosine {cosine}; allowed are {limit:g} of the norm"
+        )
+    elif words:
+        words.append("values are equal")
+    words += [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
+    outcome = "warn" if outcome == "pass" and (target.dtype != golden.dtype or target.note or golden.note) else outcome
+    margin = found.relative / limit if limit else math.inf if outcome == "fail" else 0.0
+    reason = "; ".join(words) or ("equal bits" if found.is_equal else "equal values")
+    return Verdict(outcome, STANDARD, reason, metrics, {"relative_l2": limit}, margin)
+
+
+def parameter_items(file: pytest.File, target: Checkpoint, golden: Checkpoint, limit: float) -> Iterator[ParameterItem]:
+    """Yield an item for each parameter of either side, in the target's order."""
+    for name in dict.fromkeys([*target.parameters, *golden.parameters]):
+        sides = target.parameters.get(name), golden.parameters.get(name)
+        yield ParameterItem.from_parent(file, name=name, target=sides[0], golden=sides[1], limit=limit)

@@ -1,0 +1,111 @@
+"""Checkpoints: two of them, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.modes.checkpoint import options as checkpoint_options
+from pytest_msprobe.modes.checkpoint.options import GOLDEN, checkpoint_key
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import as_seen
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
+    from pytest_msprobe.run.item import JudgedItem
+
+# What follows is loaded by runs that compare checkpoints, not by every start of pytest.
+_golden_key: pytest.StashKey[tuple[Path, Checkpoint]] = pytest.StashKey()
+_targets_key: pytest.StashKey[dict[Path, Checkpoint]] = pytest.StashKey()
+
+
+class CheckpointMode:
+    """``--msprobe-checkpoint PATH --msprobe-golden PATH``."""
+
+    name = "checkpoint"
+    flag = "--msprobe-checkpoint"
+    flag_help = (
+        "checkpoint to compare with --msprobe-golden: a file of torch or safetensors, a folder of "
+        "torch.distributed.checkpoint, or one of Megatron"
+    )
+    #: An option of a comparison that means the same here.
+    shared_options = (GOLDEN,)
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options of checkpoints."""
+        checkpoint_options.add_options(group)
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read them, or refuse those that only checkpoints understand."""
+        if is_chosen:
+            config.stash[checkpoint_key] = checkpoint_options.read_options(config)
+        else:
+            checkpoint_options.refuse_stray_options(config)
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return the file that stands for a folder."""
+        from pytest_msprobe.modes.checkpoint.opening import main_file
+
+        return [main_file(folder)]
+
+    def read_file(self, path: Path) -> Checkpoint:
+        """Read what the file stands for."""
+        from pytest_msprobe.modes.checkpoint.opening import read_checkpoint
+
+        return read_checkpoint(path)
+
+    def label(self, path: Path) -> str:
+        """Return the name of the file, of a folder's with the folder's."""
+        return "/".join(path.parts[-2:])
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, Checkpoint]) -> None:
+        """Read the golden checkpoint."""
+        from pytest_msprobe.modes.checkpoint.opening import main_file, read_checkpoint
+
+        golden = config.stash[checkpoint_key].golden
+        path = main_file(golden) if golden.is_dir() else golden
+        config.stash[_golden_key] = path, read_checkpoint(path)
+        config.stash[_targets_key] = dict(dumps)
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return what is compared with what."""
+        path, golden = config.stash[_golden_key]
+        sides = [*config.stash[_targets_key].items(), (path, golden)]
+        words = [f"{as_seen(config, path)} ({one.kind}, {len(one.parameters)} tensors)" for path, one in sides]
+        return [f"msprobe: checkpoint {' with '.join(words)}"]
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return the summary and msprobe's report."""
+        from pytest_msprobe.modes.checkpoint.report import CheckpointJson
+        from pytest_msprobe.reports.summary import Summary
+
+        path = config.stash[checkpoint_key].json
+        reporters: dict[str, object] = {"msprobe-summary": Summary(module_records=0, kind="tensors", lists_worst=False)}
+        return reporters if path is None else {**reporters, "msprobe-checkpoint": CheckpointJson(path)}
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return the golden checkpoint's file and the limit."""
+        return JournalFacts({"limit": f"{config.stash[checkpoint_key].limit:g}", "golden": self._golden_place(config)})
+
+    def items(self, file: pytest.File, dump: Checkpoint) -> Iterable[JudgedItem]:
+        """Return an item for each parameter of either side."""
+        from pytest_msprobe.modes.checkpoint.items import parameter_items
+
+        golden = file.config.stash[_golden_key][1]
+        return parameter_items(file, dump, golden, file.config.stash[checkpoint_key].limit)
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the golden checkpoint and the limit."""
+        return config.stash[checkpoint_key].words()
+
+    def _golden_place(self, config: pytest.Config) -> str:
+        # A digest of gigabytes would take longer than comparing them.
+        path = config.stash[_golden_key][0]
+        return f"{path} of {path.stat().st_size} bytes"

@@ -1,0 +1,51 @@
+"""A checkpoint as parameters by name, whose values are read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from msprobe_hooks.dump.schema import MAX_DEPTH
+from pytest_msprobe.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor of a checkpoint; ``load`` reads it and may raise a UserError. ``note`` says what is odd about it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    load: Callable[[], Tensor]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The parameters of a checkpoint; ``kind`` says in words what was read."""
+
+    kind: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+def parameter(tensor: Tensor, note: str = "") -> Parameter:
+    """Return a parameter whose values are there, or mapped from a file."""
+    return Parameter(tuple(tensor.shape), dtype_name(tensor.dtype), lambda: tensor, note)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a dtype as ``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_in(tree: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of nested dicts and lists under dotted names. Raises CheckpointError where they never end."""
+    if isinstance(tree, Tensor):
+        yield path, tree
+    elif isinstance(tree, (Mapping, list, tuple)):
+        if depth > MAX_DEPTH:
+            raise CheckpointError(f"{path[:80]} ... is nested deeper than {MAX_DEPTH} levels")
+        for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
+            yield from tensors_in(value, f"{path}.{key}" if path else str(key), depth + 1)

@@ -1,0 +1,1 @@
+"""Two starts of a training beside each other: each fact is an item."""

@@ -1,0 +1,64 @@
+"""Facts as items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe.containment.in_process import contained
+from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.modes.environment.facts import SECTIONS
+from pytest_msprobe.modes.environment.judging import judge_pair
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.run.item import JudgedItem
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.modes.environment.pairs import Pair
+
+
+class FactItem(JudgedItem):
+    """One fact of a rank on both sides."""
+
+    announces_warnings = False
+    # Nothing here runs on a device.
+    is_isolated = False
+
+    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._pair = pair
+
+    def judge(self) -> DirectionResult:
+        """Have the pair judged."""
+        return DirectionResult(self.name, judge_pair(self._pair))
+
+    def contained(self) -> DirectionResult:
+        """Judge in this process, beside whatever else runs."""
+        return contained(self.config.stash[state_key], self.name, self.judge)
+
+    def mark_names(self) -> list[str]:
+        """Return the section, and what a difference weighs."""
+        return [self._pair.section, self._pair.level]
+
+    def may_be_marked(self, name: str) -> bool:
+        """Tell whether it is a section or a level."""
+        return name in MARKS
+
+
+#: What facts are selected by, each with its meaning.
+MARKS = {
+    **dict.fromkeys(SECTIONS, "the section of a fact of a start"),
+    **dict.fromkeys(("error", "warning"), "what a difference of a fact weighs"),
+}
+
+
+def fact_items(file: pytest.File, pairs: Iterable[tuple[str, Pair]]) -> Iterator[FactItem]:
+    """Yield an item for each pair; the text before it tells the rank where a file holds several."""
+    names = Counter[str]()
+    for prefix, pair in pairs:
+        name = f"{prefix}{pair.item_name}"
+        names[name] += 1
+        unique = name if names[name] == 1 else f"{name}#{names[name]}"
+        yield FactItem.from_parent(file, name=unique, pair=pair)

@@ -1,0 +1,137 @@
+"""What is said of a pair of facts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
+from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.modes.environment.facts import Value
+from pytest_msprobe.modes.environment.pairs import Pair
+
+STANDARD = "environment"
+
+_STATISTICS = ("max", "min", "mean", "norm")
+# Means and norms of equal values differ by the order of a sum, between tools and cards.
+_ROUNDING = 1e-6
+_LONGEST = 200
+# Version 2.1 is not 2.10.
+_EXACT = frozenset({"packages", "switches", "seeds"})
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """Return the verdict on a fact: an error fails, a warning warns."""
+    difference = _difference(pair)
+    if difference is None:
+        return Verdict("pass", STANDARD, "equal")
+    if difference in (_BY_ROUNDING, _UNKNOWN):
+        return Verdict("warn", STANDARD, difference)
+    outcome: Outcome = "fail" if pair.level == "error" else "warn"
+    called = f" ({pair.golden_name}, by {pair.matched})" if pair.golden_name not in ("", pair.name) else ""
+    return Verdict(outcome, STANDARD, f"{difference}{called}", margin=math.inf)
+
+
+def are_equal(pair: Pair) -> bool:
+    """Tell whether the two sides agree in a fact."""
+    return _difference(pair) is None
+
+
+_BY_ROUNDING = "max and min are equal, mean or norm differ by rounding; neither digest is known"
+_UNKNOWN = "nothing is known of its values"
+
+
+def _difference(pair: Pair) -> str | None:
+    """Return in words what differs, None where nothing does."""
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None:
+        return _missing(pair)
+    if isinstance(target, RandomCalls) and isinstance(golden, RandomCalls):
+        told = f"called {target.count} times, golden {golden.count} times"
+        return None if target.count == golden.count else "\n".join([told, *_stack(target)])
+    if isinstance(target, TensorFact) and isinstance(golden, TensorFact):
+        return _of_tensors(target, golden)
+    if isinstance(target, TensorFact) or isinstance(golden, TensorFact):
+        return f"{_shown(target)}, golden {_shown(golden)}"
+    is_equal = target == golden if pair.section in _EXACT else is_same(target, golden)
+    return None if is_equal else f"{_shown(target)}, golden {_shown(golden)}"
+
+
+def _missing(pair: Pair) -> str:
+    has, lacks, value = ("target", "golden start", pair.target)
+    if pair.target is None:
+        has, lacks, value = ("golden start", "target", pair.golden)
+    if isinstance(value, RandomCalls):
+        return "\n".join([f"called {value.count} times by the {has}, never from there by the {lacks}", *_stack(value)])
+    return f"only the {has} has it: {_shown(value)}"
+
+
+def _stack(calls: RandomCalls) -> Iterator[str]:
+    return (f"  {frame}" for frame in calls.stack)
+
+
+def _of_tensors(target: TensorFact, golden: TensorFact) -> str | None:
+    if target.dtype and golden.dtype:
+        for what in ("dtype", "shape"):
+            mine, its = getattr(target, what), getattr(golden, what)
+            if mine != its:
+                return f"{what} {mine}, golden {its}"
+    if target.digest and golden.digest:
+        return None if target.digest == golden.digest else f"values differ: {_by_statistics(target, golden)}"
+    if all(_is_number_same(getattr(target, name), getattr(golden, name)) for name in _STATISTICS):
+        return _UNKNOWN if target.max is None and 0 not in (target.shape or ()) else None
+    ends = all(_is_number_same(getattr(target, name), getattr(golden, name)) for name in ("max", "min"))
+    rounded = all(_is_close(getattr(target, name), getattr(golden, name), golden.norm) for name in ("mean", "norm"))
+    return _BY_ROUNDING if ends and rounded else f"values differ: {_by_statistics(target, golden)}"
+
+
+def _by_statistics(target: TensorFact, golden: TensorFact) -> str:
+    told = [
+        f"{name} {_shown(getattr(target, name))}, golden {_shown(getattr(golden, name))}"
+        for name in _STATISTICS
+        if not _is_number_same(getattr(target, name), getattr(golden, name))
+    ]
+    return "; ".join(told) or "max, min, mean and norm are equal, elements are not, or stand in another order"
+
+
+def _is_number_same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isnan(one) and math.isnan(other))
+
+
+def _is_close(one: float | None, other: float | None, scale: float | None) -> bool:
+    if one is None or other is None:
+        return True
+    return _is_number_same(one, other) or abs(one - other) <= _ROUNDING * max(abs(other), abs(scale or 0.0))
+
+
+def is_same(one: Value, other: Value) -> bool:
+    """Tell whether two settings are the same, however they are spelled: 1e-4 is 0.0001, true is True."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return bool(_canonical(one) == _canonical(other))
+
+
+def _canonical(value: Any) -> Any:
+    text = str(value).strip()
+    if "_" in text:
+        # A name, though Python reads 1_0 as a number.
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        return text.lower() if text.lower() in ("true", "false", "none", "null") else text
+    # Large integers are more exact than floats; not a number is equal to itself here.
+    return text if text.lstrip("+-").isdecimal() or math.isnan(number) else _as_integer(number)
+
+
+def _as_integer(number: float) -> str | float:
+    return str(int(number)) if number.is_integer() else number
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, TensorFact):
+        about = f"{value.dtype} {list(value.shape)}, " if value.shape is not None else ""
+        return f"{about}max {_shown(value.max)}, min {_shown(value.min)}"
+    text = f"{value:.9g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -1,0 +1,109 @@
+"""Environments: what two trainings were started with, fact by fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.modes.environment.options import GOLDEN, XLSX, environment_key, read_options
+from pytest_msprobe.run.folders import make_folder
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import as_seen
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.environment.facts import Facts
+    from pytest_msprobe.modes.environment.opening import Opened
+    from pytest_msprobe.run.item import JudgedItem
+
+# What follows is loaded by runs that judge starts, not by every start of pytest.
+_opened_key: pytest.StashKey[Opened] = pytest.StashKey()
+
+
+class EnvironmentMode:
+    """``--msprobe-environment PATH --msprobe-golden PATH``."""
+
+    name = "environment"
+    flag = "--msprobe-environment"
+    flag_help = (
+        "folder that msprobe_hooks.write_environment wrote, or msprobe's config_check_pack.zip: what a training was "
+        "started with, to compare with --msprobe-golden"
+    )
+    #: Options of a comparison that mean the same here.
+    shared_options = (GOLDEN, XLSX)
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """There are none beside the flag and those of a comparison."""
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read those of a comparison."""
+        if is_chosen:
+            config.stash[environment_key] = read_options(config)
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return the file of each rank."""
+        from pytest_msprobe.modes.environment.starts import start_files
+
+        return start_files(folder)
+
+    def read_file(self, path: Path) -> dict[int, Facts]:
+        """Return the facts of each rank that a file tells of."""
+        from pytest_msprobe.modes.environment.starts import read_starts
+
+        return read_starts(path)
+
+    def label(self, path: Path) -> str:
+        """Return the rank, or the name of the archive."""
+        return path.stem if path.suffix == ".json" else path.name
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
+        """Bring the facts of both starts together."""
+        from pytest_msprobe.modes.environment.items import MARKS
+        from pytest_msprobe.modes.environment.opening import open_starts
+
+        config.stash[_opened_key] = open_starts(dumps, config.stash[environment_key].golden)
+        for mark, meaning in MARKS.items():
+            config.addinivalue_line("markers", f"{mark}: {meaning}")
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return what is compared, and what only one side tells of."""
+        golden = as_seen(config, config.stash[environment_key].golden)
+        opened = config.stash[_opened_key]
+        return [f"msprobe: what trainings were started with, beside {golden}", *(f"msprobe: {n}" for n in opened.notes)]
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return what names the facts that differ and writes msprobe's workbook, and the summary."""
+        from pytest_msprobe.modes.environment.report import EnvironmentReport
+        from pytest_msprobe.reports.summary import Summary
+
+        folder = config.stash[environment_key].xlsx
+        if folder is not None:
+            make_folder(XLSX, folder)
+        return {
+            "msprobe-environment": EnvironmentReport(config.stash[_opened_key].ranked(), folder),
+            "msprobe-summary": Summary(module_records=0, kind="facts", lists_worst=False),
+        }
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return the golden files."""
+        from pytest_msprobe.modes.environment.starts import files_of
+
+        return JournalFacts(
+            {}, {f"golden {path.name}": path for path in files_of(config.stash[environment_key].golden)}
+        )
+
+    def items(self, file: pytest.File, dump: dict[int, Facts]) -> Iterable[JudgedItem]:
+        """Return an item for each fact that both sides looked at."""
+        from pytest_msprobe.modes.environment.items import fact_items
+
+        return fact_items(file, file.config.stash[_opened_key].named(file.path))
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the golden start."""
+        return [GOLDEN, str(config.stash[environment_key].golden)]

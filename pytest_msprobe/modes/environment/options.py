@@ -1,0 +1,40 @@
+"""Options of ``--msprobe-environment``: two that a comparison has as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+
+GOLDEN = "--msprobe-golden"
+XLSX = "--msprobe-xlsx"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentOptions:
+    """The start to compare with, and the folder of msprobe's workbook, None for none."""
+
+    golden: Path
+    xlsx: Path | None
+
+
+environment_key = pytest.StashKey[EnvironmentOptions]()
+
+
+def read_options(config: pytest.Config) -> EnvironmentOptions:
+    """Read and check the options. Raises OptionError that says what is wrong."""
+    folder = config.invocation_params.dir
+    golden, xlsx = config.getoption("msprobe_golden"), config.getoption("msprobe_xlsx")
+    if not golden:
+        raise OptionError("--msprobe-environment names the start under test: give --msprobe-golden PATH as well")
+    if not (folder / golden).exists():
+        raise OptionError(f"--msprobe-golden {golden!r}: no such file or folder")
+    if xlsx and find_spec("xlsxwriter") is None:
+        raise OptionError("--msprobe-xlsx requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+    if xlsx and (folder / xlsx).exists() and not (folder / xlsx).is_dir():
+        raise OptionError(f"--msprobe-xlsx {xlsx!r}: expected a folder")
+    return EnvironmentOptions(folder / golden, folder / xlsx if xlsx else None)
