@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.live_checks.checks import LiveChecks, live
     from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
+    from pytest_msprobe.modes.check.explore.strategies import tensors
     from pytest_msprobe.results.result import CallResult
 
 _HOMES = {
@@ -19,9 +20,10 @@ _HOMES = {
     "LiveChecks": "live_checks.checks",
     "live": "live_checks.checks",
     "precision_standard": "fixtures.precision",
+    "tensors": "modes.check.explore.strategies",
 }
 
-__all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard"]
+__all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard", "tensors"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,11 @@ UserError            what was given cannot be used
 ├── OptionError      an option, a setting or a marker
 ├── DeviceError      a device
 ├── WorkerError      workers that do nothing but die
+├── HostError        another host, on which workers were to run
 ├── JournalError     a journal
 ├── BaselineError    a recorded baseline
 ├── CaseError        a saved case
+├── CheckpointError  a checkpoint
 ├── RulesError       a file of rules
 ├── KeywordError     an expression that chooses records
 ├── FolderError      a folder to write to
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError
+from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
 
 
 class UserError(Exception):
@@ -48,6 +50,10 @@ class WorkerError(UserError):
     """Workers do nothing but die."""
 
 
+class HostError(UserError):
+    """Another host cannot take part in a run."""
+
+
 class JournalError(UserError):
     """A journal cannot be used."""
 
@@ -58,6 +64,10 @@ class BaselineError(UserError):
 
 class CaseError(UserError):
     """A saved case cannot be used."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint cannot be used."""
 
 
 class RulesError(UserError):
@@ -81,4 +91,4 @@ class CommandError(UserError):
 
 
 #: All that a face translates, once, into its own kind of message.
-USER_ERRORS = (UserError, DumpError, RecordingError, MonitorError, ConfigError)
+USER_ERRORS = (UserError, DumpError, RecordingError, MonitorError, StartError, ConfigError)

@@ -11,18 +11,24 @@ import pytest
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.run_folder import open_run_folder
 from pytest_msprobe.containment.state import ProcessState, state_key
-from pytest_msprobe.fixtures import recording
+from pytest_msprobe.fixtures import recording, tests_summary
+from pytest_msprobe.fixtures.given import examples_of
 from pytest_msprobe.fixtures.live import msprobe_live
 from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
+from pytest_msprobe.hosts import options as hosts
 from pytest_msprobe.modes.check.mode import CheckMode
+from pytest_msprobe.modes.checkpoint.mode import CheckpointMode
 from pytest_msprobe.modes.communication.mode import CommunicationMode
 from pytest_msprobe.modes.compare.mode import CompareMode
+from pytest_msprobe.modes.environment.mode import EnvironmentMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
-from pytest_msprobe.run import collection, dealing, distribution, journaling, marks, options, reporting
+from pytest_msprobe.reports.carried import drop_results
+from pytest_msprobe.run import checks_of_tests, collection, dealing, distribution, journaling, marks, options, reporting
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.hosts import reach
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
@@ -36,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
     register_modes(pluginmanager, group)
     options.add_options(group, parser)
+    hosts.add_options(group)
     containment.add_options(group)
     recording.add_options(group, parser)
 
@@ -47,6 +54,8 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     registry.add(CompareMode())
     registry.add(MonitorMode())
     registry.add(CommunicationMode())
+    registry.add(EnvironmentMode())
+    registry.add(CheckpointMode())
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -75,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[state_key] = ProcessState(config, setups, chosen.timeout)
         distribution.start_worker(config)
         chosen.mode.open(config, dumps)
+        tests_summary.register(config)
         reporting.register(config)
         dealing.start(config)
         # Last, so that it leaves out what has finished of what everything else leaves.
@@ -111,10 +121,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     return done
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin to keep what the checks of a test come to."""
+    checks_of_tests.begin(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it, and see that what is to be watched was."""
-    with recording.recording_if_marked(item):
+    with checks_of_tests.running(item), examples_of(item), recording.recording_if_marked(item):
         done = yield
     require_training(item)
     return done
@@ -129,10 +145,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Count an item that is run again once."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
+    """Count an item that is run again once, and keep no result longer than whoever counts it."""
     reporting.forget_attempt(report)
+    yield
+    drop_results(report)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -155,13 +173,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Have workers start on other hosts as well."""
+    with usage_errors():
+        reach(config)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give a new xdist worker its slot."""
     distribution.give_slot(node)
     journaling.tell_worker(node.config, node.workerinput)
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
     with usage_errors():

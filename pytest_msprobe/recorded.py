@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import torch
 
 from msprobe_hooks.dump.names import ApiName, parse_api_name
@@ -26,7 +27,9 @@ from msprobe_hooks.dump.schema import (
     ValueElement,
 )
 from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.replay.arguments import TensorSource, tensor_source
 from pytest_msprobe.engine.replay.call import Call as ReplayedCall
+from pytest_msprobe.engine.values.tensor_files import load_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,9 @@ class Call:
     """One recorded call of ``framework``, as dumps name it.
 
     ``outputs`` holds the tensors that it returned, which tell whether autocast was on; ``grad_outputs`` is what
-    arrived for its outputs in the backward pass, None where nothing was recorded.
+    arrived for its outputs in the backward pass, None where nothing was recorded. ``inputs`` holds tensors that are
+    given, and not drawn, by their place (``args.0``, ``kwargs.weight``, ``grad.0``): the tensor, or its file, as seen
+    from the test module.
     """
 
     args: Sequence[Any] = ()
@@ -79,6 +84,23 @@ class Call:
     outputs: Sequence[Tensor] = ()
     grad_outputs: Sequence[Any] | None = None
     framework: str = PYTORCH
+    inputs: Mapping[str, torch.Tensor | str] = field(default_factory=dict)
+
+    def given_tensors(self, call: ReplayedCall, seed: int) -> TensorSource | None:
+        """Return what gives the tensors: those of ``inputs``, the others drawn; None where there are no inputs."""
+        if not self.inputs:
+            return None
+        drawn = tensor_source(call, seed=seed, real_data=True)
+
+        def source(element: TensorElement, path: str) -> torch.Tensor:
+            given = self.inputs.get(path)
+            if given is None:
+                return drawn(element, path)
+            if isinstance(given, str):
+                return load_tensor(msgspec.structs.replace(element, data_name=given), call.tensor_folder)
+            return given
+
+        return source
 
     def replayed_as(self, record: str, folder: Path) -> ReplayedCall:
         """Return the call of that record for the replay engine; tensor files lie in ``folder``.

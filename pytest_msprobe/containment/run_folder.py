@@ -60,6 +60,13 @@ class RunFolder:
         if self._owner is not None:
             os.close(self._owner)
 
+    def leave(self) -> None:
+        """Delete the folder if no other process of the run holds it; on a host without the controller all do."""
+        assert self._owner is not None
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.remove()
+
     def _notice(self, notice: Notice, dump: Path | str, record: str) -> Path:
         digest = hashlib.blake2b(f"{dump}::{record}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         return self.path / f"{notice}-{digest}"
@@ -96,14 +103,19 @@ def _opened(path: str, flags: int, *, inside: int | None = None) -> Iterator[int
 
 run_folder_key = pytest.StashKey[RunFolder]()
 
+#: Under which a worker is told the folder, and on another host the descriptor by which it holds the folder.
 INPUT = "msprobe_run_folder"
+OWNER_INPUT = "msprobe_run_folder_owner"
 
 
 def open_run_folder(config: pytest.Config) -> None:
-    """Make the folder of this run; an xdist worker uses its controller's, where it runs on the same machine."""
-    path = getattr(config, "workerinput", {}).get(INPUT)
-    if path is not None and Path(path).is_dir():
-        config.stash[run_folder_key] = RunFolder(Path(path))
+    """Make the folder of this run; an xdist worker uses the one that its host has."""
+    workerinput = getattr(config, "workerinput", {})
+    if INPUT in workerinput:
+        config.stash[run_folder_key] = folder = RunFolder(Path(workerinput[INPUT]), workerinput.get(OWNER_INPUT))
+        if OWNER_INPUT in workerinput:
+            clear_orphans()
+            config.add_cleanup(folder.leave)
         return
     clear_orphans()
     config.stash[run_folder_key] = folder = RunFolder.make()

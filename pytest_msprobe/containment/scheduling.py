@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import WorkerError
+from pytest_msprobe.reports.carried import results_in
 from pytest_msprobe.results.outcomes import Breakdown
 
 _DYING_SECONDS = 2.0
@@ -30,10 +31,14 @@ _EXITS_IN_A_ROW = 4
 
 
 class Progress:
-    """What the controller knows of items that have started and finished, and of workers that died."""
+    """What the controller knows of items that have started and finished, and of workers that died.
 
-    def __init__(self, config: pytest.Config) -> None:
+    ``cause_elsewhere`` finds out why a worker on another host died; it returns None for one of this host.
+    """
+
+    def __init__(self, config: pytest.Config, cause_elsewhere: Callable[[Any], ExitCause | None]) -> None:
         self._config = config
+        self._cause_elsewhere = cause_elsewhere
         self._started: set[str] = set()
         self._finished: dict[Any, str] = {}
         self._exit_causes: dict[str, ExitCause] = {}
@@ -46,7 +51,7 @@ class Progress:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Remember what a worker finished last; end the run where pytest has counted enough failures."""
-        if hasattr(report, "msprobe") and hasattr(report, "node"):
+        if hasattr(report, "node") and results_in(report):
             self._finished[report.node] = report.nodeid
             self._exits_in_a_row = 0
         # xdist counts failures of its own, without crashes.
@@ -69,9 +74,12 @@ class Progress:
     def exit_cause(self, node: Any, nodeid: str) -> ExitCause:
         """Tell why a worker died while it ran an item."""
         if nodeid not in self._exit_causes:
-            words = captured_stderr.read(self._config.stash[run_folder_key].stderr_file(node.gateway.id))
-            self._exit_causes[nodeid] = explain(_status(node), words, memory_ran_out=self._kernel_kills.since_last())
+            self._exit_causes[nodeid] = self._cause_elsewhere(node) or self._cause_here(node)
         return self._exit_causes[nodeid]
+
+    def _cause_here(self, node: Any) -> ExitCause:
+        words = captured_stderr.read(self._config.stash[run_folder_key].stderr_file(node.gateway.id))
+        return explain(status_of(node), words, memory_ran_out=self._kernel_kills.since_last())
 
     def forget_exit(self, nodeid: str) -> None:
         """Give an item another try."""
@@ -87,8 +95,8 @@ class Progress:
 progress_key = pytest.StashKey[Progress]()
 
 
-def _status(node: Any) -> int | None:
-    """Return how a worker's process ended, where it is a process of this machine."""
+def status_of(node: Any) -> int | None:
+    """Return how a worker's process, or that of the link to it, ended, where it is a process of this machine."""
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
     if process is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,15 +11,16 @@ from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_standards import built_in_policies
-from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.frameworks.known import MINDTORCH, missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, write_files
 from pytest_msprobe.generate.fresh_run import run_module
+from pytest_msprobe.generate.inputs import SeenInput, is_saved, read_saved, read_smallest
 from pytest_msprobe.generate.keywords import Matcher, parse_keywords
 from pytest_msprobe.generate.module import Provenance, module_text
 from pytest_msprobe.generate.outcomes import Outcome
-from pytest_msprobe.generate.plan import Plan, make_plan
+from pytest_msprobe.generate.plan import Plan, make_plan, plan_of_inputs
 from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.options import BY_API
@@ -49,6 +50,8 @@ def generate(request: Request) -> int:
 
     Returns 0, or 1 where a record fails. Raises UserError or DumpError.
     """
+    if is_saved(request.dump):
+        return _generate_saved(request)
     request = replace(request, dump=_one_dump(request.dump))
     dump = _read(request)
     failures = None if request.failed is None else read_failures(request.failed, request.dump)
@@ -56,14 +59,55 @@ def generate(request: Request) -> int:
     if failures is not None and not failures.records:
         say(f"nothing failed in {request.failed}: no test was written")
         return 0
-    plan = make_plan(dump, _chosen(dump, request, failures), real_data=_real_data(request, failures))
+    chosen, real_data = _chosen(dump, request, failures), _real_data(request, failures)
+    explored = _explored(dump, chosen, request, failures, provenance)
+    plan = make_plan(dump, [record for record in chosen if record not in explored], real_data=real_data)
     if request.real_data and plan.modules and not plan.tensor_files:
         raise CommandError("no chosen record has recorded tensors", file=dump.path, remedy="leave --real-data out")
+    plan = plan.with_other(plan_of_inputs(explored.values(), "the smallest input that exploring found to fail"))
+    return _write(request, plan, provenance, again=failures is not None)
+
+
+def _generate_saved(request: Request) -> int:
+    """Write and run modules for the inputs of saved cases."""
+    given = {
+        "--failed": request.failed is not None,
+        "-k": bool(request.keywords.strip()),
+        "--direction": request.direction is not None,
+        "--seed": request.seed is not None,
+        "--iterations": request.iterations > 1,
+        "--real-data": request.real_data is not None,
+    }
+    refused = [option for option, is_given in given.items() if is_given]
+    if refused:
+        raise CommandError(f"{' and '.join(refused)}: a saved case is one record on its own inputs", file=request.dump)
+    _check(request)
+    saved = read_saved(request.dump)
+    settings = {"policy": saved.policy, "level": saved.level or BY_API}
+    provenance = _provenance(request, Failures(frozenset(), settings))
+    plan = plan_of_inputs(saved.inputs, "the input of the saved case")
+    return _write(request, plan, provenance, again=True)
+
+
+def _explored(
+    dump: Dump, chosen: Iterable[str], request: Request, failures: Failures | None, provenance: Provenance
+) -> dict[str, SeenInput]:
+    """Return the smallest inputs that exploring found, of chosen records; none where other inputs were asked for."""
+    if failures is None or request.iterations > 1 or request.seed is not None or request.real_data is not None:
+        return {}
+    (seed,) = provenance.seeds
+    found = {record: failures.smallest[record] for record in chosen if record in failures.smallest}
+    return {record: read_smallest(dump, record, smallest, seed) for record, smallest in found.items()}
+
+
+def _write(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -> int:
     earlier = write_files(request.output, _contents(plan, provenance)) if plan.modules else []
     tell_plan(plan, request.output, earlier)
     if not plan.modules:
-        raise CommandError("no test can be written for what was chosen", file=dump.path, remedy="the reasons are above")
-    return 0 if request.no_run else _run(request, plan, provenance, again=failures is not None)
+        raise CommandError(
+            "no test can be written for what was chosen", file=request.dump, remedy="the reasons are above"
+        )
+    return 0 if request.no_run else _run(request, plan, provenance, again=again)
 
 
 def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -> int:
@@ -73,7 +117,7 @@ def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -
         path = (request.output / module.file).absolute()
         found = run_module(path, provenance.options, patience=request.patience)
         tell_outcomes(module, found, again=again)
-        outcomes |= found
+        outcomes |= {f"{module.file} {label}": outcome for label, outcome in found.items()}
     tell_total(outcomes, request.output, provenance)
     return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
 
@@ -86,15 +130,21 @@ def _one_dump(path: Path) -> Path:
     return found[0]
 
 
-def _read(request: Request) -> Dump:
+def _check(request: Request) -> None:
     if request.iterations < 1:
         raise CommandError(f"--iterations {request.iterations}: expected at least 1")
     if request.patience <= 0:
         raise CommandError(f"--patience {request.patience:g}: expected a positive number of seconds")
     if request.real_data and request.iterations > 1:
         raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
+
+
+def _read(request: Request) -> Dump:
+    _check(request)
     dump = read_dump(request.dump)
     missing = missing_piece(dump.framework)
+    if dump.framework == MINDTORCH:
+        missing = "no tests of MindTorch's calls are written"
     if missing is not None:
         raise CommandError(f"recorded with {dump.framework}, but {missing}", file=dump.path)
     return dump

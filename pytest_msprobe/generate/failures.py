@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.modes.check.explore.smallest import SmallestInput, told_smallest
 from pytest_msprobe.storage.digests import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What failed in a run, and the settings under which it did, as the journal's header names them."""
+    """What failed in a run, and the settings under which it did, as the journal's header names them.
+
+    ``smallest`` are the inputs to which exploring shrunk failures, by record.
+    """
 
     records: frozenset[str]
     settings: Mapping[str, str]
+    smallest: Mapping[str, SmallestInput] = field(default_factory=dict)
 
 
 def read_failures(journal: Path, dump: Path) -> Failures:
@@ -32,9 +37,16 @@ def read_failures(journal: Path, dump: Path) -> Failures:
         raise JournalError(
             f"is not about {dump}, or the dump has changed since", file=journal, remedy=f"it is about {others}"
         )
-    failed = (entry.id.partition("::") for entry in read.entries.values() if entry.result.verdict.outcome == "fail")
-    records = frozenset(record for file, _, record in failed if _dump_of(file, read.header.dumps) in same)
-    return Failures(records, read.header.settings)
+    failed = {
+        entry.result.record: entry.result
+        for entry in read.entries.values()
+        if entry.result.verdict.outcome == "fail"
+        and not entry.command
+        and _dump_of(entry.id.partition("::")[0], read.header.dumps) in same
+    }
+    found = {record: told_smallest(result.extras) for record, result in failed.items()}
+    smallest = {record: given for record, given in found.items() if given is not None}
+    return Failures(frozenset(failed), read.header.settings, smallest)
 
 
 def _dump_of(file: str, dumps: Iterable[str]) -> str | None:

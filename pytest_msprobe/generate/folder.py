@@ -20,8 +20,8 @@ from pytest_msprobe.storage.whole import whole_file
 
 MANIFEST = "generated.json"
 
-#: What a file holds: its text, or the file that it is a copy of.
-Content = str | Path
+#: What a file holds: its text, its bytes, or the file that it is a copy of.
+Content = str | bytes | Path
 
 
 class _Manifest(msgspec.Struct):
@@ -87,6 +87,8 @@ def _digest(content: Content) -> str:
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(content, str):
         digest.update(content.encode())
+    elif isinstance(content, bytes):
+        digest.update(content)
     else:
         with content.open("rb") as file:
             while block := file.read(2**20):
@@ -99,8 +101,8 @@ def _write(path: Path, content: Content) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with whole_file(path) as part:
-            if isinstance(content, str):
-                part.write_bytes(content.encode())
+            if isinstance(content, (str, bytes)):
+                part.write_bytes(content.encode() if isinstance(content, str) else content)
             else:
                 shutil.copyfile(content, part)
     except OSError as error:

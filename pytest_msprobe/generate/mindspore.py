@@ -9,9 +9,9 @@ import torch
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import ValueElement
-from pytest_msprobe.engine.frameworks.mindspore.names import counterpart, function_named, functions_of
+from pytest_msprobe.engine.frameworks.mindspore.names import function_named, functions_of, in_torch_terms
+from pytest_msprobe.engine.frameworks.mindspore.primitives.calls import class_of
 from pytest_msprobe.engine.frameworks.mindspore.tensors import mindspore_dtype
-from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named
@@ -37,10 +37,12 @@ class MindSporeLanguage:
 
     def in_torch_terms(self, call: Call) -> Call:
         """Return the call with torch's dtype names and, where a backward was recorded, the tensors that require one."""
-        return in_torch_terms(call, counterpart(call.name))
+        return in_torch_terms(call)
 
     def function(self, call: Call, references: ReferenceRegistry) -> SpelledFunction:
-        """Return MindSpore's function, for a call that its framework judges."""
+        """Return MindSpore's function, for a call that its framework judges; a compiled one is the program's."""
+        if call.name.type == "Jit":
+            raise Skip(SkipReason.COMPILED, call.name.qualified_api)
         functions_of(call, references, None)
         return _written(call.name)
 
@@ -63,8 +65,10 @@ class MindSporeLanguage:
 def _written(name: ApiName) -> SpelledFunction:
     function = function_named(name)
     if name.type == "Primitive":
-        kind = type(function).__name__
-        return SpelledFunction(f"mindspore.ops.{kind}()", framework=_IMPORT)
+        kind = class_of(name)
+        if attribute_at(mindspore.ops, kind) is not function:
+            raise Skip(SkipReason.MISSING_API, f"mindspore.ops.{kind}")
+        return SpelledFunction(f"mindspore.ops.{kind}", framework=_IMPORT)
     if isinstance(function, operator.attrgetter):
         return SpelledFunction(f"operator.attrgetter({string(name.api)})", imports="import operator", framework=_IMPORT)
     dotted = f"{_HOMES[name.type]}{name.api}"

@@ -40,19 +40,20 @@ def module_text(module: Module, provenance: Provenance) -> str:
     standard = [line for line in (function.imports,) if line.startswith("import ")]
     standard += [f"from math import {', '.join(sorted(names))}"] if names else []
     own = ["from pytest_msprobe import recorded", *([function.imports] if function.imports.startswith("from ") else [])]
+    seeds = provenance.seeds if module.seed is None else (module.seed,)
     head = [
         docstring(_description(module, provenance)),
         *(["\n".join(standard)] if standard else []),
-        "\n".join(sorted(["import pytest", function.framework])),
+        "\n".join(sorted({"import pytest", function.framework, *(["import torch"] if module.inputs else [])})),
         "\n".join(own),
-        _seeds(provenance.seeds),
+        _seeds(seeds),
         "# Calls by name without direction, as recorded.\n" + _assigned("CALLS", dict_of(module.calls)),
     ]
     tables, tests = [], []
     for direction, records in (("forward", module.forward), ("backward", module.backward)):
         if records:
             tables.append(_assigned(direction.upper(), list_of([string(record) for record in records])))
-            template = _TEST if len(provenance.seeds) == 1 else _TEST_OF_SEEDS
+            template = _TEST if len(seeds) == 1 else _TEST_OF_SEEDS
             tests.append(template.format(records=direction.upper(), direction=direction, function=function.spelling))
     definitions = [function.definition] if function.definition else []
     return "\n\n\n".join(["\n\n".join([*head, *tables]), *definitions, *tests]) + "\n"
@@ -63,6 +64,8 @@ def _description(module: Module, provenance: Provenance) -> str:
     count = len(module.records)
     what = function.spelling if not function.definition else f"torch.ops.npu.{function.spelling}"
     lines = [f"{what} as {provenance.dump} recorded it: {count} record{'' if count == 1 else 's'}.", ""]
+    if module.inputs:
+        lines = [f"{what} on {module.inputs}: {module.records[0]}.", ""]
     if any(_reads_files(code) for code in module.calls.values()):
         lines += ["Tensors with a file= are read from there; the others are drawn.", ""]
     if function.golden:

@@ -14,10 +14,12 @@ from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.generate.functions import SpelledFunction
+from pytest_msprobe.generate.inputs import SeenInput
 from pytest_msprobe.generate.language import Language, language_of
-from pytest_msprobe.generate.layout import Code, depth
+from pytest_msprobe.generate.layout import Code, depth, string
 from pytest_msprobe.generate.spelling import spell_call
-from pytest_msprobe.generate.tensor_files import TensorFiles, with_digest
+from pytest_msprobe.generate.tensor_files import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
+from pytest_msprobe.modes.check.explore.tensor_text import tensor_text
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 # Python refuses source with more than 200 open brackets.
@@ -27,7 +29,11 @@ _LONGEST_STEM = 100
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What one test module holds: an API, its calls by name without direction, and the records to test."""
+    """What one test module holds: an API, its calls by name without direction, and the records to test.
+
+    ``seed`` is that of the module alone; None where it has those of all. ``inputs`` says in words what the input is
+    where it is given, and not that of the record.
+    """
 
     api: str
     stem: str
@@ -35,6 +41,8 @@ class Module:
     calls: dict[str, Code] = field(default_factory=dict)
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
+    seed: int | None = None
+    inputs: str = ""
 
     @property
     def file(self) -> str:
@@ -49,11 +57,19 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The modules to write, the tensor files to copy by their new path, and the reason for each record left out."""
+    """The modules to write, the tensor files by their path, and the reason for each record left out.
+
+    A tensor's file is one to copy, or the bytes to write.
+    """
 
     modules: list[Module]
-    tensor_files: dict[str, Path]
+    tensor_files: dict[str, Path | bytes]
     left_out: dict[str, str]
+
+    def with_other(self, other: Plan) -> Plan:
+        """Return the plan of both."""
+        modules = sorted([*self.modules, *other.modules], key=lambda module: module.stem)
+        return Plan(modules, self.tensor_files | other.tensor_files, self.left_out | other.left_out)
 
 
 def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
@@ -84,7 +100,42 @@ def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
             module = modules.setdefault(api, Module(api, stems[api], function))
             module.calls[key] = code
             (module.backward if is_backward_api(record) else module.forward).append(record)
-    return Plan(sorted(modules.values(), key=lambda module: module.stem), files.copies, left_out)
+    return Plan(sorted(modules.values(), key=lambda module: module.stem), {**files.copies}, left_out)
+
+
+def plan_of_inputs(inputs: Iterable[SeenInput], what: str) -> Plan:
+    """Plan a module for each input that a failure was seen with; ``what`` says in words what inputs these are.
+
+    Raises DeviceError where a framework cannot be imported.
+    """
+    modules, files, left_out = list[Module](), dict[str, Path | bytes](), dict[str, str]()
+    references, stems = ReferenceRegistry(), set[str]()
+    for given in inputs:
+        language = language_of(given.framework)
+        stem = f"test_{safe_stem(given.name)}"
+        if stem in stems or len(stem) > _LONGEST_STEM:
+            # Cases below one folder may be called alike.
+            stem = with_digest(stem[:_LONGEST_STEM], f"{len(stems)} {given.name}")
+        stems.add(stem)
+        try:
+            call = language.in_torch_terms(given.call)
+            function = language.function(call, references)
+            large = {path: tensor for path, tensor in given.tensors.items() if is_large(tensor)}
+            own = {path: f"{FOLDER}/{stem}.{path.rstrip('.')}.pt" for path in large}
+            spelled = {
+                path: string(own[path]) if path in own else tensor_text(tensor)
+                for path, tensor in given.tensors.items()
+            }
+            code = spell_call(call, language, lambda _: None, spelled)
+        except (Skip, DumpError, ValueError) as error:
+            left_out[given.record] = str(error)
+            continue
+        files |= {own[path]: tensor_bytes(tensor) for path, tensor in large.items()}
+        key, direction = split_direction(given.record)
+        module = Module(call.name.qualified_api, stem, function, {key: code}, seed=given.seed, inputs=what)
+        (module.backward if direction == "backward" else module.forward).append(given.record)
+        modules.append(module)
+    return Plan(sorted(modules, key=lambda module: module.stem), files, left_out)
 
 
 def _by_call(records: Iterable[str]) -> dict[str, list[str]]:
@@ -121,6 +172,11 @@ def _spelled(call: Call, language: Language, files: TensorFiles | None) -> Code:
     return code
 
 
+def safe_stem(name: str) -> str:
+    """Return what a name is called as part of a module's."""
+    return re.sub("[^a-z0-9_]", "_", name.lower())
+
+
 def _stems(records: Iterable[str]) -> dict[str, str]:
     """Return a module name for each API of a dump, whatever is chosen of it, so that a name stays an API's own."""
     stems: dict[str, str] = {}
@@ -131,7 +187,7 @@ def _stems(records: Iterable[str]) -> dict[str, str]:
         except ValueError:
             continue
         if api not in stems:
-            stem = f"test_{re.sub('[^a-z0-9_]', '_', api.lower())}"
+            stem = f"test_{safe_stem(api)}"
             if stem in taken or len(stem) > _LONGEST_STEM:
                 stem = with_digest(stem[:_LONGEST_STEM], api)
             stems[api] = stem

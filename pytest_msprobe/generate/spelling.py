@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ class _Terms:
     file_of: FileOf
 
 
-def spell_call(recorded: Call, language: Language, file_of: FileOf) -> Code:
-    """Return a ``recorded.Call(...)`` for a call in torch terms.
+def spell_call(recorded: Call, language: Language, file_of: FileOf, inputs: Mapping[str, Code] | None = None) -> Code:
+    """Return a ``recorded.Call(...)`` for a call in torch terms; ``inputs`` spells tensors that are given, by place.
 
     Raises Skip where an argument is of a dtype that the framework or this torch lacks.
     """
@@ -50,6 +50,8 @@ def spell_call(recorded: Call, language: Language, file_of: FileOf) -> Code:
         parts["outputs"] = list_of(outputs)
     if recorded.backward is not None:
         parts["grad_outputs"] = list_of([_spell(element, terms) for element in recorded.backward.grad_outputs])
+    if inputs:
+        parts["inputs"] = dict_of(dict(inputs))
     return call("recorded.Call", **parts)
 
 

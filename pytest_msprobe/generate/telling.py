@@ -25,7 +25,8 @@ def tell_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     if plan.modules:
         say(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
     if plan.tensor_files:
-        size = sum(path.stat().st_size for path in plan.tensor_files.values())
+        files = plan.tensor_files.values()
+        size = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files)
         say(f"{folder}: {_count(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
     by_reason: dict[str, list[str]] = {}
     for record, reason in plan.left_out.items():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from pathlib import Path, PurePosixPath
 
+import torch
+
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.modes.check.explore.tensor_text import MOST_NUMBERS
 
 FOLDER = "tensors"
 
@@ -43,6 +47,21 @@ class TensorFiles:
             self._names[file] = path = f"{FOLDER}/{name}"
             self.copies[path] = self._folder / file
         return self._names[file]
+
+
+def is_large(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is too large to be spelled in a module."""
+    if tensor.numel() <= MOST_NUMBERS or not tensor.is_contiguous():
+        return tensor.numel() > MOST_NUMBERS
+    elements = tensor.detach().view(-1).view(torch.uint8).view(tensor.numel(), -1)
+    return not bool((elements == elements[:1]).all())
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the file of a tensor, which `load_tensor` reads; its elements are stored in their order."""
+    file = io.BytesIO()
+    torch.save(tensor.detach().contiguous(), file)
+    return file.getvalue()
 
 
 def safe_name(recorded: str) -> str:

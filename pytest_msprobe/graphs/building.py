@@ -32,9 +32,7 @@ def build_graph(dump: Dump, surroundings: Surroundings) -> Graph:
 
     Raises DumpError where ``construct.json`` does not tell in which module each call was made.
     """
-    construct = surroundings.parents
-    if construct.problem is not None and construct.problem.kind == "damaged":
-        raise DumpError(f"{construct.problem.file}: damaged: {construct.problem.text}; copy it again")
+    construct = surroundings.parents.undamaged("copy it again")
     if not construct.entries:
         raise DumpError(f"{surroundings.construct_file}: says of no record in which module it was made; {_REMEDY}")
     parents = resolve_parents(construct.entries, lambda name: _is_recomputed(dump, surroundings, name))

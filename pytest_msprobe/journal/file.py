@@ -42,12 +42,17 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
-    """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it."""
+    """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it.
+
+    A check that a test of the user's own made has the ``command`` that runs the test again, and in its result's record
+    the same name as in ``id``; items of dumps have none, since the header tells theirs.
+    """
 
     id: str
     outcome: str
     result: DirectionResult
     device: str = ""
+    command: str = ""
 
 
 class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
@@ -70,8 +75,15 @@ class Journal(msgspec.Struct, frozen=True):
         """Return the path of the dump that an entry's item is about."""
         return Path("/", self.header.root, entry.id.partition("::")[0])
 
+    @property
+    def dumps(self) -> set[Path]:
+        """The paths of the dumps that there are finished items of."""
+        return {self.dump_of(entry) for entry in self.entries.values() if not entry.command}
+
     def rerun_command(self, entry: Entry) -> str:
         """Return the command that runs an entry's item again."""
+        if entry.command:
+            return entry.command
         chosen = f"{self.dump_of(entry)}::{entry.result.record}"
         words = on_card(self.header.rerun, entry.device)
         return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
@@ -82,6 +94,7 @@ class _Finished(msgspec.Struct, tag_field="line", tag="item"):
 
     id: str
     outcome: str
+    command: str = ""
 
 
 def read_journal(path: Path) -> Journal:
@@ -104,7 +117,9 @@ def read_journal(path: Path) -> Journal:
 
 
 def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
-    """Read the latest outcome of each item and the starts, from the whole journal or its first ``size`` bytes.
+    """Read the latest outcome of each item of a dump and the starts, from the journal or its first ``size`` bytes.
+
+    Checks of tests are left out: what else became of a test they do not tell.
 
     Raises JournalError as ``read_journal`` does.
     """
@@ -113,7 +128,7 @@ def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], 
     for line in _decoded(path, _lines(path, size)[1], _Finished | Start | MoreDumps):
         if isinstance(line, Start):
             starts.append(line)
-        elif isinstance(line, _Finished):
+        elif isinstance(line, _Finished) and not line.command:
             outcomes[line.id] = line.outcome
     return outcomes, starts
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from msprobe_hooks.dump.layout import recording_folder
+from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, JournalWriter
@@ -83,7 +84,7 @@ class Findings:
         if self._journal is None:
             return
         device, framework = replay.setup.device, replay.setup.framework
-        card = str(device.location())
+        card = card_of(device)
         try:
             if card not in self._cards:
                 self._cards.add(card)
@@ -103,3 +104,12 @@ class Findings:
         )
         with aside(draws=may_draw(replay.call.name.api)):
             return save_case(replay, result, origin, options)
+
+
+def card_of(device: Device) -> str:
+    """Return the card that a device computes on, such as ``npu:0``.
+
+    MindSpore takes tensors from the CPU and gives them back there, wherever it computes.
+    """
+    described = device.describe().split()[0]
+    return described if described.startswith(f"{device.name}:") else str(device.location())

@@ -22,8 +22,9 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-from pytest_msprobe.engine.replay.side import Run, finished
-from pytest_msprobe.engine.replay.trial import Gradients, Setup, Subject
+from pytest_msprobe.engine.replay.side import Gradients, Run, finished
+from pytest_msprobe.engine.replay.subject import Subject
+from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.live_checks.aside import aside, may_draw
 from pytest_msprobe.live_checks.observed import Awaiting, Observed
@@ -53,7 +54,8 @@ class Judge:
         call = Call(parse_api_name(seen.name), record, None, Path())
         tensors = arguments_of(seen.args, seen.kwargs)
         arguments = Arguments(seen.args, seen.kwargs, frozenset())
-        run = finished(_as_recorded(seen.output, seen.args), operation(call.api), arguments, tensors, seen.versions, {})
+        api = self._setup.framework.in_torch_terms(call).api
+        run = finished(_as_recorded(seen.output, seen.args), operation(api), arguments, tensors, seen.versions, {})
         setup = self._setup_for([*tensors.values(), *(each for _, each in tensors_with_paths(seen.output))])
         replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
         return _judged(replay, "forward", lambda: replay.forward(self._by)), replay, run

@@ -68,8 +68,8 @@ class MindSporeLiveRecorder(LiveRecorder, MindSporeRecorder):
         return signature(name, self.is_grad_enabled(), args, kwargs, _looks)
 
     def obstacle(self, name: str, args: Any, kwargs: Any) -> str | None:
-        """Return None: whatever is seen in this mode can be judged or is skipped."""
-        return None
+        """Return why a compiled function is left out; whatever else is seen here can be judged or is skipped."""
+        return "a compiled function, whose calls would run as the training's" if name.startswith("Jit.") else None
 
     def copy(self, tensor: Tensor) -> torch.Tensor:
         """Return a copy on the CPU."""

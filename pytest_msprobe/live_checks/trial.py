@@ -8,8 +8,9 @@ from dataclasses import replace
 import torch
 
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.engine.replay.side import Run, Side
-from pytest_msprobe.engine.replay.trial import Gradients, Subject, Trial
+from pytest_msprobe.engine.replay.side import Gradients, Run, Side
+from pytest_msprobe.engine.replay.subject import Subject
+from pytest_msprobe.engine.replay.trial import Trial
 
 
 class ObservedTrial(Trial):

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
+from pytest_msprobe.reports.carried import results_in
+from pytest_msprobe.reports.properties import card_told
 from pytest_msprobe.reports.side_by_side import Row, odd_columns, side_by_side
 from pytest_msprobe.reports.text import aligned, clipped, printable
 from pytest_msprobe.reports.worst import Worst, add_worst
@@ -24,10 +26,8 @@ class CardsReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Let what came of one record on one card count."""
-        plain = getattr(report, "msprobe", None)
-        if plain is not None:
-            card = str(dict(report.user_properties).get("msprobe.device", ""))
-            add_worst(self._worst[card], from_plain(plain))
+        for plain in results_in(report):
+            add_worst(self._worst[card_told(report.user_properties)], from_plain(plain))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the table where there are several cards."""

@@ -1,7 +1,7 @@
 """msprobe's two result tables, so that scripts made for them keep working.
 
 Columns, order, names and spellings are those of ``accuracy_checking_result_*.csv`` and
-``accuracy_checking_details_*.csv``.
+``accuracy_checking_details_*.csv``, which differ between PyTorch and MindSpore.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import csv
 import datetime
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
-from msprobe_hooks.dump.layout import DUMP_FILE
+from msprobe_hooks.dump.dtypes import mindspore_dtype_name
+from msprobe_hooks.dump.layout import DUMP_FILE, home_of
 from msprobe_hooks.dump.names import split_direction
+from pytest_msprobe.reports.carried import checks_in, results_in
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 from pytest_msprobe.storage.whole import whole_file
-
-_RESULT_HEADER = ("API name", "Forward Test Success", "Backward Test Success", "Message")
 
 # The header's words are msprobe's own; beside each is the metric that fills it.
 METRIC_COLUMNS = {
@@ -46,10 +47,46 @@ METRIC_COLUMNS = {
     "ULP误差平均值": "mean_ulp_error",
     "ULP误差大于阈值占比": "ulp_error_proportion",
 }
-_DETAILS_HEADER = ("API Name", "Bench Dtype", "DEVICE Dtype", "Shape", *METRIC_COLUMNS, "Status", "Message")
+_MINDSPORE_COLUMNS = {"Cosine": "cosine_sim", "MaxAbsErr": "max_abs_err", "MaxRelativeErr": "max_rel_error"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the tables of a framework are like: some words of their headers, columns by metric, how dtypes are spelled.
+
+    ``in_result`` and ``target_dtype`` are the names of the call's column and of that of the target's dtype.
+    """
+
+    in_result: str
+    target_dtype: str
+    metrics: Mapping[str, str]
+    spell_dtype: Callable[[str], str]
+
+    @property
+    def result_header(self) -> tuple[str, ...]:
+        """The columns of the table of calls."""
+        return (self.in_result, "Forward Test Success", "Backward Test Success", "Message")
+
+    @property
+    def details_header(self) -> tuple[str, ...]:
+        """The columns of the table of outputs."""
+        return ("API Name", "Bench Dtype", self.target_dtype, "Shape", *self.metrics, "Status", "Message")
+
+
+_TORCH_FORM = Form("API name", "DEVICE Dtype", METRIC_COLUMNS, str)
+_MINDSPORE_FORM = Form("API Name", "Tested Dtype", _MINDSPORE_COLUMNS, mindspore_dtype_name)
+
+
+def form_of(framework: str) -> Form:
+    """Return the form of the tables that msprobe writes of a framework's dumps, by the name that dumps give it."""
+    return _MINDSPORE_FORM if framework in ("mindspore", "mindtorch") else _TORCH_FORM
+
 
 STATUS = {"pass": "pass", "warn": "Warning", "fail": "error", "skip": "SKIP"}
 BLANK = " "
+
+# What tests have checked is in a folder of this name.
+_TESTS = "tests"
 
 # As many digits as msprobe has decimals, without losing what is small.
 _SIGNIFICANT = ".14g"
@@ -61,8 +98,9 @@ class Tables:
     ``spelling`` is how numbers are formatted.
     """
 
-    def __init__(self, folder: Path, spelling: str = _SIGNIFICANT) -> None:
+    def __init__(self, folder: Path, spelling: str = _SIGNIFICANT, form: Form = _TORCH_FORM) -> None:
         self._spelling = spelling
+        self._form = form
         stamp = datetime.datetime.now().strftime("%Y%m%d%H%M%S")
         self.result, self.details = (folder / f"accuracy_checking_{kind}_{stamp}.csv" for kind in ("result", "details"))
         self._calls: dict[str, dict[str, DirectionResult]] = {}
@@ -72,9 +110,9 @@ class Tables:
         """Write the rows of a record's outputs."""
         key, direction = split_direction(result.record)
         if self._open is None:
-            self._open = _append(self.details) if self._calls else _create(self.details, _DETAILS_HEADER)
+            self._open = _append(self.details) if self._calls else _create(self.details, self._form.details_header)
         self._calls.setdefault(key, {})[direction or "forward"] = result
-        csv.writer(self._open).writerows(_details_rows(result, self._spelling))
+        csv.writer(self._open).writerows(_details_rows(result, self._spelling, self._form))
         self._open.flush()
 
     def pause(self) -> None:
@@ -88,7 +126,7 @@ class Tables:
         if not self._calls:
             return False
         self.pause()
-        with whole_file(self.result) as part, _create(part, _RESULT_HEADER) as file:
+        with whole_file(self.result) as part, _create(part, self._form.result_header) as file:
             csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
         return True
 
@@ -103,16 +141,24 @@ class Tables:
 
 
 class TablesByDump:
-    """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to."""
+    """The tables of a run, two for each dump: a name in them says nothing of the rank or step that it belongs to.
 
-    def __init__(self, folder: Path, dumps: Collection[Path], spelling: str = _SIGNIFICANT) -> None:
+    Tests of the user's own share two, in a folder of their own where there are dumps.
+
+    ``dumps`` says of each which framework recorded it.
+    """
+
+    def __init__(self, folder: Path, dumps: Mapping[Path, str], spelling: str = _SIGNIFICANT) -> None:
         homes = places(dumps)
-        tables = {place: Tables(folder / place, spelling) for place in homes.values()}
-        self._tables = {dump: tables[place] for dump, place in homes.items()}
+        forms = {homes[dump]: form_of(framework) for dump, framework in dumps.items()}
+        tables = {place: Tables(folder / place, spelling, form) for place, form in forms.items()}
+        self._tables: dict[Path | None, Tables] = {dump: tables[place] for dump, place in homes.items()}
+        # Made last: where there is no dump its folder is the run's.
+        self._tables[None] = Tables(folder / _TESTS if dumps else folder, spelling)
         self._last: Tables | None = None
 
-    def add(self, dump: Path, result: DirectionResult) -> None:
-        """Write the rows of a record of a dump."""
+    def add(self, dump: Path | None, result: DirectionResult) -> None:
+        """Write the rows of a record of a dump, or with None those of a check that a test made."""
         tables = self._tables[dump]
         if self._last is not None and self._last is not tables:
             # A run may have more ranks and steps than a process may have files open.
@@ -133,11 +179,12 @@ class TablesByDump:
 def places(dumps: Collection[Path]) -> dict[Path, Path]:
     """Return a place for each dump's tables: where the dump is below what holds them all, as ``step0/rank1``.
 
-    A dump of another name than msprobe gives has a folder of its own name: ``step0/dump_1.json``.
+    A dump of another name than msprobe gives has a folder of its own name, ``step0/dump_1.json``, and so has an
+    iteration of a static graph: ``rank_0/Net/0/1``.
     """
     # A journal may have any text for a name.
     paths = {dump: Path(os.path.normpath(str(dump).replace("\0", "%00"))) for dump in dumps}
-    homes = {dump: path.parent if path.name == DUMP_FILE else path for dump, path in paths.items()}
+    homes = {dump: path.parent if path.name == DUMP_FILE else home_of(path) for dump, path in paths.items()}
     shared = os.path.commonpath(homes.values()) if homes else ""
     return {dump: home.relative_to(shared) for dump, home in homes.items()}
 
@@ -145,12 +192,12 @@ def places(dumps: Collection[Path]) -> dict[Path, Path]:
 class CsvReport:
     """Writes the tables of a run. Where the disk does not take them they are given up, and the run goes on.
 
-    ``decimals`` asks for msprobe's fixed notation.
+    ``dumps`` says of each dump which framework recorded it; ``decimals`` asks for msprobe's fixed notation.
     """
 
     hears_finished = True
 
-    def __init__(self, folder: Path, dumps: Collection[Path], root: Path, decimals: int | None = None) -> None:
+    def __init__(self, folder: Path, dumps: Mapping[Path, str], root: Path, decimals: int | None = None) -> None:
         self._folder = folder
         self._root = root
         self._tables = TablesByDump(folder, dumps, _SIGNIFICANT if decimals is None else f".{decimals}f")
@@ -158,11 +205,12 @@ class CsvReport:
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write what is known of one record."""
-        plain = getattr(report, "msprobe", None)
-        if plain is not None and not self._problem:
-            with self._given_up_where_refused():
-                self._tables.add(self._root / report.nodeid.partition("::")[0], from_plain(plain))
+        """Write what is known of one record, or of a test's checks."""
+        dump = None if checks_in(report) else self._root / report.nodeid.partition("::")[0]
+        for plain in results_in(report):
+            if not self._problem:
+                with self._given_up_where_refused():
+                    self._tables.add(dump, from_plain(plain))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -188,7 +236,7 @@ class CsvReport:
         elif self._written:
             first = f"{self._written[0].result} and {self._written[0].details.name}"
             count = len(self._written)
-            others = f" (of {count} dumps, each in its folder below {self._folder})" if count > 1 else ""
+            others = f" ({count} of each, every one in its folder below {self._folder})" if count > 1 else ""
             terminalreporter.line(f"msprobe tables: {first}{others}")
 
 
@@ -222,21 +270,21 @@ def _accuracy(result: DirectionResult) -> str:
     return perturbed.accuracy if perturbed is not None else ""
 
 
-def _details_rows(result: DirectionResult, spelling: str) -> list[list[Any]]:
+def _details_rows(result: DirectionResult, spelling: str, form: Form) -> list[list[Any]]:
     if not result.outputs:
-        blanks = [BLANK] * (len(_DETAILS_HEADER) - 3)
+        blanks = [BLANK] * (len(form.details_header) - 3)
         return [[as_text(result.record), *blanks, _status(result), as_text(result.verdict.reason)]]
     # msprobe gives a random result no row: it has no golden value to be measured against.
     judged = (output for output in result.outputs if output.golden_dtype or output.verdict.standard != "random")
-    return [_details_row(f"{result.record}.output.{i}", output, spelling) for i, output in enumerate(judged)]
+    return [_details_row(f"{result.record}.output.{i}", output, spelling, form) for i, output in enumerate(judged)]
 
 
-def _details_row(name: str, output: OutputResult, spelling: str) -> list[Any]:
+def _details_row(name: str, output: OutputResult, spelling: str, form: Form) -> list[Any]:
     # A journal has every metric where the run wrote tables as well, else those that decided.
     known = {**output.verdict.metrics, **output.measured}
-    metrics = (_number(known.get(metric), spelling) for metric in METRIC_COLUMNS.values())
+    metrics = (_number(known.get(metric), spelling) for metric in form.metrics.values())
     shape = str(tuple(output.shape)) if output.target_dtype else BLANK
-    dtypes = (as_text(output.golden_dtype or BLANK), as_text(output.target_dtype or BLANK))
+    dtypes = (as_text(form.spell_dtype(dtype) or BLANK) for dtype in (output.golden_dtype, output.target_dtype))
     status, reason = STATUS[output.verdict.outcome], as_text(output.verdict.reason)
     return [as_text(name), *dtypes, shape, *metrics, status, reason]
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_msprobe.reports.error_map import map_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
+
+#: What stands before the command that runs a failed item again.
+RERUN = "Run this item alone:"
 
 _OTHERS_TOLD = 5
 
@@ -13,23 +17,45 @@ _OTHERS_TOLD = 5
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> str:
     """Return the failure as text; its first line is the reason, which is all that many reports show.
 
-    ``place`` is that of `place_in_words`. At verbosity 0 the deciding output is shown, at 1 every output, at 2 with
-    every number that was measured.
+    ``place`` is that of `place_in_words`. At verbosity 0 the deciding output is shown, at 1 every output, with a map of
+    where its error sits, at 2 with every number that was measured.
     """
+    lines = [result.reason, "", *_story(result, verbosity, place)]
+    for note in result.notes:
+        lines += ["", note]
+    return "\n".join([*lines, "", f"{RERUN} {rerun}"])
+
+
+def described(result: DirectionResult) -> str:
+    """Return what is wrong with every output as text, without maps, notes and how to run it again."""
+    plain = result.without_error_maps()
+    return "\n".join([plain.reason, "", *_story(plain, verbosity=1, place="")])
+
+
+def _story(result: DirectionResult, verbosity: int, place: str) -> list[str]:
     what = "is wrong" if result.outputs else f"failed{_how(result)}"
-    lines = [result.reason, "", " ".join(filter(None, [result.record, what, place]))]
+    lines = [" ".join(filter(None, [result.record, what, place]))]
     deciding = result.deciding
     shown = result.outputs if verbosity > 0 else (deciding,) if deciding else ()
     for output in shown:
         lines += ["", *_output_lines(output, numbers=verbosity > 1, is_first_told=output is deciding)]
+        lines += [f"  {line}" for line in map_lines(output.error_map)] if verbosity > 0 and output.error_map else []
     if not result.outputs:
         lines += result.verdict.reason.splitlines()[1:]
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - (deciding is not None)
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
-    for note in result.notes:
-        lines += ["", note]
-    return "\n".join([*lines, "", f"Run this item alone: {rerun}"])
+    return lines
+
+
+def numbers_text(result: DirectionResult) -> list[str]:
+    """Return the lines of a result that is no failure: every output with every number that was measured."""
+    verdict = result.verdict
+    reason = verdict.reason.partition("\n")[0]
+    lines = [f"{result.record}: {verdict.outcome}{reason and f': {reason}'}"]
+    for output in result.outputs:
+        lines += _indented("\n".join(_output_lines(output, numbers=True, is_first_told=False)))
+    return lines
 
 
 def first_of_several(failed: Sequence[DirectionResult], what: str = "records") -> DirectionResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from pytest_msprobe.journal.file import Entry
@@ -42,10 +41,6 @@ class _Finished(NamedTuple):
 
     run: WholeRun
     entry: Entry
-
-    @property
-    def dump(self) -> Path:
-        return self.run.journal.dump_of(self.entry)
 
 
 def markdown(runs: Sequence[WholeRun]) -> str:
@@ -155,8 +150,8 @@ def _failures(failures: Sequence[_Finished], *, are_named: bool) -> str:
 def _failure(failure: _Finished) -> str:
     journal, entry = failure.run.journal, failure.entry
     rerun = journal.rerun_command(entry)
-    labels = label({journal.dump_of(each) for each in journal.entries.values()})
-    text = failure_text(entry.result, rerun, place=place_in_words(entry.device, labels[failure.dump]))
+    dump = "" if entry.command else label(journal.dumps)[journal.dump_of(entry)]
+    text = failure_text(entry.result, rerun, place=place_in_words(entry.device, dump))
     # What a long text loses is its middle: the command stays.
     return code_block(text if len(text) <= _FAILURE_LENGTH else _shortened(text, rerun))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import repeats_of
-from pytest_msprobe.results.result import MATH_MODE, DirectionResult
+from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host
 
 
 def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
@@ -29,6 +30,12 @@ def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
         *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
         *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.inconsistent else []),
     ]
+
+
+def card_told(properties: Iterable[tuple[str, object]]) -> str:
+    """Return the card that properties tell, of all hosts' cards; empty where they tell none."""
+    told = dict(properties)
+    return card_of_host(str(told.get("msprobe.device", "")), str(told.get("msprobe.host", "")))
 
 
 def drop_properties(properties: list[tuple[str, Any]]) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
+from pytest_msprobe.reports.failed_apis import FailedApis
+from pytest_msprobe.reports.properties import card_told
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
@@ -66,19 +68,25 @@ class Summary:
         self._outcomes: Counter[str] = Counter()
         self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
+        self._failed = FailedApis()
         self._worst: list[tuple[float, str, str, str, str]] = []
         self._dumps: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
-        started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
-        if started is not None:
-            start = msgspec.convert(started, Start)
-            self._starts[start.device] = str(start)
+        self.hear_start(report)
+        plain = getattr(report, "msprobe", None)
         if plain is not None:
             path, _, name = report.location
             self._dumps.add(path)
-            self.add(plain, name, str(dict(report.user_properties).get("msprobe.device", "")))
+            self.add(plain, name, card_told(report.user_properties))
+
+    def hear_start(self, report: pytest.TestReport) -> None:
+        """Know what a process runs items on, where the report is the first that tells it."""
+        started = getattr(report, "msprobe_start", None)
+        if started is not None:
+            start = msgspec.convert(started, Start)
+            self._starts[start.place] = str(start)
 
     def add(self, plain: dict[str, Any], name: str = "", card: str = "") -> None:
         """Count a result that `to_plain` took apart; ``name`` tells it from other dumps', ``card`` judged it."""
@@ -87,6 +95,7 @@ class Summary:
         self._by_card[card][verdict["outcome"]] += 1
         for tally in self._tallies:
             tally.add(plain["extras"])
+        self._failed.add(plain)
         breakdown = plain["breakdown"]
         if breakdown in UNFINISHED:
             self._breakdowns[breakdown] += 1
@@ -116,6 +125,7 @@ class Summary:
             lines.append(f"{self._module_records} {what} not checked")
         lines += [f"{count} skipped: {reason}" for reason, count in self._skips.most_common()]
         lines += [line for tally in self._tallies for line in tally.lines()]
+        lines += self._failed.lines()
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("largest share of what is allowed (over 1 is wrong):")
@@ -133,19 +143,20 @@ class Summary:
 
     def _whole(self, finished_before: Counter[str]) -> list[str]:
         """Return what a resumed journal had finished, and what that makes with this run."""
-        before, failures = Counter[str](), Counter[str]()
-        for outcome, count in finished_before.items():
-            before[outcome if outcome in _OUTCOMES else "fail"] += count
-            if outcome not in ("pass", "warn", "skip"):
-                failures[outcome] = count
-        lines = [f"{before.total()} finished before: {in_words(before)}"]
+        failures = {
+            outcome: count for outcome, count in finished_before.items() if outcome not in ("pass", "warn", "skip")
+        }
+        lines = [f"{finished_before.total()} finished before: {in_words(finished_before)}"]
         if failures:
             kinds = ", ".join(f"{count} {outcome}" for outcome, count in failures.items())
             lines[0] += f" ({kinds}); --msprobe-rerun {','.join(failures)} checks these again"
-        whole = before + self._outcomes
+        whole = finished_before + self._outcomes
         return [*lines, f"{whole.total()} in all: {in_words(whole)}"]
 
 
 def in_words(outcomes: Counter[str]) -> str:
-    """Return how many records ended in which way."""
-    return ", ".join(f"{outcomes[key]} {word}" for key, word in _OUTCOMES.items() if outcomes[key]) or "nothing left"
+    """Return how many records ended with which verdict; those that ended without one failed."""
+    verdicts = Counter[str]()
+    for outcome, count in outcomes.items():
+        verdicts[outcome if outcome in _OUTCOMES else "fail"] += count
+    return ", ".join(f"{verdicts[key]} {word}" for key, word in _OUTCOMES.items() if verdicts[key]) or "nothing left"

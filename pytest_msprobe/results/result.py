@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import msgspec
 
 from msprobe_standards.verdict import Verdict, worst
+from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skips import SkipReason
 
@@ -29,7 +30,8 @@ class OutputResult:
     ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
     counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
     ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have. ``math_mode`` names
-    the modes of the device, as TF32, in which alone the verdict holds; empty where it is by the dtype.
+    the modes of the device, as TF32, in which alone the verdict holds; empty where it is by the dtype. ``error_map``
+    shows where in a wrong tensor the error sits, of the worst few of a record.
     """
 
     path: str
@@ -43,6 +45,7 @@ class OutputResult:
     own_measured: Mapping[str, float] = field(default_factory=dict)
     lacks_baseline: bool = False
     math_mode: str = ""
+    error_map: ErrorMap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +91,30 @@ class DirectionResult:
         """The name of the standard that decided, or of what kept the record from one; empty for a skip."""
         return self.verdict.standard if self.breakdown is None else self.breakdown.value
 
+    def without_error_maps(self) -> DirectionResult:
+        """Return the same without maps, where the tensors are at hand or nobody looks at a picture."""
+        return replace(self, outputs=tuple(replace(output, error_map=None) for output in self.outputs))
+
     def with_extra(self, name: str, value: Any) -> DirectionResult:
         """Return the same with what a feature tells."""
         return replace(self, extras={**self.extras, name: value})
 
 
-class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
-    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name."""
+class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start", omit_defaults=True):
+    """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name.
+
+    ``host`` is empty where that is the controller's.
+    """
 
     device: str
     description: str
     math_modes: dict[str, str]
+    host: str = ""
+
+    @property
+    def place(self) -> str:
+        """The card, of all hosts' cards."""
+        return card_of_host(self.device, self.host)
 
     @property
     def modes_in_words(self) -> str:
@@ -106,7 +122,12 @@ class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start"):
         return ", ".join(f"{name} {state}" for name, state in self.math_modes.items())
 
     def __str__(self) -> str:
-        return f"{self.description}, {self.modes_in_words}"
+        return ", ".join(filter(None, [self.description, self.modes_in_words]))
+
+
+def card_of_host(card: str, host: str) -> str:
+    """Return what a card is called among those of all hosts; ``host`` is empty where it is the controller's."""
+    return f"{card} of host {host}" if card and host else card
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +144,12 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     One output that lacks its baseline must not hide behind others that pass.
     """
     verdict = worst(output.verdict for output in outputs)
-    lacking = [output.path for output in outputs if output.lacks_baseline]
+    lacking = [output for output in outputs if output.lacks_baseline]
     if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
         why = SkipReason.NO_BASELINE
-        verdict = Verdict("skip", "", f"{why.value}: needed for {', '.join(lacking)}")
+        said = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
+        paths = ", ".join(output.path for output in lacking)
+        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {said}")
         return DirectionResult(record, verdict, tuple(outputs), why, seconds=seconds)
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
@@ -181,24 +204,29 @@ def as_utf8(tree: Any) -> Any:
     try:
         msgspec.msgpack.encode(tree, enc_hook=_of_other_kind)
     except (UnicodeEncodeError, OverflowError):
-        return _spelled_out(tree)
+        return mapped(tree, _spelled_out)
     return tree
+
+
+def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Return plain data with each value and key that is no container changed."""
+    if isinstance(tree, dict):
+        return {mapped(key, change): mapped(value, change) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [mapped(value, change) for value in tree]
+    if isinstance(tree, tuple):
+        return tuple(mapped(value, change) for value in tree)
+    return change(tree)
 
 
 def _of_other_kind(value: object) -> None:
     """Stand for a value that is no plain data; whoever sends it knows how."""
 
 
-def _spelled_out(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {_spelled_out(key): _spelled_out(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_spelled_out(value) for value in tree]
-    if isinstance(tree, tuple):
-        return tuple(_spelled_out(value) for value in tree)
-    if isinstance(tree, int) and not -(2**63) <= tree < 2**64:
-        return str(tree)
-    return tree.encode("utf-8", "backslashreplace").decode() if isinstance(tree, str) else tree
+def _spelled_out(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def as_json(tree: Any) -> Any:

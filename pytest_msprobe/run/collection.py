@@ -14,10 +14,12 @@ import pytest
 
 from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.names import parse_api_name, split_direction
-from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.hosts.elsewhere import as_controller_has
 from pytest_msprobe.reports.labels import label, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import JudgedItem
@@ -41,7 +43,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     mode = options.mode
     own = mode if isinstance(mode, OwnFiles) else None
     find = find_dumps if own is None else own.find_files
-    read: Callable[[Path], Any] = read_dump if own is None else own.read_file
+    read: Callable[[Path], Any] = open_dump if own is None else own.read_file
     if isinstance(mode, MergesRanks):
         find, read = partial(mode.runs_of, config), partial(mode.open_run, config)
     wanted = [argument for text in options.dumps for argument in _arguments(config, text, find)]
@@ -84,7 +86,7 @@ def first_framework(config: pytest.Config, options: Options) -> str:
     texts = [*options.dumps, *(argument for argument in config.args if ".json" in argument)]
     try:
         path = next(argument.partition("::")[0] for text in texts for argument in _arguments(config, text, find_dumps))
-        return read_dump(Path(path)).framework
+        return open_dump(Path(path)).framework
     except (DumpError, StopIteration):
         # The run itself tells what is wrong with it.
         return PYTORCH
@@ -115,7 +117,7 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
         parent,
         path=file_path,
         name=mode.label(file_path) if isinstance(mode, OwnFiles) else None,
-        nodeid=file_path.as_posix() if outside else None,
+        nodeid=as_controller_has(parent.config, file_path.as_posix()) if outside else None,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,13 +17,21 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
-from pytest_msprobe.errors import DeviceError, UserError
+from pytest_msprobe.engine.frameworks.known import checked_as
+from pytest_msprobe.errors import DeviceError, OptionError, UserError
+from pytest_msprobe.hosts.elsewhere import as_controller_has
+from pytest_msprobe.hosts.names import HERE
 from pytest_msprobe.run.collection import dumps_key, first_framework
+from pytest_msprobe.run.hosts import hear_abandoned, hosts_key
 from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
+from pytest_msprobe.run.standard_of_test import require_known
+
+if TYPE_CHECKING:
+    from pytest_msprobe.containment.exit_cause import ExitCause
 
 # What the controller tells workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
@@ -30,20 +39,28 @@ _BLAMES_RIGHTLY = "msprobe_blames_rightly"
 # Those that `containment.scheduling` spreads. Beside them, ``each`` never gives an item out again that killed a worker.
 _OUR_DISTRIBUTIONS = ("load", "worksteal", "loadscope", "loadfile", "loadgroup")
 
-_slots_key = pytest.StashKey[Slots]()
+# Whether the worker's process was started for it.
+_WAS_STARTED = "msprobe_was_started"
+
+# The slots of each host.
+_slots_key = pytest.StashKey[dict[str, Slots]]()
 
 
 def start_device(session: pytest.Session) -> bool | None:
     """Activate this process's card and load the policy, if it is going to run items that need them.
 
-    Raises a UserError where either cannot be used. An xdist worker tells its controller instead, and returns True: it
-    runs nothing.
+    Raises a UserError where either cannot be used, or a test asks for a standard that there is not. An xdist worker
+    tells its controller instead, and returns True: it runs nothing.
     """
     config = session.config
     items = [item for item in session.items if isinstance(item, JudgedItem)]
     setups = config.stash[setups_key]
+    try:
+        require_known(session.items)
+    except OptionError as error:
+        return _refuse(config, error)
     on_device = (item for item in items if isinstance(item, DumpItem) and item.runs_on_device)
-    setups.frameworks = tuple(sorted({item.dump.framework for item in on_device}))
+    setups.frameworks = tuple(sorted({checked_as(item.dump) for item in on_device}))
     isolated = {item.nodeid: item for item in items if item.is_isolated} if config.stash[options_key].isolate else {}
     if config.option.collectonly or not (setups.frameworks or isolated):
         return None
@@ -55,14 +72,19 @@ def start_device(session: pytest.Session) -> bool | None:
         else:
             setups.begin()
     except UserError as error:
-        if not hasattr(config, "workeroutput"):
-            raise
-        config.workeroutput["msprobe_unusable"] = str(error)
-        return True
+        return _refuse(config, error)
     line = config.pluginmanager.get_plugin("msprobe-start-line")
     if setups.frameworks and isinstance(line, StartLine):
         line.write(setups.start)
     return None
+
+
+def _refuse(config: pytest.Config, error: UserError) -> bool:
+    """Raise what the user gave wrong; an xdist worker tells its controller instead, and runs nothing."""
+    if not hasattr(config, "workeroutput"):
+        raise error
+    config.workeroutput["msprobe_unusable"] = as_controller_has(config, str(error))
+    return True
 
 
 def leave_broken_device(item: pytest.Item) -> None:
@@ -98,27 +120,41 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from pytest_msprobe.containment.scheduling import SCHEDULINGS, Progress, progress_key
 
-    config.stash[progress_key] = progress = Progress(config)
+    config.stash[progress_key] = progress = Progress(config, partial(_cause_elsewhere, config))
     config.pluginmanager.register(progress, "msprobe-progress")
     scheduling = SCHEDULINGS.get(config.getoption("dist"))
     return None if scheduling is None else scheduling(config, log, progress)
 
 
+def _cause_elsewhere(config: pytest.Config, node: Any) -> ExitCause | None:
+    hosts = config.stash.get(hosts_key, None)
+    return None if hosts is None else hosts.exit_cause(node)
+
+
 def give_slot(node: Any) -> None:
-    """Tell a new worker the lowest free slot, and the run's folder."""
+    """Tell a new worker the lowest free slot of its host, and the run's folder there. Raises HostError."""
     config = node.config
-    slots = config.stash.setdefault(_slots_key, Slots())
+    hosts = config.stash.get(hosts_key, None)
+    host = HERE if hosts is None else hosts.host_of(node.gateway.spec)
+    slots = config.stash.setdefault(_slots_key, {}).setdefault(host, Slots())
     node.workerinput["msprobe_slot"] = slots.take(node.gateway.id)
-    if run_folder_key in config.stash:
+    if hosts is not None:
+        node.workerinput["msprobe_workers_here"] = hosts.workers_on(host)
         node.workerinput[run_folder.INPUT] = str(config.stash[run_folder_key].path)
         node.workerinput[_BLAMES_RIGHTLY] = config.getoption("dist") in _OUR_DISTRIBUTIONS
+        # A server that listens on a socket was there before the run.
+        node.workerinput[_WAS_STARTED] = not node.gateway.spec.socket
+        hosts.welcome(node)
 
 
 def start_worker(config: pytest.Config) -> None:
-    """Prepare an xdist worker of this machine to die: it never outlives its controller, nor takes it along."""
-    if run_folder.INPUT in getattr(config, "workerinput", {}):
-        die_with(os.getppid())
+    """Prepare an xdist worker to die: it never outlives its controller or the link to it, nor takes it along."""
+    workerinput = getattr(config, "workerinput", {})
+    if run_folder.INPUT in workerinput:
+        if workerinput[_WAS_STARTED]:
+            die_with(os.getppid())
         config.stash[state_key].prepare_to_exit()
+        hear_abandoned(config)
 
 
 def take_back(node: Any, error: object) -> None:
@@ -128,7 +164,10 @@ def take_back(node: Any, error: object) -> None:
     ends the run.
     """
     config = node.config
-    config.stash.setdefault(_slots_key, Slots()).free(node.gateway.id)
+    for slots in config.stash.setdefault(_slots_key, {}).values():
+        slots.free(node.gateway.id)
+    if hosts_key in config.stash:
+        config.stash[hosts_key].leave(node, error)
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
         raise DeviceError(workeroutput["msprobe_unusable"])

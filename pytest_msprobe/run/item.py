@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from msprobe_hooks.dump.layout import home_of
 from msprobe_hooks.dump.names import backward_of, forward_of
+from msprobe_hooks.dump.scopes import program_place
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.errors import UserError
+from pytest_msprobe.hosts.elsewhere import elsewhere, with_host
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.results.result import DirectionResult, to_plain
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.options import rerun_command
+from pytest_msprobe.run.mode import ReadsFiles
+from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
@@ -102,6 +108,8 @@ class JudgedItem(pytest.Item, ABC):
         self.result = self.contained()
         drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
+        here = elsewhere(self.config)
+        self.user_properties += [] if here is None else [("msprobe.host", here.host)]
         return self.result
 
     def contained(self) -> DirectionResult:
@@ -117,12 +125,13 @@ class JudgedItem(pytest.Item, ABC):
             pytest.skip(printable(verdict.reason))
         if verdict.outcome == "fail":
             card = self.card()
-            rerun = rerun_command(self.config, self.path, self.name, card)
-            place = place_in_words(card, self.config.stash[labels_key][self.path])
+            rerun = rerun_command(self.config, home_of(self.path), self.name, card)
+            place = place_in_words(with_host(self.config, card), self.config.stash[labels_key][self.path])
             raise PrecisionError(result, rerun, self.config.get_verbosity(), place)
         if verdict.outcome == "warn" and self.announces_warnings:
             try:
-                warnings.warn(PrecisionWarning(printable(self.warning(verdict))), stacklevel=1)
+                said = PrecisionWarning(printable(self.warning(verdict)))
+                warnings.warn_explicit(said, PrecisionWarning, *self.warned_at())
             except PrecisionWarning:
                 # Who turns warnings into errors wants a failure, here as in pytest's own count.
                 self.result = replace(result, verdict=replace(verdict, outcome="fail"))
@@ -131,6 +140,10 @@ class JudgedItem(pytest.Item, ABC):
     def warning(self, verdict: Verdict) -> str:
         """Return what a warning says; pytest lists equal ones once."""
         return f"{self.name}: {verdict.reason}"
+
+    def warned_at(self) -> tuple[str, int]:
+        """Return the file and line that a warning points at; what is no file is named in place of one."""
+        return f"{home_of(self.path)}::{printable(self.name)}", 0
 
     def records(self) -> list[bytes]:
         """Return the undecoded records of the item's call; the time that it may take grows with their elements."""
@@ -170,6 +183,11 @@ class DumpItem(JudgedItem):
         super().__init__(**kwargs)
         self.dump = dump
 
+    def warned_at(self) -> tuple[str, int]:
+        """Return the line of the user's program in which the call was made, where the dump tells it."""
+        stack = self.dump.surroundings.stacks.of_call(self.name)
+        return program_place(stack or ()) or super().warned_at()
+
     def mark_names(self) -> list[str]:
         """Return framework, API type, direction and dtypes."""
         return marks.of_record(self.dump, self.name)
@@ -178,7 +196,34 @@ class DumpItem(JudgedItem):
         """Tell whether it is a mark of records."""
         return name in marks.known()
 
+    def contained(self) -> DirectionResult:
+        """Judge, on another host once the tensor files that it reads have been brought."""
+        here = elsewhere(self.config)
+        if here is None:
+            return super().contained()
+        try:
+            here.bring(self.tensor_files())
+        except UserError as error:
+            return broken(self.name, Breakdown.ERROR, str(error))
+        result = super().contained()
+        try:
+            mode = self.config.stash[options_key].mode
+            for folder in mode.folders_written(self.config) if isinstance(mode, ReadsFiles) else ():
+                here.send_back(folder)
+        except UserError as error:
+            return replace(result, notes=(*result.notes, str(error)))
+        return result
+
+    def tensor_files(self) -> list[Path]:
+        """Return the recorded tensors that the item reads, which another host is sent."""
+        return []
+
     def records(self) -> list[bytes]:
         """Return the item's own record and that of the call's other direction."""
-        names = dict.fromkeys([self.name, forward_of(self.name), backward_of(self.name)])
-        return [bytes(self.dump.records[name]) for name in names if name in self.dump.records]
+        return records_of_call(self.dump, self.name)
+
+
+def records_of_call(dump: Dump, record: str) -> list[bytes]:
+    """Return the undecoded record of that name, and that of its call's other direction."""
+    names = dict.fromkeys([record, forward_of(record), backward_of(record)])
+    return [bytes(dump.records[name]) for name in names if name in dump.records]

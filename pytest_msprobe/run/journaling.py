@@ -14,6 +14,7 @@ import pytest
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
+from pytest_msprobe.reports.carried import checks_in
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
@@ -36,7 +37,7 @@ def start(config: pytest.Config) -> None:
     """
     options = config.stash[options_key]
     path = options.journal
-    if path is None or not config.stash[dumps_key]:
+    if path is None:
         return
     if hasattr(config, "workerinput"):
         # A worker that starts later must skip what the others skip, not what has finished since.
@@ -131,10 +132,12 @@ class JournalReport:
         started, plain = getattr(report, "msprobe_start", None), getattr(report, "msprobe", None)
         if started is not None:
             self._begin(msgspec.convert(started, Start))
+        device = str(dict(report.user_properties).get("msprobe.device", ""))
         if plain is not None:
             result = from_plain(plain)
-            device = dict(report.user_properties).get("msprobe.device", "")
-            self._write(Entry(report.nodeid, result.outcome, result, str(device)))
+            self._write(Entry(report.nodeid, result.outcome, result, device))
+        for result in map(from_plain, checks_in(report)):
+            self._write(Entry(result.record, result.outcome, result, device, report.msprobe_command))
 
     def _begin(self, start: Start) -> None:
         self._write(start)

@@ -34,8 +34,8 @@ def register(config: pytest.Config, *, of_records: bool) -> None:
     """
     config.addinivalue_line(
         "markers",
-        "precision_standard(name, **limits): judge precision.check() in this test by this standard, "
-        'as in precision_standard("ulp", max_ulp=2)',
+        "precision_standard(name, **limits): judge precision.check() and msprobe_dump.check() in this test by "
+        'this standard, as in precision_standard("ulp", max_ulp=2)',
     )
     config.addinivalue_line(
         "markers",

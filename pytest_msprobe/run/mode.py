@@ -100,6 +100,20 @@ class MergesRanks(Protocol):
         """Read the run that goes by a dump. Raises a UserError or DumpError where it cannot be used."""
 
 
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """What a mode has beside that tells which files it reads, so that its workers may run where these are not.
+
+    It reads the dumps and the files of their tensor folders that its items name, and nothing else beside them.
+    """
+
+    def files_beside(self, config: pytest.Config) -> Mapping[Path, Path]:
+        """Return the other files that every worker reads, with the folder of tensors that belongs to each."""
+
+    def folders_written(self, config: pytest.Config) -> Mapping[Path, int]:
+        """Return the folders that items write files into, with the bytes that each may take."""
+
+
 class ModeRegistry:
     """The modes by name; each adds its options to pytest's as it comes."""
 
@@ -146,6 +160,11 @@ class ModeRegistry:
             flags = " and ".join(mode.flag for mode, _ in flagged)
             raise OptionError(f"{flags}: one run does one of these", remedy="give one of them")
         return flagged[0] if flagged else (self.default, ())
+
+    def require_check(self, mode: Mode, option: str) -> None:
+        """Raise OptionError where an option that is about checks is given to a run of another mode than the default."""
+        if mode is not self.default:
+            raise OptionError(f"{option} is about checks, {mode.flag} is not one", remedy="leave it away")
 
 
 def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.OptionGroup) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import pytest
 
+from msprobe_hooks.dump.layout import home_of
 from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.reduced_precision import MathMode
@@ -96,8 +97,8 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
     add(
         "--msprobe-device",
         metavar="NAME[:INDICES]",
-        help=f"what to check: npu, cuda, cpu, sim, compiled[:BACKEND] or a registered device, as in npu:0-3 (default: "
-        f"{AUTO}, the best)",
+        help="what to check: npu, cuda, cpu, sim, compiled[:BACKEND], remote:SPEC or a registered device, as in "
+        f"npu:0-3 (default: {AUTO}, the best)",
     )
     add(
         "--msprobe-policy",
@@ -170,8 +171,8 @@ def read_options(config: pytest.Config) -> Options:
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     mode, dumps = modes_of(config).chosen(config)
     peer = run_ut.run_ut(config)
-    if peer.file is not None and mode is not modes_of(config).default:
-        raise OptionError(f"--msprobe-config is about checks, {mode.flag} is not one", remedy="leave it away")
+    if peer.file is not None:
+        modes_of(config).require_check(mode, "--msprobe-config")
     options = Options(
         mode=mode,
         dumps=dumps,
@@ -190,7 +191,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
-        shard=shards.read_shard(config),
+        shard=shards.read_shard(config, mode),
     )
     for other in modes_of(config):
         other.read_options(config, is_chosen=other is mode)
@@ -203,8 +204,8 @@ def names_dumps(config: pytest.Config) -> bool:
 
 
 def as_seen(config: pytest.Config, path: Path) -> str:
-    """Return a path as seen from the folder in which pytest was started, where it lies below that."""
-    folder = config.invocation_params.dir
+    """Return a file, or a dump, as seen from the folder in which pytest was started, where it lies below that."""
+    folder, path = config.invocation_params.dir, home_of(path)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 

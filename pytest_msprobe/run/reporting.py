@@ -9,13 +9,18 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.hosts.elsewhere import as_controller_has
+from pytest_msprobe.reports.carried import drop_results
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
+from pytest_msprobe.reports.shown_failure import ShowsFailures
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import Start, as_utf8, broken, to_plain
+from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.options import options_key, rerun_command
+from pytest_msprobe.run.progress import register_progress
 from pytest_msprobe.run.setups import setups_key
 
 
@@ -24,8 +29,12 @@ def register(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     mode = config.stash[options_key].mode
-    if config.stash[dumps_key] and mode.needs_device(config):
-        config.pluginmanager.register(StartLine(config), "msprobe-start-line")
+    if config.stash[dumps_key]:
+        line = StartLine(config)
+        if mode.needs_device(config):
+            config.pluginmanager.register(line, "msprobe-start-line")
+        register_progress(config, line.card_of)
+        config.pluginmanager.register(ShowsFailures(config), "msprobe-shows-failures")
     for name, reporter in mode.reporters(config).items():
         config.pluginmanager.register(reporter, name)
 
@@ -39,19 +48,23 @@ def header(config: pytest.Config) -> list[str]:
 class StartLine:
     """Says, above the first item, what items run on: known when the device has started, or a worker's first report.
 
-    ``cards`` tells which worker has which card, by the id of its gateway.
+    ``starts`` tells what each worker runs on, by the id of its gateway.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
         self._is_wanted = config.get_verbosity() >= 0
-        self.cards: dict[str, str] = {}
+        self.starts: dict[str, Start] = {}
 
     def write(self, start: Start) -> None:
         """Write the line, for the first process that starts."""
         if self._is_wanted and self._reporter is not None:
             self._reporter.write_line(printable(f"msprobe: on {start}"))
         self._is_wanted = False
+
+    def card_of(self, gateway: str) -> str:
+        """Return the card of a worker by the id of its gateway, empty where it is not known."""
+        return self.starts[gateway].place if gateway in self.starts else ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write the line when the first worker's first report tells of its device."""
@@ -60,7 +73,7 @@ class StartLine:
             start = msgspec.convert(started, Start)
             self.write(start)
             if hasattr(report, "node"):
-                self.cards[report.node.gateway.id] = start.device
+                self.starts[report.node.gateway.id] = start
 
 
 def attach_start(item: pytest.Item, report: Any) -> None:
@@ -71,11 +84,16 @@ def attach_start(item: pytest.Item, report: Any) -> None:
 
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:
-    """Put what came of a record into its report, as plain data.
+    """Put what came of a record, or of a test's checks, into its report, as plain data.
 
     An item that fails without a failing result, as by what another plugin's hook raised, is a failed record as well.
     """
-    if not isinstance(item, JudgedItem) or call.when == "teardown":
+    if not isinstance(item, JudgedItem):
+        # A fixture checks before a test, which may then not be made, and after it.
+        if call.when != "setup" or not report.passed:
+            attach_checks(item, report)
+        return
+    if call.when == "teardown":
         return
     if report.failed and call.excinfo is not None and not item.has_failed:
         item.result = unexpected(item.name, call.excinfo.value)
@@ -86,12 +104,12 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
 def forget_attempt(report: Any) -> None:
     """Take what came of a record out of the report on an attempt that another plugin follows by a further one."""
     if report.outcome == "rerun":
-        vars(report).pop("msprobe", None)
+        drop_results(report)
 
 
 def as_sent(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a report's data as a worker may send them: execnet takes UTF-8 alone."""
-    return as_utf8(data) if hasattr(config, "workerinput") else data
+    """Return a report's data as a worker may send them: execnet takes UTF-8 alone, and paths are the controller's."""
+    return as_utf8(as_controller_has(config, data)) if hasattr(config, "workerinput") else data
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
@@ -106,9 +124,11 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
         result = broken(record, cause.breakdown, cause.reason)
         report.msprobe = to_plain(result)
         line = config.pluginmanager.get_plugin("msprobe-start-line")
-        card = line.cards.get(report.node.gateway.id, "") if isinstance(line, StartLine) else ""
+        start = line.starts.get(report.node.gateway.id) if isinstance(line, StartLine) else None
+        card = "" if start is None else start.device
         report.user_properties += [("msprobe.device", card)] if card else []
+        report.user_properties += [("msprobe.host", start.host)] if start is not None and start.host else []
         labels = config.stash[labels_key]
         report.location = (path, None, labelled(record, dump, labels))
-        place = place_in_words(card, labels[dump])
+        place = place_in_words("" if start is None else start.place, labels[dump])
         report.longrepr = printable(failure_text(result, rerun_command(config, dump, record, card), place=place))

@@ -29,7 +29,7 @@ def report_finished(config: pytest.Config, finished: Collection[str]) -> None:
     if path is None or not finished or not files:
         return
     journal = read_journal(path)
-    labels = label({journal.dump_of(entry) for entry in journal.entries.values()})
+    labels = label(journal.dumps)
     for entry in journal.entries.values():
         if entry.id in finished:
             for report in _reports(journal, entry, labels[journal.dump_of(entry)]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,16 +13,18 @@ from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.containment.probing import failed_probe
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.memory import release_memory
-from pytest_msprobe.devices.registry import DeviceRegistry, activate
+from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry, activate
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.loading import import_torch
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.hosts.elsewhere import elsewhere
 from pytest_msprobe.results.result import Start
 
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
+    from pytest_msprobe.engine.frameworks.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
     from pytest_msprobe.engine.replay.trial import Setup
     from pytest_msprobe.run.options import Options
@@ -37,12 +39,18 @@ class Setups:
         self._options = options
         self._devices = devices
         self._slot = int(workerinput.get("msprobe_slot", 0))
-        self._processes = int(workerinput.get("workercount", 1))
+        self._processes = int(workerinput.get("msprobe_workers_here", workerinput.get("workercount", 1)))
         self._setups: dict[str, Setup] = {}
         self._is_introduced = False
         #: The frameworks of the items that run on the device; none where no item does.
         self.frameworks: tuple[str, ...] = ()
         self._measures_all = options.csv is not None
+        self._baseline: DeviceChoice | None = None
+
+    def judge_beside(self, card: DeviceChoice) -> None:
+        """Have items judged by what a card elsewhere gives; to be said before the device starts."""
+        assert not self.has_started
+        self._baseline = card
 
     def measure_all(self) -> None:
         """Have items measured by every metric, whatever their standard reads; to be said before the device starts."""
@@ -62,8 +70,12 @@ class Setups:
                 self.setup_for(framework)
         setups = list(self._setups.values())
         described = "; ".join(setup.framework.describe(setup.device) for setup in setups)
+        beside = next((setup.baseline for setup in setups if setup.baseline is not None), None)
+        described += f", baseline {beside.describe()}" if beside is not None else ""
         modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
-        return Start(f"{setups[0].device.name}:{self._index}", described, modes)
+        here = elsewhere(self._config)
+        host = "" if here is None else here.host
+        return Start(f"{setups[0].device.name}:{self._index}", described, modes, host)
 
     @property
     def card(self) -> str:
@@ -121,10 +133,8 @@ class Setups:
 
         options, policy = self._options, self._policy
         framework = framework_named(framework_name)
-        device = framework.device(self._devices, options.device.name)
-        if hasattr(device, "unclocked"):
-            device.unclocked = paused
-        self._index = activate(device, options.device, self._slot)
+        device, self._index = self._activated(framework, options.device)
+        baseline = None if self._baseline is None else self._activated(framework, self._baseline)[0]
         return Setup(
             device=device,
             policy=policy,
@@ -135,7 +145,15 @@ class Setups:
             measure_all=self._measures_all,
             math_mode=options.math_mode,
             framework=framework,
+            baseline=baseline,
         )
+
+    def _activated(self, framework: Framework, choice: DeviceChoice) -> tuple[Any, int]:
+        """Return a chosen device with this process's card active, and the card. Raises DeviceError."""
+        device: Any = framework.device(self._devices, choice.name)
+        if hasattr(device, "unclocked"):
+            device.unclocked = paused
+        return device, activate(device, choice, self._slot)
 
     @functools.cached_property
     def standards(self) -> StandardRegistry:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.mode import modes_of
+from pytest_msprobe.run.mode import Mode, modes_of
 
 _OPTION = "--msprobe-shard"
 
@@ -32,8 +32,8 @@ def add_option(group: pytest.OptionGroup) -> None:
     )
 
 
-def read_shard(config: pytest.Config) -> Shard | None:
-    """Return the shard that is asked for, None for all. Raises OptionError."""
+def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
+    """Return the shard that is asked for, None for all. Raises OptionError, as where the ``mode`` is no check."""
     text = config.getoption("msprobe_shard")
     if not text:
         return None
@@ -41,7 +41,5 @@ def read_shard(config: pytest.Config) -> Shard | None:
     shard = Shard(int(parts[1]), int(parts[2])) if parts else None
     if shard is None or not 1 <= shard.number <= shard.total:
         raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, as in 3/8")
-    mode = modes_of(config).chosen(config)[0]
-    if mode is not modes_of(config).default:
-        raise OptionError(f"{_OPTION} is about checks, {mode.flag} is not one", remedy="leave it away")
+    modes_of(config).require_check(mode, _OPTION)
     return shard

@@ -13,6 +13,7 @@ from types import FrameType
 
 from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
 from pytest_msprobe.journal.file import Journal, read_journal
+from pytest_msprobe.reports.summary import in_words
 from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
 from pytest_msprobe.spool.journal import WatchJournal
 from pytest_msprobe.spool.step_run import NOTHING_CHOSEN, require_free, run_step
@@ -126,7 +127,9 @@ class _Watch:
         if journal.exists():
             checked = read_journal(journal)
             self._journal.add(checked, place)
-            counts, names = _counts(checked), _failed_names(checked)
+            if checked.entries:
+                counts = in_words(Counter(entry.outcome for entry in checked.entries.values()))
+                names = _failed_names(checked)
         told = f"{step_name(step)}: {counts} in {time.monotonic() - began:.1f} s"
         if is_failed:
             self._tally.failed += 1
@@ -155,15 +158,6 @@ def _signals() -> Iterator[list[str]]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-_IN_WORDS = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skipped"}
-
-
-def _counts(checked: Journal) -> str:
-    outcomes = Counter(_IN_WORDS.get(entry.outcome, "failed") for entry in checked.entries.values())
-    shown = ", ".join(f"{outcomes[word]} {word}" for word in _IN_WORDS.values() if outcomes[word])
-    return shown or "no record was chosen"
 
 
 def _failed_names(checked: Journal) -> str:

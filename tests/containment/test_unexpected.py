@@ -173,8 +173,12 @@ def test_an_item_that_ends_the_run_ends_it(pytester: pytest.Pytester, way: list[
     result.stdout.fnmatch_lines(["*Exit: enough*"])
 
 
+# A run in the background of a shell is started with the signal ignored.
+PRESSED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT)"
+
+
 def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> None:
-    make_raising_mode(pytester, {"pressed": "import signal; os.kill(os.getpid(), signal.SIGINT)"})
+    make_raising_mode(pytester, {"pressed": PRESSED})
     result = pytester.runpytest_subprocess("--raising=dump.json")
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
@@ -182,7 +186,7 @@ def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> No
 def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
     run = partial(pytester.runpytest_subprocess, timeout=60)
-    result = run("--raising=dump.json", JOURNAL, "--msprobe-isolate", "--msprobe-timeout=0.5")
+    result = run("--raising=dump.json", JOURNAL, "--msprobe-isolate", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(["*stopped or waiting for the system*", "*Torch.stopped.0.forward failed (timeout)*"])
 

@@ -183,7 +183,7 @@ def test_a_run_of_many_ranks_keeps_one_file_open_at_a_time(tmp_path: Path, judge
     dumps = [tmp_path / f"rank{rank}" / "dump.json" for rank in range(20)]
     opened = Path("/proc/self/fd")
     before = len([*opened.iterdir()])
-    tables = TablesByDump(tmp_path / "out", dumps)
+    tables = TablesByDump(tmp_path / "out", dict.fromkeys(dumps, "pytorch"))
     for dump in dumps:
         tables.add(dump, judged("Torch.add.0.forward", "pass"))
     tables.add(dumps[0], judged("Torch.mul.0.forward", "pass"))
@@ -224,7 +224,7 @@ def test_dumps_of_whatever_name_and_journals_of_whatever_place_keep_their_tables
     tmp_path: Path, judged: Any
 ) -> None:
     dumps = [Path("/d/x/dump.json"), Path("/d/x.json"), Path("/d/../../elsewhere/dump.json"), Path("/d/\0")]
-    tables = TablesByDump(tmp_path / "out", dumps)
+    tables = TablesByDump(tmp_path / "out", dict.fromkeys(dumps, "pytorch"))
     for dump in dumps:
         tables.add(dump, judged("Torch.add.0.forward", "pass"))
     folders = {table.details.parent.relative_to(tmp_path / "out") for table in tables.close()}

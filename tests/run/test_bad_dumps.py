@@ -107,7 +107,7 @@ def test_under_xdist_a_malformed_file_is_reported_once_before_workers_start(pyte
     ("framework", "remedy"),
     [
         ("mindspore", "MindSpore is not installed; pip install 'pytest-msprobe[mindspore]'"),
-        ("mindtorch", "the package mindtorch is not installed"),
+        ("mindtorch", "MindTorch is not installed: neither a package mindtorch"),
     ],
 )
 def test_a_dump_of_a_framework_that_is_not_installed_names_it(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,20 @@ def test_a_warning_can_be_ignored_as_any_pytest_warning(check: Any, doubtful: li
     checked = check(*doubtful, "-W", "ignore::pytest_msprobe.run.item.PrecisionWarning", apart=True)
     checked.result.assert_outcomes(passed=1, warnings=0)
     assert checked.cases[NAME].properties["msprobe.verdict"] == "warn"
+
+
+def test_a_warning_points_at_the_line_of_the_program_that_made_the_call(
+    check: Any, doubtful: list[str], pytester: pytest.Pytester
+) -> None:
+    frames = [
+        "File /v/site-packages/torch/nn/functional.py, line 9, in f, g()",
+        "File /home/me/net.py, line 7, in f, g()",
+    ]
+    (pytester.path / "stack.json").write_text(json.dumps({NAME: frames}))
+    checked = check(*doubtful, apart=True)
+    checked.result.stdout.fnmatch_lines([f"*/home/me/net.py:7: PrecisionWarning: {NAME}: worth a look"])
+
+
+def test_a_warning_of_a_call_without_a_stack_names_its_record(check: Any, doubtful: list[str]) -> None:
+    checked = check(*doubtful, apart=True)
+    checked.result.stdout.fnmatch_lines([f"*dump.json::{NAME}:0: PrecisionWarning: {NAME}: worth a look"])

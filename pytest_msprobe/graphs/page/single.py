@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
 from msprobe_hooks.dump.layout import step_rank
-from msprobe_hooks.dump.names import is_parameters_grad
+from msprobe_hooks.dump.names import is_communication, is_parameters_grad
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import Scene, Traffic, find_scene, read_traffic
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.dump.scopes import outside_frameworks
-from msprobe_hooks.dump.transfers import is_communication
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, drawn, read_run
 from pytest_msprobe.graphs.page.links import communication_links
-from pytest_msprobe.reports.pages.writing import write_page
+from pytest_msprobe.reports.pages.writing import page_number, write_page
 
 #: How a scene is coloured, as a search for overflow judges it, and whether what is wrong begins there. A norm that
 #: jumps is no error of itself.
@@ -39,7 +37,7 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
     about = f"{nodes} modules and calls, {edges} values from one to another"
     data = {"title": title, "about": about, "calls": calls, "graphs": drawn(drawings)}
-    write_page(path, __package__, data, parts=("graph",))
+    write_page(path, __package__, data, title="Recorded run", parts=("graph",))
 
 
 def _place(dump: Dump) -> str:
@@ -86,11 +84,7 @@ def _values(traffic: Traffic) -> Iterator[list[Any]]:
         if isinstance(leaf, TensorElement):
             yield [
                 place.path, f"{leaf.dtype.removeprefix('torch.')} {list(leaf.shape)}",
-                *(_number(getattr(leaf, name)) for name in _STATISTICS),
+                *(page_number(getattr(leaf, name)) for name in _STATISTICS),
             ]  # fmt: skip
         else:
             yield [place.path, f"{leaf.type} {leaf.value}"]
-
-
-def _number(value: float | bool | None) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

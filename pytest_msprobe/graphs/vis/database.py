@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from msprobe_hooks.errors import DumpError
+from msprobe_hooks.dump.names import is_distributed
 from pytest_msprobe.graphs.nodes import Kind, Node
 from pytest_msprobe.graphs.precision import worst
 from pytest_msprobe.graphs.vis.picture import Facts, Manner, Picture, Place
@@ -61,9 +61,7 @@ class Database:
 
     def add(self, picture: Picture) -> None:
         """Write one run's graph at one place. Raises DumpError where its ``stack.json`` is damaged."""
-        problem = picture.surroundings.stacks.problem
-        if problem is not None and problem.kind == "damaged":
-            raise DumpError(f"{problem.file}: damaged: {problem.text}; copy it again, or delete it to draw without it")
+        picture.surroundings.stacks.undamaged("copy it again, or delete it to draw without it")
         self.places.setdefault(picture.place)
         self.micro_steps = max(self.micro_steps, picture.graph.micro_steps)
         stacks: dict[tuple[str, ...], str] = {}
@@ -110,7 +108,7 @@ class Database:
             )  # fmt: skip
 
     def _note(self, picture: Picture, node: Node, index: float | None, facts: Facts) -> None:
-        if picture.source == "NPU" and node.name.startswith(("Distributed.", "MintDistributed.")):
+        if picture.source == "NPU" and is_distributed(node.name):
             told = facts.level if index is None else index
             self.communications[picture.place, node.name] = "Nan" if told is None else str(told)
 

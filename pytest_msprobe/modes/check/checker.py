@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.dump.schema import record_path, tensors_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.file import Baseline, read_baseline
-from pytest_msprobe.modes.check.baselines.folder import tensors_folder
+from pytest_msprobe.modes.check.baselines.folder import file_name, tensors_folder
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.judged import FollowUp, Judged
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
@@ -30,6 +31,7 @@ from pytest_msprobe.storage.digests import fingerprint
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
     from pytest_msprobe.modes.check.baselines.result import RecordedResult
@@ -47,14 +49,17 @@ class Checker:
         self._last: tuple[Dump, str, Replay] | None = None
         state.on_forget(self._forget)
 
-    def check(self, dump: Dump, record: str, judge: JudgeForward | None = None) -> DirectionResult:
+    def check(
+        self, dump: Dump, record: str, judge: JudgeForward | None = None, standard: Standard | None = None
+    ) -> DirectionResult:
         """Check one record; its call's forward run is remembered for the backward record where that comes next.
 
-        A forward record may have another judge than the policy. Raises DumpError where the record is malformed or a
-        tensor file is unusable.
+        A forward record may have another judge than the policy, and any a standard that judges all of it.
+
+        Raises DumpError where the record is malformed or a tensor file is unusable.
         """
         try:
-            replay = self._replay(dump, record)
+            replay = self._replay(dump, record, standard)
             direction = parse_api_name(record).direction
             started = time.monotonic()
             try:
@@ -69,6 +74,21 @@ class Checker:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
         except BaselineError as error:
             return broken(record, Breakdown.BASELINE, str(error))
+
+    def tensor_files(self, dump: Dump, record: str) -> list[Path]:
+        """Return the tensor files that the check of a record reads; none of a record that is malformed."""
+        try:
+            call = _read_call(dump, parse_api_name(record).forward, record)
+        except (RecordError, Skip, ValueError, KeyError):
+            return []
+        arriving = [] if call.backward is None else call.backward.grad_outputs
+        given = [*call.forward.args, *call.forward.kwargs.values(), *arriving]
+        inputs = tensors_of(given) if self._options.real_data == "auto" else []
+        files = [call.tensor_folder / tensor.data_name for tensor in inputs if tensor.data_name]
+        if self._baseline is not None:
+            row = self._baseline.row(self._fingerprint(dump), record)
+            files += [tensors_folder(self._baseline.path) / file_name(record, row.tensors)] if row.tensors else []
+        return files
 
     def _forget(self) -> None:
         self._last = None
@@ -96,7 +116,7 @@ class Checker:
             self._fingerprints[dump.path] = fingerprint(dump.path)
         return self._fingerprints[dump.path]
 
-    def _replay(self, dump: Dump, record: str) -> Replay:
+    def _replay(self, dump: Dump, record: str, standard: Standard | None) -> Replay:
         try:
             forward = parse_api_name(record).forward
         except ValueError as error:
@@ -110,6 +130,10 @@ class Checker:
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self._setups.setup_for(dump.framework)
+        if standard is not None:
+            from msprobe_standards import Policy
+
+            setup = replace(setup, policy=Policy.of(standard))
         from pytest_msprobe.engine.replay.check import Replay
 
         replay = Replay(_read_call(dump, forward, record), setup, recorded=self._recorded(dump))

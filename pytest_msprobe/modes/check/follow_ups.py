@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:
     """Return what a run's options ask for, in the order in which it happens; ``fingerprint`` digests a dump."""
-    steps: list[FollowUp] = []
+    from pytest_msprobe.modes.check.circumstances import tell_circumstances
+
+    steps: list[FollowUp] = [tell_circumstances]
     save: SaveFailure | None = None
     if check.save_baseline_tensors is not None:
         from pytest_msprobe.modes.check.baselines.keeping import KeepTensors
@@ -31,6 +33,10 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.compiled.follow_up import tell_compilation
 
         steps.append(tell_compilation)
+    else:
+        from pytest_msprobe.modes.check.left_to_cpu import TellLeftToCpu
+
+        steps.append(TellLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
         from pytest_msprobe.modes.check.repeat.follow_up import Repeat

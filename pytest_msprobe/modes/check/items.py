@@ -17,6 +17,8 @@ from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from msprobe_hooks.dump.reader import Dump
@@ -31,6 +33,10 @@ class RecordItem(DumpItem):
     def judge(self) -> DirectionResult:
         """Return the policy's verdict on the record."""
         return checker_of(self.config).check(self.dump, self.name)
+
+    def tensor_files(self) -> list[Path]:
+        """Return the files of the call's inputs, and of the baseline's tensors."""
+        return checker_of(self.config).tensor_files(self.dump, self.name)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the device, its math modes and the seed, and why a verdict says little where it does."""

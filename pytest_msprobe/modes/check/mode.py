@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.devices.math_modes import environment_modes
-from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.frameworks.known import MINDTORCH, PYTORCH, checked_as, missing_piece
+from pytest_msprobe.engine.frameworks.mindtorch.places import put_pytorch_first
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import session as baselines
+from pytest_msprobe.modes.check.baselines.folder import tensors_folder
 from pytest_msprobe.modes.check.baselines.tally import UnusedTensorsTally
 from pytest_msprobe.modes.check.cases.saved import SavedTally
 from pytest_msprobe.modes.check.compiled.tally import CompiledTally
 from pytest_msprobe.modes.check.explore.tally import ExploredTally
 from pytest_msprobe.modes.check.items import checked_records
+from pytest_msprobe.modes.check.kernels import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
 from pytest_msprobe.modes.check.math_mode import MathModeTally
 from pytest_msprobe.modes.check.options import check_key
+from pytest_msprobe.modes.check.page import HTML, CheckPage
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
 from pytest_msprobe.modes.check.repeat.tally import RepeatsTally
@@ -28,14 +33,16 @@ from pytest_msprobe.reports.cards import CardsReport
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
+from pytest_msprobe.run.header import files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen, options_key
+from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.check.items import RecordItem
+    from pytest_msprobe.modes.check.kernels import KernelItem
 
 
 class CheckMode:
@@ -44,6 +51,7 @@ class CheckMode:
     name = "check"
     flag = "--msprobe-dump"
     flag_help = "dump.json to check, or a folder of them"
+    shared_options = (HTML,)
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a check."""
@@ -60,10 +68,13 @@ class CheckMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """See that the dumps can be replayed, and that the baseline is about them."""
         require_calls(dumps.values())
+        require_kernels_as_recorded(dumps.values(), config.stash[check_key])
         for dump in dumps.values():
-            missing = missing_piece(dump.framework)
+            missing = missing_piece(checked_as(dump))
             if missing is not None:
                 raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
+            if dump.framework == MINDTORCH:
+                put_pytorch_first()
         if config.stash[check_key].save_baseline is not None:
             config.stash[setups_key].measure_all()
         baselines.open_baseline(config, dumps)
@@ -95,8 +106,11 @@ class CheckMode:
         reporters: dict[str, object] = {"msprobe-summary": Summary(modules, tallies=tallies)}
         if getattr(config.option, "dist", "no") == "each":
             reporters["msprobe-cards"] = CardsReport()
+        html = config.stash[check_key].html
+        if html is not None and not config.option.collectonly:
+            reporters["msprobe-html"] = CheckPage(config, html)
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath, run_ut(config).precision)
+            reporters["msprobe-csv"] = CsvReport(csv, _frameworks(config), config.rootpath, run_ut(config).precision)
             if config.stash[check_key].perturb is not None:
                 reporters["msprobe-csv-free-benchmark"] = FreeBenchmarkReport(csv, dumps, config.rootpath)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
@@ -104,12 +118,26 @@ class CheckMode:
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
-        """Return what decides a verdict beside the policy."""
-        return JournalFacts(config.stash[options_key].settings() | config.stash[check_key].settings())
+        """Return what decides a verdict beside the policy, and whose dumps these are where not all are PyTorch's."""
+        settings = config.stash[options_key].settings() | config.stash[check_key].settings()
+        frameworks = set(_frameworks(config).values())
+        if frameworks - {PYTORCH}:
+            settings["framework"] = " ".join(sorted(frameworks))
+        return JournalFacts(settings)
 
-    def items(self, file: pytest.File, dump: Dump) -> Iterable[RecordItem]:
-        """Return an item for each API record."""
-        return checked_records(file, dump)
+    def files_beside(self, config: pytest.Config) -> Mapping[Path, Path]:
+        """Return the baseline to judge by."""
+        baseline = config.stash[check_key].baseline
+        return {} if baseline is None else {baseline: tensors_folder(baseline)}
+
+    def folders_written(self, config: pytest.Config) -> Mapping[Path, int]:
+        """Return those of saved cases and of a baseline's tensors."""
+        check = config.stash[check_key]
+        return {saved.folder: saved.folder_limit for saved in (check.save, check.save_baseline_tensors) if saved}
+
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[RecordItem | KernelItem]:
+        """Return an item for each API record, or for each kernel of a static graph."""
+        return checked_kernels(file, dump) if isinstance(dump, GraphDump) else checked_records(file, dump)
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that decide a verdict."""
@@ -119,14 +147,12 @@ class CheckMode:
 def _dumps_in_words(config: pytest.Config) -> str:
     """Return one line on however many dumps."""
     dumps = config.stash[dumps_key]
-    names = [as_seen(config, path) for path in dumps]
-    shown = names[0] if len(names) == 1 else f"{len(names)} dumps, {names[0]} to {names[-1]}"
     records = sum(len(dump.api_names) for dump in dumps.values())
     modules = sum(dump.module_count for dump in dumps.values())
-    kinds = dict.fromkeys(f"{dump.framework}, {dump.level}, {dump.task}" for dump in dumps.values())
-    counts = [_counted(records, "API record"), *([_counted(modules, "module record")] if modules else [])]
-    return f"msprobe: {shown}: {', '.join(counts)} ({'; '.join(kinds)})"
+    counts = [(records, "API record"), (modules, "module record")]
+    return files_in_one_line(config, [*dumps], "dumps", counts, kinds_of(dumps.values()))
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
+def _frameworks(config: pytest.Config) -> dict[Path, str]:
+    """Return by each dump the framework that recorded it."""
+    return {path: dump.framework for path, dump in config.stash[dumps_key].items()}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check import save_limit
+from pytest_msprobe.modes.check import page, save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
@@ -23,24 +24,30 @@ from pytest_msprobe.storage.sizes import SaveOptions
 class CheckOptions:
     """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
 
-    ``repeat`` is how often a call runs on the device, ``perturb`` the name of the perturbation of its inputs.
+    ``remote_baseline`` is a card elsewhere that judges in place of a ``baseline`` file. ``repeat`` is how often a call
+    runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write.
     """
 
     baseline: Path | None = None
+    remote_baseline: DeviceChoice | None = None
     save_baseline: Path | None = None
     save_baseline_tensors: SaveOptions | None = None
     save: SaveOptions | None = None
     explore: ExploreOptions | None = None
     repeat: int | None = None
     perturb: str | None = None
+    html: Path | None = None
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
-        words = ["--msprobe-baseline", str(self.baseline)] if self.baseline is not None else []
+        given = self.baseline or self.remote_baseline
+        words = ["--msprobe-baseline", str(given)] if given is not None else []
         return words + [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value)]
 
     def settings(self) -> dict[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
+        if self.remote_baseline is not None:
+            return self._asked() | {"baseline": self.remote_baseline.name}
         return self._asked() | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
@@ -67,14 +74,16 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     """Read and check the options. Raises OptionError that says what is wrong."""
     options = CheckOptions(
         baseline=baselines.baseline(config),
+        remote_baseline=baselines.remote_baseline(config),
         save_baseline=baselines.save_baseline(config),
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
         explore=explore.read_explore_options(config),
         repeat=repeat.read_repeat(config) if is_chosen else None,
         perturb=perturb.read_perturb(config),
+        html=page.read_html(config),
     )
-    if not is_chosen and (options.baseline or options.save_baseline):
+    if not is_chosen and (options.baseline or options.remote_baseline or options.save_baseline):
         raise OptionError(
             "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
@@ -79,7 +80,7 @@ class CommunicationMode:
             "msprobe-summary": Summary(module_records=0, kind="communications", lists_worst=False),
         }
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
+            reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

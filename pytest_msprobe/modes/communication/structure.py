@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from msprobe_hooks.dump.communications import Call
+from msprobe_hooks.dump.ends import End
 from msprobe_hooks.dump.exchanges import Exchange
-from msprobe_hooks.dump.transfers import End
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.words import between, ranks_in_words, short_name
 

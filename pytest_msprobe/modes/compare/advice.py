@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msprobe_hooks.dump.names import is_forward
+from pytest_msprobe.modes.compare.other_shapes import given_shape
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
@@ -16,6 +17,8 @@ def advice(call: ComparedCall, row: Row) -> str:
         )
     if row.group == "saved":
         return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
+    if given_shape(call):
+        return "The runs were given other shapes here: record both with the same batch size and sequence length."
     forward = is_forward(call.record)
     if row.group in ("input", "parameters"):
         text = (

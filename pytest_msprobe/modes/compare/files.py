@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,10 +10,11 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.torch.statistics import measure
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.modes.compare.layouts import plain_pair
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
+from pytest_msprobe.modes.compare.rows import Row
 from pytest_msprobe.modes.compare.tensors import measure_tensors
 from pytest_msprobe.results.skips import Skip
 
@@ -31,21 +31,22 @@ def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
         return replace(row, unmeasured="no file", messages=(str(skip),))
     except DumpError as error:
         return replace(row, unmeasured="unreadable", messages=(str(error),))
+    row = replace(
+        row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
+    )
     pair = plain_pair(target_tensor, golden_tensor)
     if not pair.target.numel():
         return replace(row, unmeasured="empty")
     measured = measure_tensors(pair.target, pair.golden)
-    metrics = measured.metrics
-    scaled = max(
-        _scaled(metrics["max_abs_err"], measured.max_golden), _scaled(metrics["euclidean"], measured.golden_norm)
-    )
-    return replace(row, metrics={**metrics, SCALED_ERROR: scaled}, worst=pair.coordinates(measured.worst))
+    return replace(row, metrics=measured.scaled_metrics, worst=pair.coordinates(measured.worst))
 
 
-def _scaled(error: float, scale: float) -> float:
-    if error == 0:
-        return 0.0
-    return error / scale if scale and math.isfinite(error) else math.inf
+def _with_statistics(value: Value | None, tensor: torch.Tensor) -> Value | None:
+    """Return a value with its statistics, which a dump of a static graph leaves to its files."""
+    if value is None or value.statistics is not None:
+        return value
+    numbers = measure(tensor)
+    return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
 
 
 def load(value: Value | None, dump: Dump) -> torch.Tensor:
@@ -54,4 +55,4 @@ def load(value: Value | None, dump: Dump) -> torch.Tensor:
     element = TensorElement(
         type=value.type, dtype=torch_dtype_name(value.dtype), shape=value.shape, data_name=value.data_name
     )
-    return load_tensor(element, dump.tensor_folder, mapped=True)
+    return load_tensor(element, dump.tensor_folder, mapped=True, keeps_shape=dump.keeps_shapes)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.scopes import telling_frames
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.compare.advice import advice
 from pytest_msprobe.modes.compare.pairs import Pair, item_name
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row, encode
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import DumpItem
@@ -106,7 +106,7 @@ def result_of(call: ComparedCall, policy: str) -> DirectionResult:
     if call.partner == "" and call.outcome == "skip":
         return DirectionResult(call.record, Verdict("skip", "", call.reason), skip=SkipReason.NO_PARTNER)
     if call.outcome == "skip":
-        reason = SkipReason.NO_VALUES
+        reason = SkipReason.OTHER_SHAPES if call.cause == "other shapes" else SkipReason.NO_VALUES
         return DirectionResult(call.record, Verdict("skip", "", reason.value), skip=reason)
     if call.partner == "":
         return DirectionResult(call.record, Verdict(call.outcome, policy, call.reason, margin=math.inf))
@@ -142,8 +142,7 @@ def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> Outp
 def _numbers(target: Value | None, golden: Value | None, row: Row) -> Iterator[str]:
     for name, value in (("target", target), ("golden", golden)):
         if value is not None and value.statistics is not None and value.is_tensor:
-            words = ("max", "min", "mean", "norm")
-            numbers = (f"{word} {x:.9g}" for word, x in zip(words, value.statistics, strict=True) if x is not None)
+            numbers = (f"{word} {x:.9g}" for word, x in zip(STATISTICS, value.statistics, strict=True) if x is not None)
             yield f"{name}: {', '.join(numbers)}"
         elif value is not None and value.checksum is not None and value.is_tensor:
             yield f"{name}: checksum {value.checksum}"
@@ -156,5 +155,5 @@ def _surroundings(call: ComparedCall) -> Iterator[str]:
         yield f"compared with {call.golden} (matched by {call.partner})"
     if call.module:
         yield f"called in {call.module}"
-    for frame in outside_frameworks(call.stack)[:_STACK_SHOWN]:
+    for frame in telling_frames(call.stack, _STACK_SHOWN):
         yield "  " + " ".join(frame.split())

@@ -25,6 +25,7 @@ from msprobe_hooks.dump.names import (
     split_module,
 )
 from pytest_msprobe.modes.compare.alignment import align
+from pytest_msprobe.modes.compare.gaps import alone_between_partners
 from pytest_msprobe.modes.compare.renaming import (
     place_of,
     same_sequence,
@@ -64,6 +65,8 @@ class MatchingRules:
     ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs
     are of two frameworks, whose layers and functions of one name have other classes and types, and whose calls count
     apart. ``forced_only``: a call finds its partner among the forced ones or in its module, not by its number.
+    ``of_graph``: the calls of one run are kernels, of which a compiler makes more or fewer; they find their partner in
+    a module that has as many of them.
     """
 
     fuzzy: bool = False
@@ -72,6 +75,7 @@ class MatchingRules:
     translate_golden: Callable[[str], str] = str
     across: bool = False
     forced_only: bool = False
+    of_graph: bool = False
 
 
 def match_records(target: Dump, golden: Dump, rules: MatchingRules = MatchingRules()) -> Matching:
@@ -105,10 +109,12 @@ class _Matcher:
                 self._join_inside(_leaf, "fuzzy")
         if self._rules.fuzzy:
             self._align()
-        elif not self._rules.forced_only:
+        elif not self._needs_modules:
             self._join_numbers()
             if self._rules.across and not self._knows_modules():
                 self._join_leaves()
+        if self._rules.across and not (self._rules.fuzzy or self._needs_modules):
+            self._join_stand_ins()
         if not self._rules.across:
             for record, other in swap_by_shape(self._target, self._golden, self._numbered(), self._surrounding).items():
                 self._partners[record] = (other, "shapes")
@@ -121,6 +127,10 @@ class _Matcher:
         if not (self._rules.forced_only or self._rules.across):
             translate = self._rules.translate
             self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
+
+    @property
+    def _needs_modules(self) -> bool:
+        return self._rules.forced_only or self._rules.of_graph
 
     def _pair(self, target: str, golden: str, partner: Partner) -> None:
         if target not in self._partners and golden not in self._taken:
@@ -182,7 +192,13 @@ class _Matcher:
             parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
-        self._join(is_forward_api, target_key, golden_key, partner)
+        if not self._rules.of_graph:
+            self._join(is_forward_api, target_key, golden_key, partner)
+            return
+        target, golden = self._left(is_forward_api)
+        for name, other in same_sequence(target, golden, target_key, golden_key):
+            if target_key(name) is not None:
+                self._pair(name, other, partner)
 
     def _join_leaves(self) -> None:
         """Pair what is left by the last word of its API, where both runs have as many."""
@@ -191,6 +207,14 @@ class _Matcher:
         keys = (lambda name: _leaf(translate(name))), (lambda name: _leaf(translate_golden(name)))
         for name, other in same_sequence(target, golden, *keys):
             self._pair(name, other, "fuzzy")
+
+    def _join_stand_ins(self) -> None:
+        """Pair a call with the one that has its place in the other run, and its shapes."""
+        partners = {target: golden for target, (golden, _) in self._partners.items()}
+        target, golden = ([*filter(is_forward_api, dump.records)] for dump in (self._target, self._golden))
+        for name, other in alone_between_partners(target, golden, partners):
+            if signature(self._target, name) == signature(self._golden, other):
+                self._pair(name, other, "structure")
 
     def _api_of_target(self, name: str) -> str:
         return api_of(self._rules.translate(name))

@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.layout import StepRank
+from msprobe_hooks.dump.layout import StepRank, home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.translation import read_mappings, translation, without_effect
+from pytest_msprobe.modes.compare.across.kernels import graph_as_calls
+from pytest_msprobe.modes.compare.across.translation import (
+    composed_runs,
+    read_mappings,
+    translation,
+    without_effect,
+)
 from pytest_msprobe.modes.compare.mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.pairs import Pair
 from pytest_msprobe.modes.compare.parallel import open_run, place_of_run, runs_of, whole_runs
@@ -42,21 +48,23 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     if options.mapping is not None:
         mapping = read_mapping(options.mapping)
         require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
-    pairs = {
-        path: Pair(
+    pairs: dict[Path, Pair] = {}
+    for index, path in enumerate(dumps):
+        run = runs[path]
+        ours, theirs = graph_as_calls(run.target, run.golden)
+        target, golden, names = composed_runs(ours, theirs, mappings, [*mapping, *mapping.values()])
+        pairs[path] = Pair(
             index,
-            runs[path].target,
-            runs[path].golden,
+            target,
+            golden,
             policy=policy,
             fuzzy=options.fuzzy,
             histograms=options.html is not None,
             mapping=mapping,
-            translation=translation(dump, opened[partners[path]], mappings, options.across),
+            translation=translation(ours, theirs, mappings, options.across, names),
             place=place_of_run(path, options.target_layout),
-            unmerged=runs[path].unmerged,
+            unmerged=run.unmerged,
         )
-        for index, (path, dump) in enumerate(dumps.items())
-    }
     for pair in pairs.values():
         _require_same_model(pair)
     unused = without_effect(mappings, [*dumps.values(), *opened.values()])
@@ -71,20 +79,24 @@ def golden_paths(options: CompareOptions) -> list[Path]:
 
 
 def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: CompareOptions) -> dict[Path, Path]:
-    """Return the golden dump of each of the target's. Raises OptionError where a step or rank is on one side only."""
+    """Return the golden dump of each of the target's.
+
+    Raises OptionError where a step or rank is on one side only; a target of one dump may be a choice of a larger run.
+    """
     if len(targets) == len(golden) == 1:
         return {targets[0]: golden[0]}
     target_places = _by_place(targets, "target", options.target_layout)
     golden_places = _by_place(golden, "golden", options.golden_layout)
     missing = [place for place in target_places if place not in golden_places]
-    surplus = [place for place in golden_places if place not in target_places]
+    is_chosen = len(targets) == 1 and not options.are_merged
+    surplus = [] if is_chosen else [place for place in golden_places if place not in target_places]
     if missing or surplus:
         place, side, other = (
             (missing[0], "golden run", target_places) if missing else (surplus[0], "target", golden_places)
         )
         raise OptionError(
             f"the {side} has no dump of {place}",
-            file=other[place],
+            file=home_of(other[place]),
             remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY,
         )
     return {path: golden_places[place] for place, path in target_places.items()}
@@ -113,6 +125,7 @@ def _require_same_model(pair: Pair) -> None:
             raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors beside {dump.path.name}")
     if not any(match.target and match.golden for match in pair.matching.matches):
         raise DumpError(
-            f"{target.path}: none of its {len(target.records)} records matches one of {golden.path}; are these runs of "
-            "one model? --msprobe-fuzzy ignores the calls' numbers, --msprobe-data-mapping names partners"
+            f"{home_of(target.path)}: none of its {len(target.records)} records matches one of {home_of(golden.path)}; "
+            "are these runs of one model? --msprobe-fuzzy ignores the calls' numbers, --msprobe-data-mapping names "
+            "partners"
         )

@@ -87,7 +87,7 @@ def add_options(group: Any) -> None:
     )
     across.add_options(group)
     add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
-    add("--msprobe-html", metavar="FILE", help="write what is compared, or the watched run, as one page to look at")
+    add("--msprobe-html", metavar="FILE", help="write what is checked, compared or watched as one page to look at")
     vis_options.add_options(group)
 
 

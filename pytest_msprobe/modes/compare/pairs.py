@@ -13,19 +13,26 @@ from msprobe_hooks.dump.merging.wholes import Unmerged
 from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.dump.scopes import modules_around
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, RecordError
+from pytest_msprobe.modes.compare import recorders
+from pytest_msprobe.modes.compare.across.precision import at_precision, coarsest_so_far
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.values import (
     across_frameworks,
     named_values,
     paired_gradients,
     renamed_parameters,
+    without_sums,
+    without_untold,
 )
 from pytest_msprobe.modes.compare.calls import cause_of, compare_values, outcome_of
+from pytest_msprobe.modes.compare.cancellation import without_cancelled
 from pytest_msprobe.modes.compare.mapping import record_of
 from pytest_msprobe.modes.compare.matching import Match, Matching, MatchingRules, match_records
-from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Row
+from pytest_msprobe.modes.compare.other_shapes import given_shape, may_follow, uncompared
+from pytest_msprobe.modes.compare.rows import Cause, ComparedCall, DataMode, Outcome, Row
 from pytest_msprobe.modes.compare.structure import intact, named_calls
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ class Pair:
         self.unused_mappings: list[str] = []
         self.unmerged = unmerged
         self.surroundings = target.surroundings
-        self._first: dict[bool, int | None] = {}
+        self._first: dict[bool | None, int | None] = {}
 
     @property
     def has_stack(self) -> bool:
@@ -91,13 +98,29 @@ class Pair:
             translate_golden=names.golden,
             across=names.across,
             forced_only=names.layered,
+            of_graph=names.of_graph,
         )
         return match_records(self.target, self.golden, rules)
+
+    @property
+    def _has_statistics(self) -> bool:
+        return self.target.has_statistics and self.golden.has_statistics
 
     @cached_property
     def unmatched(self) -> int:
         """How many calls of either run have no partner."""
         return sum(match.target is None or match.golden is None for match in self.matching.matches)
+
+    @cached_property
+    def reshaped(self) -> ComparedCall | None:
+        """The first forward call that differs, where it was given another shape and all calls have a partner."""
+        has_one_first = self.target.level not in (KERNEL_LEVEL, "debug") and not self.unmatched
+        first = self._first_of(forward=True) if has_one_first else None
+        match = None if first is None else self.matching.matches[first]
+        if first is None or match is None or match.target is None or match.golden is None:
+            return None
+        call = self._call(first, "fail", self._judged(match.target, match.golden, self.mode))
+        return call if given_shape(call) else None
 
     @cached_property
     def orders(self) -> dict[str, int]:
@@ -119,7 +142,7 @@ class Pair:
         order = self.orders[record]
         match = self.matching.matches[order]
         if match.target is None or match.golden is None:
-            return self._unmatched(record, order, match)
+            return self._unmatched(order, match)
         rows = self._judged(match.target, match.golden, self.mode)
         if self._histograms and self.mode == "tensor":
             from pytest_msprobe.modes.compare.histogram import with_histogram
@@ -127,36 +150,45 @@ class Pair:
             rows = [with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.
         outcome = "pass" if self.mode == "structure" else outcome_of(rows)
-        call = ComparedCall(
-            record,
-            self.index,
-            order,
-            self.mode,
-            match.target,
-            match.golden,
-            match.partner,
-            outcome,
-            "",
-            "",
-            self._module(match.target),
-            self._stack(match.target),
-            tuple(rows),
-            self.rank,
-            self.step,
-        )
-        return call if outcome in ("pass", "skip") else replace(call, cause=self._cause(call))
+        call = self._call(order, outcome, rows)
+        if outcome in ("pass", "skip"):
+            return call
+        call = replace(call, cause=self._cause(call))
+        first = self.reshaped if self.policy.other_shapes == "skip" else None
+        return uncompared(call) if first is not None and may_follow(call, first) else call
 
     def _judged(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        rows = self._judged_alone(target, golden, mode)
+        return rows if is_forward(target) else without_cancelled(rows, (self.target, target), (self.golden, golden))
+
+    def _judged_alone(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners_of_values(target, golden)
         rows = compare_values(self.target, target, self.golden, golden, mode, named, dropped)
         api = split_called(target)[0].rpartition(".")[2]
         if not self.translation.across:
+            if self._were_recorded_otherwise:
+                rows = [recorders.with_rounded_integers(row) for row in rows]
             return self._judged_rows(api, mode, rows)
-        spared = self._judged_rows(api, mode, [across_frameworks(row, is_forward=is_forward(target)) for row in rows])
+        shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
+        if self.translation.of_graph:
+            shared = [without_untold(row) for row in shared]
+        judged = self._judged_rows(api, mode, shared)
+        if outcome_of(judged) in ("warn", "fail"):
+            coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
+            judged = self._judged_rows(api, mode, [at_precision(row, *coarsest) for row in shared])
+        judged = without_sums(judged, target)
         return [
             replace(row, target=recorded.target, golden=recorded.golden)
-            for row, recorded in zip(spared, rows, strict=True)
+            for row, recorded in zip(judged, rows, strict=True)
         ]
+
+    @cached_property
+    def _were_recorded_otherwise(self) -> bool:
+        return recorders.were_recorded_otherwise(self.target, self.golden)
+
+    @cached_property
+    def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:
+        return coarsest_so_far(self.target), coarsest_so_far(self.golden)
 
     def _judged_rows(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
         counted = [row for row in rows if row.unmeasured != "left out"]
@@ -169,10 +201,13 @@ class Pair:
     def _partners_of_values(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
         """Return the golden value of each value that has another place there, and golden values left out."""
         pair = self.translation.pair_of(target, golden)
-        if pair is None and not self.translation.across and target not in self._named:
+        is_reordered = self._were_recorded_otherwise and not is_forward(target)
+        if pair is None and not self.translation.across and target not in self._named and not is_reordered:
             return {}, frozenset()
         mine, other = read_values(self.target, target), read_values(self.golden, golden)
         named, dropped = self._golden_values(target, mine, other)
+        if is_reordered and not named:
+            return recorders.paired_gradients(target, mine, other)
         if not self.translation.across:
             return named, dropped
         found = renamed_parameters(mine, other) if is_module_name(target) else {}
@@ -206,43 +241,40 @@ class Pair:
         places = {own[name] for name, placed in found.items() if placed is None}
         return found, frozenset(x[2].name for x in other if x[:2] in places and x[2].name not in used)
 
-    def _unmatched(self, record: str, order: int, match: Match) -> ComparedCall:
-        dump, name = (self.target, match.target) if match.target else (self.golden, match.golden)
+    def _unmatched(self, order: int, match: Match) -> ComparedCall:
+        is_target = bool(match.target)
+        dump, name = (self.target, match.target) if is_target else (self.golden, match.golden)
         assert name is not None
-        rows = tuple(
-            Row(
-                group,
-                place,
-                value if match.target else None,
-                None if match.target else value,
-                "skip",
-                {},
-                "unmatched",
-            )
+        rows = [
+            Row(group, place, value if is_target else None, None if is_target else value, "skip", {}, "unmatched")
             for group, place, value in read_values(dump, name)
-        )
-        reason = "the golden run has no such call" if match.target else "the target has no such call"
+        ]
+        reason = "the golden run has no such call" if is_target else "the target has no such call"
+        return self._call(order, self.policy.unmatched, rows, reason)
+
+    def _call(self, order: int, outcome: Outcome, rows: Sequence[Row], reason: str = "") -> ComparedCall:
+        match = self.matching.matches[order]
         target = match.target or ""
         return ComparedCall(
-            record,
+            item_name(match),
             self.index,
             order,
             self.mode,
             match.target,
             match.golden,
-            "",
-            self.policy.unmatched,
+            match.partner,
+            outcome,
             "",
             reason,
             self._module(target),
             self._stack(target),
-            rows,
+            tuple(rows),
             self.rank,
             self.step,
         )
 
     def _cause(self, call: ComparedCall) -> Cause:
-        first = self.first_suspect(is_forward(call.record))
+        first = self.first_suspect(call.record)
         if first is not None and call.order <= first:
             return "culprit"
         if first is not None and call.record in self._around(first):
@@ -261,20 +293,25 @@ class Pair:
         """Return the call stack of a record, innermost frame first."""
         return intact(self.surroundings.stacks).of_call(record) or ()
 
-    def first_suspect(self, forward: bool) -> int | None:
-        """Return the place of the first call of a direction that differs, which nothing before it can have caused.
+    def first_suspect(self, record: str) -> int | None:
+        """Return the place of the first call that differs of a record's direction, which nothing before has caused.
 
-        Statistics or checksums tell, so that no tensor is read; None where the dumps hold neither.
+        Kernels of a graph follow each other whatever their direction.
+
+        Statistics or checksums tell, so that no tensor is read where the dumps hold these; None where nothing tells.
         """
+        return self._first_of(None if self.target.level == KERNEL_LEVEL else is_forward(record))
+
+    def _first_of(self, forward: bool | None) -> int | None:
         if forward not in self._first:
             self._first[forward] = next(self._suspects(forward), None)
         return self._first[forward]
 
-    def _suspects(self, forward: bool) -> Iterator[int]:
-        mode: DataMode = "statistics" if self.mode == "tensor" else self.mode
+    def _suspects(self, forward: bool | None) -> Iterator[int]:
+        mode: DataMode = "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
         for order, match in enumerate(self.matching.matches):
             target, golden = match.target, match.golden
-            if target is None or golden is None or is_forward(target) is not forward:
+            if target is None or golden is None or forward not in (None, is_forward(target)):
                 continue
             try:
                 if not self.is_equal(match) and outcome_of(self._judged(target, golden, mode)) in ("warn", "fail"):
@@ -283,8 +320,8 @@ class Pair:
                 continue
 
     def is_equal(self, match: Match) -> bool:
-        """Tell whether two records are the same, byte for byte."""
-        if match.target is None or match.golden is None or self._mapping:
+        """Tell whether two records are the same, byte for byte; of files alone they tell nothing."""
+        if match.target is None or match.golden is None or self._mapping or not self._has_statistics:
             return False
         return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
 

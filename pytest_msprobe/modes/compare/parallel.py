@@ -10,7 +10,8 @@ from msprobe_hooks.dump.layout import DUMP_FILE, StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.merging.parallel import LayoutError, ParallelLayout, read_layout
 from msprobe_hooks.dump.merging.run import Model, find_models, merge_model
 from msprobe_hooks.dump.merging.wholes import Unmerged, make_whole
-from msprobe_hooks.dump.reader import Dump, read_dump
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.documents import read_document
@@ -53,7 +54,7 @@ def runs_of(path: Path, layout: ParallelLayout | None) -> list[Path]:
 
 def open_run(path: Path, layout: ParallelLayout | None) -> Dump:
     """Read a run by the dump that it goes by. Raises DumpError where it cannot be used."""
-    return read_dump(path) if layout is None else merge_model(_model(path, layout), layout)
+    return open_dump(path) if layout is None else merge_model(_model(path, layout), layout)
 
 
 def place_of_run(path: Path, layout: ParallelLayout | None) -> StepRank:

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.compare.rules import RULES, RowRule
 _BUILT_IN = {
     file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
 }
-_KEYS = ("rule", "limits", "inherited", "unmatched", "exempt_apis", "exempt_from_growth")
+_KEYS = ("rule", "limits", "inherited", "unmatched", "other_shapes", "exempt_apis", "exempt_from_growth")
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,15 @@ class ComparePolicy:
     """A standard for compared runs.
 
     ``inherited`` is how many times the error of its inputs a call may show without being their culprit,
-    ``unmatched`` what comes of a call without partner.
+    ``unmatched`` what comes of a call without partner, ``other_shapes`` what comes of one that differs after the runs
+    were given other shapes.
     """
 
     name: str
     rule: RowRule
     inherited: float
     unmatched: Literal["skip", "warn", "fail"]
+    other_shapes: Literal["skip", "fail"]
 
 
 def load_policy(source: str) -> ComparePolicy:
@@ -57,12 +59,21 @@ def load_policy(source: str) -> ComparePolicy:
     unmatched = table.get("unmatched", "skip")
     if unmatched not in ("skip", "warn", "fail"):
         raise ValueError(f"{path}: unmatched: {shown(unmatched)} (allowed: skip, warn, fail)")
+    other_shapes = table.get("other_shapes", "skip")
+    if other_shapes not in ("skip", "fail"):
+        raise ValueError(f"{path}: other_shapes: {shown(other_shapes)} (allowed: skip, fail)")
     inherited = table.get("inherited", 10)
     if not is_limit(inherited) or inherited < 1:
         raise ValueError(f"{path}: inherited: {shown(inherited)} (allowed: a number of at least 1)")
     rule = _rule(table, path)
     name = source if source in _BUILT_IN else path.stem
-    return ComparePolicy(name, rule, float(inherited), cast("Literal['skip', 'warn', 'fail']", unmatched))
+    return ComparePolicy(
+        name,
+        rule,
+        float(inherited),
+        cast("Literal['skip', 'warn', 'fail']", unmatched),
+        cast("Literal['skip', 'fail']", other_shapes),
+    )
 
 
 def _rule(table: Mapping[str, Any], path: Path) -> RowRule:

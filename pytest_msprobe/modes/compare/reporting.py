@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.modes.compare.reports.layout import columns
+from msprobe_hooks.dump.converted.reader import ConvertedDump
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
+from pytest_msprobe.modes.compare.other_shapes import shapes_sentence
+from pytest_msprobe.modes.compare.reports.layout import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
@@ -69,11 +72,12 @@ class CompareReports:
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():
-            path = self._folder(folder, pair) / f"compare_result{_suffix(pair)}_{_now()}.{kind}"
+            name = "batch_compare" if isinstance(pair.target, ConvertedDump) else "compare_result"
+            path = self._folder(folder, pair) / f"{name}{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
     def _table(self, path: Path, *, pair: Pair, calls: Iterable[ComparedCall], kind: str) -> None:
-        layout = columns(pair.mode, self._policy, with_stack=pair.has_stack)
+        layout = self._columns(pair)
         if kind == "csv":
             from pytest_msprobe.modes.compare.reports.csv import write_csv
 
@@ -82,6 +86,13 @@ class CompareReports:
             from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
 
             write_xlsx(path, calls, layout)
+
+    def _columns(self, pair: Pair) -> list[Column]:
+        if isinstance(pair.target, ConvertedDump):
+            return file_columns(self._policy)
+        is_graph = pair.target.level == KERNEL_LEVEL
+        files = (str(pair.target.path), str(pair.golden.path)) if is_graph else None
+        return columns(pair.mode, self._policy, with_stack=pair.has_stack, files=files)
 
     def _mappings(self, folder: Path) -> None:
         """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
@@ -139,8 +150,18 @@ def write_page_of(
         title=f"{_below(target, both)} against {_below(golden, both)}",
         about=f"{count} calls compared by policy {policy}",
         pairs=[place_words(pair) for pair in pairs],
+        notes=list(_notes(pairs)),
+        limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
     )
+
+
+def _notes(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield what is to be said of pairs of runs before any of their calls."""
+    for pair in pairs:
+        if pair.reshaped is not None:
+            where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
+            yield f"{where}{shapes_sentence(pair.reshaped)}"
 
 
 def _now() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 class RowRule(Protocol):
     """Turns the measured rows of one call into judged ones."""
+
+    @property
+    def scaled_limits(self) -> Mapping[str, float]:
+        """The scaled error above which a value fails, by floating-point dtype; empty where something else decides."""
 
     def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
         """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
@@ -37,6 +42,11 @@ def float_dtype(dtype: str) -> str | None:
     return name if name in _PRECISION else None
 
 
+def coarser(a: str, b: str) -> str:
+    """Return the one of two floating-point dtypes, by their plain names, that has fewer significant bits."""
+    return min(a, b, key=_PRECISION.index)
+
+
 def worse(a: Outcome, b: Outcome) -> Outcome:
     """Return the more severe of two outcomes."""
     return a if _SEVERITY[a] >= _SEVERITY[b] else b
@@ -54,6 +64,7 @@ class Scaled:
         missing = set(_PRECISION) - set(self._limits)
         if missing:
             raise ValueError(f"no limits for {', '.join(sorted(missing))}")
+        self.scaled_limits = {dtype: fail for dtype, (_, fail) in self._limits.items()}
 
     def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
         """Judge each row by itself."""
@@ -75,7 +86,7 @@ class Scaled:
         target_precision, golden_precision = _precision(target), _precision(golden)
         if target_precision is None or golden_precision is None:
             return _with(row, "fail", _difference(row, error)) if error else row
-        warn, fail = self._limits[min(target_precision, golden_precision, key=_PRECISION.index)]
+        warn, fail = self._limits[coarser(target_precision, golden_precision)]
         if error > fail:
             return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
@@ -87,6 +98,8 @@ class Scaled:
 
 class Msprobe12:
     """msprobe 1.2: cosine and absolute error of real tensors; statistics that differ by half of their magnitude."""
+
+    scaled_limits: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         limits = table["limits"]
@@ -135,6 +148,8 @@ class Msprobe12:
 
 class Msprobe26:
     """msprobe 26: what a call adds to the error of its inputs."""
+
+    scaled_limits: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         limits = table["limits"]

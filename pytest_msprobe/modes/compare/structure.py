@@ -12,7 +12,6 @@ from msgspec import Raw
 from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.scopes import Surroundings
-from msprobe_hooks.errors import DumpError
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -58,7 +57,4 @@ def named_calls(dump: Dump) -> Dump:
 
 def intact(table: Table[T]) -> Table[T]:
     """Return what a file beside a dump says; it may be missing or empty. Raises DumpError where it is damaged."""
-    problem = table.problem
-    if problem is not None and problem.kind == "damaged":
-        raise DumpError(f"{problem.file}: damaged: {problem.text}; copy it again, or delete it to compare without it")
-    return table
+    return table.undamaged("copy it again, or delete it to compare without it")

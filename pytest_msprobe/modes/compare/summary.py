@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.merging.wholes import Reason
 from msprobe_hooks.dump.names import is_forward
-from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.scopes import telling_frames
+from pytest_msprobe.modes.compare.other_shapes import given_shape, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
+_FRAMES_SHOWN = 3
 _NO_PAIR = -1
 
 # What a difference begins in, and what is said of the others of its kind.
@@ -92,12 +94,11 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
-        reshaped = next((call for call in calls if _given_shape(call)), None)
-        if reshaped is not None and not pair.unmatched:
-            shapes = _given_shape(reshaped)
-            yield f"{where}the runs had other input shapes: {shapes}; what differs after it may follow from that"
-            yield from (f"    {line}" for line in _where(reshaped))
-            calls = [call for call in calls if not any(row.unmeasured == "shape" for row in call.rows)]
+        reshaped = next((call for call in calls if given_shape(call)), None)
+        if pair.reshaped is not None:
+            yield f"{where}{shapes_sentence(pair.reshaped)}"
+            yield from (f"    {line}" for line in _where(pair.reshaped))
+            calls = [call for call in calls if not has_other_shapes(call)]
         for kind, words in _KINDS.items():
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
@@ -156,27 +157,15 @@ class CompareSummary:
         counts = self._outcomes[pair.index]
         if not counts:
             return "not run"
-        return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned" if counts["warn"] else "ok"
+        if counts["fail"] or counts["warn"]:
+            return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned"
+        return "ok" if counts["pass"] else "not compared"
 
 
 def _kind(pair: Pair, call: ComparedCall) -> str:
     if pair.target.level == "debug":
         return _SAVED
     return _FORWARD if is_forward(call.record) else _BACKWARD
-
-
-def _given_shape(call: ComparedCall) -> str:
-    """Return how the shape of what a forward call was given differs, in words; empty where it does not.
-
-    A call that is given no tensor, as ``arange``, has the shape that its arguments say.
-    """
-    if not is_forward(call.record):
-        return ""
-    tensors = [row for row in call.rows if row.group == "input" and row.target and row.target.is_tensor]
-    for row in tensors or call.rows:
-        if row.unmeasured == "shape" and row.target and row.golden:
-            return f"{call.record} {row.place} is {list(row.target.shape)} in place of {list(row.golden.shape)}"
-    return ""
 
 
 def place_words(pair: Pair) -> str:
@@ -208,4 +197,4 @@ def _place(call: ComparedCall) -> Iterator[str]:
 def _where(call: ComparedCall) -> Iterator[str]:
     if call.module:
         yield f"in {call.module}"
-    yield from (" ".join(frame.split()) for frame in outside_frameworks(call.stack)[:2])
+    yield from (" ".join(frame.split()) for frame in telling_frames(call.stack, _FRAMES_SHOWN))

@@ -14,6 +14,7 @@ from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.modes.monitor.page import options as page_options
 from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.run.folders import make_folder
+from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 
@@ -94,14 +95,15 @@ class MonitorMode:
             config.addinivalue_line("markers", f"{mark}: {meaning}")
 
     def header(self, config: pytest.Config) -> list[str]:
-        """Return the policy, each rank's folder, and what is odd about its files."""
+        """Return the policy, the ranks' folders, and what is odd about their files."""
         options = config.stash[monitor_key]
         ranged = f", trained in {options.dtype}" if options.dtype else ""
         lines = [f"msprobe: watched training, {_standard(config)}{ranged}"]
-        for path, run in config.stash[_runs_key].items():
-            rank = _rank_of(run)
-            lines.append(f"msprobe: {rank}{as_seen(config, run.folder)}: {len(run.keys)} series")
-            lines += [f"msprobe: {rank}{note}" for note in config.stash[_judges_key][path].notes]
+        runs = config.stash[_runs_key]
+        counts = [(sum(len(run.keys) for run in runs.values()), "series")]
+        lines.append(files_in_one_line(config, [run.folder for run in runs.values()], "ranks", counts))
+        for path, run in runs.items():
+            lines += [f"msprobe: {_rank_of(run)}{note}" for note in config.stash[_judges_key][path].notes]
         return lines
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:

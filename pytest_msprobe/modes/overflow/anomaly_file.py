@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.values import NON_FINITE
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import Findings
 from pytest_msprobe.storage.whole import whole_file
 
-_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")
 
 
@@ -46,4 +46,4 @@ def _as_numbers(tree: Any) -> Any:
         return {key: _as_numbers(value) for key, value in tree.items()}
     if isinstance(tree, list):
         return [_as_numbers(value) for value in tree]
-    return _NUMBERS.get(tree, tree) if isinstance(tree, str) else tree
+    return NON_FINITE.get(tree, tree) if isinstance(tree, str) else tree

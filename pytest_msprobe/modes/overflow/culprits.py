@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from msprobe_hooks.dump.collectives import is_written
+from msprobe_hooks.dump.ends import ends_of
 from msprobe_hooks.dump.ignored import IgnoreRules, is_ignored
-from msprobe_hooks.dump.names import direction_of, is_module_name
+from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
 from msprobe_hooks.dump.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.scenes import (
@@ -23,15 +25,7 @@ from msprobe_hooks.dump.scenes import (
     may_hold_non_finite,
     read_traffic,
 )
-from msprobe_hooks.dump.transfers import (
-    Communication,
-    Transfers,
-    ends_of,
-    in_layers,
-    is_communication,
-    is_written,
-    match_transfers,
-)
+from msprobe_hooks.dump.transfers import Communication, Transfers, in_layers, match_transfers
 from msprobe_hooks.errors import RecordError
 
 

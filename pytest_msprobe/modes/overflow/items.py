@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.ignored import is_ignored
-from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.layout import home_of
+from msprobe_hooks.dump.names import is_communication, is_module_name
 from msprobe_hooks.dump.scenes import (
     Finding,
     Level,
@@ -17,7 +18,6 @@ from msprobe_hooks.dump.scenes import (
     is_judgeable,
     read_traffic,
 )
-from msprobe_hooks.dump.transfers import is_communication
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.options import overflow_key
@@ -100,6 +100,10 @@ class OverflowItem(DumpItem):
     def warning(self, verdict: Verdict) -> str:
         """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
         return f"overflow, {self._told(_LEVEL)}: {self._told(_KIND)}"
+
+    def warned_at(self) -> tuple[str, int]:
+        """Return what all warnings of a dump share, so that pytest lists equal ones once."""
+        return f"records of {home_of(self.path)}", 0
 
     def _told(self, name: str) -> str:
         return "unknown" if self.result is None else str(self.result.extras.get(name, "unknown"))

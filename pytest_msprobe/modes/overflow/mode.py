@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.layout import home_of
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.vis import options as vis_options
@@ -58,6 +60,12 @@ class OverflowMode:
         require_calls(dumps.values())
         options = config.stash[overflow_key]
         for path, dump in dumps.items():
+            if dump.level == KERNEL_LEVEL:
+                raise OptionError(
+                    "holds kernels and no calls",
+                    file=home_of(path),
+                    remedy="--msprobe-compare finds the kernel where a run parts from another",
+                )
             if options.replay and dump.framework != PYTORCH:
                 raise OptionError(
                     f"recorded with {dump.framework}",
@@ -87,7 +95,7 @@ class OverflowMode:
         reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:
-            reporters["msprobe-csv"] = CsvReport(csv, dumps, config.rootpath)
+            reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
         vis = config.stash[_vis_key]
         if vis is not None and not config.option.collectonly:
             reporters["msprobe-overflow-graphs"] = OverflowGraphs(vis, dumps, config.stash[overflow_key].rules)

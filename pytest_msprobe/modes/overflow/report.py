@@ -17,24 +17,23 @@ from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.run.header import files_in_one_line, kinds_of
 
 _MALFORMED_SHOWN = 5
 _OTHERS_SHOWN = 7
 
 
 def header_lines(config: pytest.Config) -> list[str]:
-    """Return what fails, what is ignored, and the dump of each rank."""
-    options, findings = config.stash[overflow_key], config.stash[findings_key]
+    """Return what fails, what is ignored, and the dumps."""
+    options = config.stash[overflow_key]
     lines = [f"msprobe: overflow, failing from level {options.level}"]
     if options.replay:
         lines = ["msprobe: overflow, replaying what overflowed"]
     if options.ignore is not None:
         lines.append(f"msprobe: ignoring what {options.ignore} says, beside the built-in rules")
-    for step in findings.steps:
-        for rank, dump in step.ranks.items():
-            about = f"{dump.framework}, {dump.level}, {dump.task}"
-            lines.append(f"msprobe: rank {rank}: {dump.path}: {len(dump.records)} records ({about})")
-    return lines
+    dumps = [dump for step in config.stash[findings_key].steps for dump in step.ranks.values()]
+    counts = [(sum(len(dump.records) for dump in dumps), "record")]
+    return [*lines, files_in_one_line(config, [dump.path for dump in dumps], "ranks", counts, kinds_of(dumps))]
 
 
 class OverflowReport:
@@ -44,11 +43,18 @@ class OverflowReport:
         self._findings = config.stash[findings_key]
         self._options = config.stash[overflow_key]
         self._levels: Counter[str] = Counter()
+        # By the file and the name of a record: those whose failure is told above the section.
+        self._told: set[tuple[Path, str]] = set()
+        self._tells_failures = config.option.tbstyle not in ("no", "line")
+        self._root = config.rootpath
         self._written: list[Path] = []
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one record."""
+        if report.failed and self._tells_failures:
+            path, _, name = report.nodeid.partition("::")
+            self._told.add((self._root / path, name))
         if report.when == "call":
             self._levels.update(str(value) for name, value in report.user_properties if name == LEVEL_PROPERTY)
 
@@ -112,13 +118,18 @@ class OverflowReport:
         dump = step.ranks[culprit.rank]
         finding = culprit.finding
         yield f"{dump.path}"
-        yield describe_finding(finding)
-        yield from place_lines(finding.outputs)
-        yield from place_lines(read_traffic(dump, culprit.name).inputs)
+        is_told = (dump.path, culprit.name) in self._told
+        if is_told:
+            yield f"{describe_finding(finding)}; its failure above tells of what and where"
+        else:
+            yield describe_finding(finding)
+            yield from place_lines(finding.outputs)
+            yield from place_lines(read_traffic(dump, culprit.name).inputs)
         if culprit.missing:
             ranks = ", ".join(map(str, culprit.missing))
             yield f"it may have received them: rank {ranks} took part and has no matching record among these dumps"
-        yield from origin_lines(self._findings.origin(dump, culprit.name))
+        if not is_told:
+            yield from origin_lines(self._findings.origin(dump, culprit.name))
 
     def _left_out_lines(self) -> Iterator[str]:
         malformed = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from msprobe_hooks.dump.scenes import Finding, Place, is_numeric
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.scopes import telling_frames
 from pytest_msprobe.modes.overflow.origin import Origin
 
 _FRAMES_SHOWN = 3
@@ -51,7 +51,7 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     """Yield where a record was made: modules, then the innermost frames, then what is not known."""
     if origin.modules:
         yield f"in {' > '.join(origin.modules)}"
-    shown = outside_frameworks(origin.frames)[:_FRAMES_SHOWN]
+    shown = telling_frames(origin.frames, _FRAMES_SHOWN)
     for frame in shown:
         yield f"called at {' '.join(frame.removeprefix('File ').split())}"
     if len(origin.frames) > len(shown):

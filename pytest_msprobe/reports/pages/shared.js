@@ -9,6 +9,13 @@ function element(tag, text, className) {
   return made;
 }
 
+function svg(tag, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
 function numberText(value) {
   if (typeof value !== "number") return value ?? "";
   const size = Math.abs(value);

@@ -1,7 +1,8 @@
-"""A page is one file: its markup, style and script, each beside the shared ones, and its data as JSON."""
+"""A page is one file: its markup within that of all pages, style and script beside shared ones, its data as JSON."""
 
 from __future__ import annotations
 
+import math
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import msgspec
 from pytest_msprobe.results.result import as_json
 
 
-def write_page(path: Path, package: str, data: Any, *, parts: tuple[str, ...] = ()) -> None:
-    """Write the page whose ``page.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
+def write_page(path: Path, package: str, data: Any, *, title: str, parts: tuple[str, ...] = ()) -> None:
+    """Write the page whose ``body.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
     ``parts`` are folders beside this module that several pages share. The scripts read the data as ``page``; names and
     messages in it are data and never markup. Those of a folder follow each other in the order of their names. Raises
@@ -20,13 +21,18 @@ def write_page(path: Path, package: str, data: Any, *, parts: tuple[str, ...] = 
     """
     own = resources.files(package) / "page"
     folders = [_SHARED, *(_SHARED / part for part in parts), own]
-    text = _text(own / "page.html")
+    text = _text(_SHARED / "page.html").replace("/*TITLE*/", title).replace("/*BODY*/", _text(own / "body.html"))
     text = text.replace("/*STYLE*/", "".join(_text(file) for folder in folders for file in _files(folder, ".css")))
     text = text.replace("/*SCRIPT*/", "".join(_text(file) for folder in folders for file in _files(folder, ".js")))
     # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
     # opening of a comment mean anything.
     text = text.replace("/*DATA*/", _encoded(data).replace("<", "\\u003c"))
     path.write_text(text, encoding="utf-8")
+
+
+def page_number(value: float | bool | None) -> float | bool | str | None:
+    """Return a number as data of a page, the word for what JSON has no number for: ``asNumber`` of the scripts."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _encoded(data: Any) -> str:

@@ -6,14 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.reports.pages.writing import write_page
+from pytest_msprobe.reports.pages.writing import page_number, write_page
 from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
 from pytest_msprobe.reports.trend.series import SeriesTrend
 
 
 def write_trend_page(path: Path, trend: Trend) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(trend))
+    write_page(path, __package__, _data(trend), title="Trend")
 
 
 def _data(trend: Trend) -> dict[str, Any]:
@@ -40,4 +40,4 @@ def _series(series: SeriesTrend, has_several_ranks: bool) -> list[Any]:
 
 def _number(value: float) -> float | str | None:
     """Return a number, or the word for what JSON has no number for; None for NaN."""
-    return None if math.isnan(value) else value if math.isfinite(value) else str(value)
+    return None if math.isnan(value) else page_number(value)

@@ -219,7 +219,7 @@ def test_fifty_thousand_calls_stay_usable_and_fit_a_narrow_screen(browser: Any, 
     edges = [Edge(before, "output.0", after, "input.0") for before, after in pairwise(calls)]
     run = Run(Graph("root", nodes), edges, {name: place for place, name in enumerate(nodes)})
     data = {"title": "", "about": "", "calls": [], "graphs": drawn([Drawing("", run, {})])}
-    write_page(tmp_path / "page.html", "pytest_msprobe.graphs.page", data, parts=("graph",))
+    write_page(tmp_path / "page.html", "pytest_msprobe.graphs.page", data, title="Recorded run", parts=("graph",))
     opened(browser, tmp_path / "page.html").set_window_size(400, 800)
     click(browser, "[...document.querySelectorAll('#graph .bar button')].find((one) => one.textContent === 'open all')")
     browser.execute_script("document.querySelector('#graph .scroller').scrollTop = 1e9")

@@ -18,10 +18,22 @@ require(torch.distributed.is_available(), "torch.distributed")
 
 # Each fault is a run of its own: what a hang has broken is taken down, and a new group made. Rank 2 has the faults.
 PROGRAM = """
-import os, signal, sys, threading, time, datetime, torch, torch.distributed as dist
+import datetime, fcntl, os, signal, sys, threading, time, torch, torch.distributed as dist
+from pathlib import Path
 from msprobe_hooks import record
 rank, folder = int(sys.argv[1]), sys.argv[2]
 odd = rank == 2
+
+# The system opens this lock when rank 2 dies.
+lock = open(f"{folder}/lock", "w")
+if odd:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+# A rank that leaves while another still reads from it aborts that one.
+def meet(store, place):
+    store.add(place, 1)
+    while store.add(place, 0) < 4:
+        time.sleep(0.01)
 
 def begin():
     dist.all_reduce(torch.full((2,), float(rank)))
@@ -65,7 +77,8 @@ def corrupted_buffer():
     x = torch.ones(5)
     work = dist.all_reduce(x, async_op=True)
     if odd:
-        time.sleep(1)
+        while not work.is_completed():
+            time.sleep(0.01)
         x[3] = 77.0
     work.wait()
 
@@ -74,7 +87,7 @@ def skipped_collective():
         dist.all_reduce(torch.ones(5))
 
 def wrong_group():
-    pair = dist.new_group([2, 3])
+    pair = dist.new_group([2, 3], timeout=timeout)
     dist.all_reduce(torch.ones(5), group=pair if odd else None)
 
 def swapped_order():
@@ -85,17 +98,25 @@ def swapped_order():
 
 def killed():
     if odd:
-        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        threading.Thread(target=die_in_all_reduce).start()
         dist.all_reduce(torch.ones(5))
-    time.sleep(3)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+
+def die_in_all_reduce():
+    (lines,) = Path(folder, "killed").rglob("rank2/communication.jsonl")
+    while "Distributed.all_reduce.1.forward" not in lines.read_text():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 for fault in (healthy, corrupted_buffer, skipped_collective, wrong_group, swapped_order, killed):
     name = fault.__name__
-    timeout = datetime.timedelta(seconds=30 if fault in (healthy, corrupted_buffer) else 5)
+    timeout = datetime.timedelta(seconds=30 if fault in (healthy, corrupted_buffer) else 10)
     store = dist.FileStore(f"{folder}/{name}.store", 4)
+    meet(store, "begin")
     dist.init_process_group("gloo", store=store, rank=rank, world_size=4, timeout=timeout)
     with record(f"{folder}/{name}") as session:
         begin()
+        meet(store, "begun")
         try:
             fault()
         except RuntimeError as error:
@@ -103,6 +124,8 @@ for fault in (healthy, corrupted_buffer, skipped_collective, wrong_group, swappe
     assert not session.summary.errors, session.summary.errors
     if fault is killed:
         os._exit(0)
+    if fault in (healthy, corrupted_buffer):
+        meet(store, "end")
     dist.destroy_process_group()
 """
 

@@ -160,10 +160,19 @@ def test_another_batch_size_is_one_sentence(compare: Compare, runs: Any, call: A
     result.stdout.fnmatch_lines(
         [
             "the runs had other input shapes: Functional.linear.0.forward input.0 is [[]3, 4[]] in place of *",
-            "4 calls: 4 wrong",
+            "4 calls: 1 wrong, 3 not compared",
+            "3 not compared: the runs had other input shapes, and what differs after that may follow from it",
         ],
         consecutive=True,
     )
+    result.assert_outcomes(failed=1, skipped=3)
+
+
+def test_a_policy_may_have_each_call_after_another_batch_size_fail(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    result = compare(*runs.both(step(call, tensor, 3), step(call, tensor, 2)), "--msprobe-policy", "msprobe-26")
+    result.assert_outcomes(failed=4)
 
 
 def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_it(
@@ -183,6 +192,42 @@ def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: An
         *runs.both(step(call, tensor, 3) | extra, step(call, tensor, 2) | {"Torch.exp.0.forward": call(tensor(4))})
     )
     result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+
+
+def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [step(call, tensor, n) | {"Torch.exp.0.forward": call(tensor(4), out=tensor(n + 2))} for n in (3, 2)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+    result.assert_outcomes(failed=2, skipped=3)
+
+
+def test_beside_another_batch_size_what_its_arguments_ask_for_is_not_compared(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [
+        step(call, tensor, n) | {"Tensor.expand.0.forward": call(tensor(1), value(n), out=tensor(n))} for n in (3, 2)
+    ]
+    compare(*runs.both(*steps)).assert_outcomes(failed=1, skipped=4)
+
+
+def test_a_transposition_is_no_other_batch_size(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    target, golden = ({"Torch.exp.0.forward": call(tensor(*shape))} for shape in ((4, 3), (3, 4)))
+    wrong = {"Torch.tanh.0.forward": call(tensor(4, Max=2.0))}, {"Torch.tanh.0.forward": call(tensor(4))}
+    result = compare(*runs.both(target | wrong[0], golden | wrong[1]))
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.exp.0.forward *"])
+    result.stdout.no_fnmatch_line("*other input shapes*")
+    result.assert_outcomes(failed=2)
+
+
+def test_one_length_that_makes_tensors_of_two_shapes_is_a_fault(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [{"Torch.arange.0.forward": call(value(4), out=tensor(n)), **step(call, tensor, n)} for n in (5, 4)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.arange.0.forward *"])
+    result.stdout.no_fnmatch_line("*other input shapes*")
 
 
 def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
@@ -486,3 +531,13 @@ def test_a_wrong_mapping_is_one_error(
     mapping.write_text(text)
     result = compare(*three, "--msprobe-data-mapping", str(mapping))
     result.stderr.fnmatch_lines([problem])
+
+
+def test_a_rank_of_which_nothing_was_compared_is_not_called_ok(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    for side in ("target", "golden"):
+        runs.write(f"{side}/step0/rank0", {"Torch.relu.0.forward": call(tensor(2))})
+        runs.write(f"{side}/step0/rank1", {"Torch.relu.0.forward": {"input_args": [], "output": []}})
+    result = compare(runs.folder / "target", runs.folder / "golden")
+    result.stdout.fnmatch_lines(["*rank0 *ok", "*rank1 *not compared"])

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.support.static_graphs import GraphFolder, dense_step
 
 Check = Callable[..., Any]
 Json = dict[str, Any]
@@ -83,6 +86,20 @@ def test_a_warning_that_is_to_be_an_error_is_told_in_one_line(
     write_dump(overflowing)
     checked = check("--msprobe-overflow=dump.json", "-Werror")
     assert checked.cases["Torch.relu.0.forward"].text == "overflow, high: inf or nan in the input and in the output"
+
+
+@pytest.mark.parametrize("style", ["auto", "line", "no"])
+def test_where_the_culprit_is_is_told_once(check: Check, pytester: Any, style: str) -> None:
+    shutil.copytree(EXAMPLE / "rank2", pytester.path / "d")
+    output = check("--msprobe-overflow=d", f"--tb={style}").output
+    assert f", {CULPRIT}, between communications" in output
+    assert output.count("called at /home/user/project/train.py, line 20, in step") == 1
+
+
+def test_of_many_ranks_the_header_is_one_line(check: Check) -> None:
+    output = check(f"--msprobe-overflow={EXAMPLE}", "--collect-only").output
+    (line,) = [line for line in output.splitlines() if line.startswith("msprobe: ") and "ranks, " in line]
+    assert "rank0/dump.json to " in line
 
 
 def test_equal_warnings_are_one(write_dump: Check, element: Check, forward: Check, check: Check) -> None:
@@ -284,3 +301,10 @@ def test_a_file_of_culprits_that_cannot_be_written_is_told(pytester: pytest.Pyte
     assert "ERROR: --msprobe-overflow-json: " in checked.output
     assert "out: cannot be written: Not a directory" in checked.output
     assert checked.exit_code == pytest.ExitCode.INTERNAL_ERROR
+
+
+def test_kernels_of_a_static_graph_are_refused(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    run = GraphFolder(tmp_path)
+    dense_step(run, run.iteration(), np.ones((4, 2), np.float32))
+    result = pytester.runpytest("--msprobe-overflow", str(run.folder))
+    result.stderr.fnmatch_lines([f"*{run.iteration()}: holds kernels and no calls; *"])

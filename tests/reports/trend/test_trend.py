@@ -157,7 +157,7 @@ def test_the_table_has_every_api_and_run(run: Run, tmp_path: Path, capsys: pytes
     ("words", "problem"),
     [
         (["--trend"], "--trend compares runs; give the journals of at least two"),
-        (["--html", "page.html"], "--html is of a trend; give --trend and the journals of several runs"),
+        (["--series", "a"], "--series is of a trend; give --trend and the journals of several runs"),
         (["--trend", "--junit", "x.xml"], "--junit is no part of a trend; leave out --trend"),
     ],
 )

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.devices.registry import DeviceChoice, parse_device
+from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.modes.check.baselines.folder import tensors_folder
 from pytest_msprobe.modes.check.save_limit import save_options
+from pytest_msprobe.run.options import devices_key
 from pytest_msprobe.storage.sizes import SaveOptions
 
 
@@ -16,9 +18,10 @@ def add_options(group: pytest.OptionGroup) -> None:
     """Add the options."""
     group.addoption(
         "--msprobe-baseline",
-        metavar="FILE",
-        help="judge by the errors that another device had on the same inputs: a file of --msprobe-save-baseline, or "
-        "msprobe's accuracy_checking_details table (default: by the CPU's in the same dtypes)",
+        metavar="FILE|remote:SPEC",
+        help="judge by the errors that another device had on the same inputs: a file of --msprobe-save-baseline, "
+        "msprobe's accuracy_checking_details table, or a card elsewhere in this very run, as in "
+        "remote:ssh=user@host//python=/path/to/python (default: by the CPU's in the same dtypes)",
     )
     group.addoption(
         "--msprobe-save-baseline",
@@ -34,8 +37,25 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def baseline(config: pytest.Config) -> Path | None:
-    """Return the baseline to judge by."""
-    return _path(config, "msprobe_baseline")
+    """Return the file of the baseline to judge by."""
+    return None if _names_card(config) else _path(config, "msprobe_baseline")
+
+
+def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
+    """Return the card elsewhere to judge by. Raises OptionError where nothing can be one."""
+    if not _names_card(config):
+        return None
+    devices = config.stash[devices_key]
+    try:
+        choice = parse_device(config.getoption("msprobe_baseline"), devices)
+        devices.get(choice.name)
+    except DeviceError as error:
+        raise OptionError(f"--msprobe-baseline: {error}") from None
+    return choice
+
+
+def _names_card(config: pytest.Config) -> bool:
+    return (config.getoption("msprobe_baseline") or "").startswith("remote:")
 
 
 def save_baseline(config: pytest.Config) -> Path | None:

@@ -111,6 +111,7 @@ def _of_journal(path: Path) -> Run:
     rows = [
         record_row(entry.result, journal.header.dumps.get(str(journal.dump_of(entry)), ""))
         for entry in journal.entries.values()
+        if not entry.command
     ]
     inputs: dict[str, str] = {name: settings[name] for name in ("seed", "real_data") if name in settings}
     return Run(path, rows, inputs, made_on(journal.starts), settings.get("policy", ""), settings.get("level", ""))

@@ -20,14 +20,21 @@ from pytest_msprobe.reports.unwritten import end_as_incomplete
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.storage.digests import fingerprint
 
 _described_key = pytest.StashKey[list[str]]()
 
 
 def open_baseline(config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
-    """Check that the baseline fits this run, in the process that hears of every item. Raises BaselineError."""
-    path = config.stash[check_key].baseline
+    """Check that the baseline fits this run, in the process that hears of every item. Raises BaselineError.
+
+    A card elsewhere fits every run; the processes that run items ask it.
+    """
+    path, card = config.stash[check_key].baseline, config.stash[check_key].remote_baseline
+    if card is not None and dumps:
+        config.stash[setups_key].judge_beside(card)
+        config.stash[_described_key] = [f"msprobe: baseline {card}, asked as this run goes on"]
     if path is None or not dumps or hasattr(config, "workerinput"):
         return
     baseline = read_baseline(path)

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
-from msprobe_hooks.dump.names import Direction, parse_api_name
+from msprobe_hooks.dump.names import Direction, parse_api_name, split_direction
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
+from msprobe_standards.given import shown
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError
@@ -35,7 +36,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     ``inputs`` says whether they were those of the dump or found by exploring. ``forward`` and ``backward`` are the
     bodies of the records, a missing one is null; ``settings`` says in words what it failed on: device, math modes,
-    version of torch. ``left_out`` names the results that the limits had no room for.
+    version of torch. ``test`` is the id of the test that checked a function of its own, which has no records and whose
+    code is not here. ``left_out`` names the results that the limits had no room for.
     """
 
     msprobe_case: int = VERSION
@@ -47,6 +49,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     policy: str
     level: str | None = None
+    test: str = ""
     math_mode: MathMode = "auto"
     settings: dict[str, str] = {}
     forward: msgspec.Raw
@@ -58,10 +61,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def direction(self) -> Direction:
         """Which of the call's two records failed."""
-        return parse_api_name(self.record).direction
+        return split_direction(self.record)[1] or "forward"
 
     def call(self) -> Call:
-        """Return the call that the records describe. Raises RecordError or ValueError where they are malformed."""
+        """Return the call that the records describe. Raises RecordError or ValueError where they are no such."""
         name = parse_api_name(self.record)
         body = decode_json(self.backward)
         backward = None if body is None else backward_record(name.backward, body)
@@ -91,7 +94,8 @@ def read_case(folder: Path) -> Case:
     _check_version(path, text)
     try:
         case = decode_json(text, Case, strict=False)
-        case.call()
+        if not case.test:
+            case.call()
     except JsonFormError as error:
         raise CaseError(f"no case of format {VERSION}: {error}", file=path, remedy="copy or save it again") from None
     except (RecordError, ValueError) as error:
@@ -111,6 +115,15 @@ def _check_version(path: Path, text: bytes) -> None:
         raise CaseError(
             f"written by a newer version (format {version})", file=path, remedy="update pytest-msprobe to read it"
         )
+
+
+def read_call_case(folder: Path) -> Case:
+    """Read the case of a recorded call. Raises CaseError as `read_case` does, and for one of a test's own function."""
+    case = read_case(folder)
+    if case.test:
+        problem = f"holds the inputs of a function that is in the test {shown(case.test)}"
+        raise CaseError(problem, file=folder / JSON_NAME, remedy="run that test")
+    return case
 
 
 def find_cases(path: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.errors import CaseError, DeviceError
-from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_case
+from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.repeat.follow_up import repeated
 from pytest_msprobe.reports.failure import failure_text
 from pytest_msprobe.results.repeats import repeats_of
@@ -89,7 +89,7 @@ class Bench:
 
     def judge(self, folder: Path) -> ReplayedCase:
         """Judge the case in a folder. Raises CaseError where it cannot be used."""
-        case = read_case(folder)
+        case = read_call_case(folder)
         if self._policy is None:
             if case.policy not in built_in_policies():
                 # A case comes from anybody, and is not to say which files of this machine are read.

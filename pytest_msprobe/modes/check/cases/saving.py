@@ -10,18 +10,20 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import torch
 from safetensors import SafetensorError
 
-from msprobe_hooks.dump.names import Direction, backward_of, forward_of, parse_api_name
+from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_direction
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.sizes import format_size
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.unwarned import unwarned
+from pytest_msprobe.engine.replay.user_check import FunctionCheck
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
@@ -38,11 +40,15 @@ from pytest_msprobe.storage.tensors import describe, write_tensors
 _DISPENSABLE = ("baseline", "golden", "target")
 
 
+Saveable: TypeAlias = Replay | FunctionCheck
+
+
 @dataclass(frozen=True, slots=True)
 class CaseOrigin:
     """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named.
 
-    ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made.
+    ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made. ``test`` is the
+    id of the test that checked a function of its own.
     """
 
     dump: Path
@@ -52,6 +58,7 @@ class CaseOrigin:
     level: str | None = None
     explored: bool = False
     has_file: bool = True
+    test: str = ""
 
 
 def origin_of(dump: Dump, record: str, policy: str, level: str | None, explored: bytes | None = None) -> CaseOrigin:
@@ -81,7 +88,7 @@ class SaveFailure:
         return save_case(replay, result, origin, self._options)
 
 
-def save_case(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
+def save_case(replay: Saveable, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
     """Save a failing record's inputs and what came out, and say what became of it.
 
     Nothing is raised: a run goes on whatever the disk does, and the failure that was to be saved is told with why it
@@ -101,9 +108,9 @@ def save_case(replay: Replay, result: DirectionResult, origin: CaseOrigin, optio
         return SavedCase(problem=describe_error(error))
 
 
-def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
-    direction = parse_api_name(result.record).direction
-    folder = options.folder / case_name(result.record, origin, replay.setup.seed)
+def _save(replay: Saveable, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
+    direction = split_direction(result.record)[1] or "forward"
+    folder = options.folder / case_name(result.record, origin, replay.setup.seed, options.folder)
     room = min(options.case_limit, options.folder_limit - _used(options.folder, besides=folder))
     inputs, results = replay.input_tensors(direction), _results(replay, direction)
     case = Case(
@@ -115,12 +122,13 @@ def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: 
         seed=replay.setup.seed,
         policy=origin.policy,
         level=origin.level,
+        test=origin.test,
         math_mode=replay.setup.math_mode,
         settings=_settings(replay),
         forward=origin.forward,
         backward=origin.backward,
         tensors={name: describe(tensor) for tree in (inputs, *results.values()) for name, tensor in tree.items()},
-        result=result,
+        result=result.without_error_maps(),
     )
     # The header of the tensors' file says less of each than case.json does.
     room -= 2 * len(encode_case(case))
@@ -133,13 +141,17 @@ def _save(replay: Replay, result: DirectionResult, origin: CaseOrigin, options: 
     return SavedCase(str(folder), size, left_out)
 
 
-def case_name(record: str, origin: CaseOrigin, seed: int) -> str:
-    """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's."""
-    text = "\0".join([os.fspath(origin.dump), record, str(seed), str(origin.explored)])
+def case_name(record: str, origin: CaseOrigin, seed: int, beside: Path) -> str:
+    """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's.
+
+    Of the dump's path counts how it leads there from ``beside``, which is the same on every host of a run.
+    """
+    parts = [os.path.relpath(origin.dump, beside), record, str(seed), str(origin.explored)]
+    text = "\0".join([*parts, origin.test] if origin.test else parts)
     return f"{slug(record)}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
 
 
-def _results(replay: Replay, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:
+def _results(replay: Saveable, direction: Direction) -> dict[str, dict[str, torch.Tensor]]:
     trees = produced(replay.trial, direction)
     return {side: dict(tensors_with_paths(tree, side)) for side, tree in trees.items()}
 
@@ -163,7 +175,7 @@ def _within(
     return {**inputs, **kept}, tuple(left_out)
 
 
-def _settings(replay: Replay) -> dict[str, str]:
+def _settings(replay: Saveable) -> dict[str, str]:
     return {
         "device": replay.setup.framework.describe(replay.setup.device),
         "math modes": ", ".join(math_modes()),

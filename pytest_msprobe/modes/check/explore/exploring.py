@@ -9,18 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import hypothesis
 import msgspec
 import torch
-from hypothesis import HealthCheck, Phase
-from hypothesis import strategies as st
-from hypothesis.database import ExampleDatabase
-from hypothesis.errors import HypothesisException
 
 from msprobe_hooks.dump.names import Direction, parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, forward_record, tensors_of
 from msprobe_hooks.errors import RecordError
-from msprobe_standards import Verdict
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
@@ -28,6 +22,13 @@ from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
+from pytest_msprobe.modes.check.explore.searching import (
+    TimeUpError,
+    WrongError,
+    kind_of_failure,
+    only_drifts,
+    search,
+)
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
 from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
 from pytest_msprobe.modes.check.explore.values import Drawing
@@ -59,14 +60,6 @@ class Exploration:
     finding: Finding | None = None
 
 
-class _WrongError(Exception):
-    """An explored input fails."""
-
-
-class _TimeUpError(BaseException):
-    """The time for exploring is over; no Exception, so that Hypothesis does not take it for a failure."""
-
-
 def explore(
     replay: Replay,
     body: Mapping[str, Any],
@@ -79,78 +72,23 @@ def explore(
     depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
     """
     direction = parse_api_name(recorded.record).direction
-    wanted = _kind(recorded) if recorded.verdict.outcome == "fail" else None
-    search = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
-    if search.is_random:
-        return search.found
+    wanted = kind_of_failure(recorded) if recorded.verdict.outcome == "fail" else None
+    tried = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
+    if tried.is_random:
+        return tried.found
     key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
     with unwarned():
-        try:
+        with contextlib.suppress(TimeUpError):
             rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
-            plans = plans_around(replay.call, search.smallest_sizes(), direction, rounds_once=rounds_once)
-            _run(search, plans, key, options.examples)
-        except (_WrongError, _TimeUpError, HypothesisException):
-            # The search has kept the smallest input; that none could be drawn is told by the number of judged ones.
-            pass
-        search.shorten()
-    return search.found
-
-
-def _run(search: _Search, plans: st.SearchStrategy[Plan], key: int, examples: int) -> None:
-    database = hypothesis.settings.default.database  # type: ignore[union-attr]
-    settings = hypothesis.settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=False,
-        database=None if database is None else _DatabaseOfRecord(database, key),
-        phases=(Phase.reuse, Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-
-    @hypothesis.seed(key)
-    @settings
-    @hypothesis.given(plans)
-    def attempt(plan: Plan) -> None:
-        hypothesis.assume(search.judge(plan))
-
-    attempt()
-
-
-class _DatabaseOfRecord(ExampleDatabase):
-    """Hypothesis's own database with keys for one record: to Hypothesis all records are one and the same test."""
-
-    def __init__(self, database: ExampleDatabase, key: int) -> None:
-        super().__init__()
-        self._database = database
-        self._prefix = key.to_bytes(8, "big")
-
-    def save(self, key: bytes, value: bytes) -> None:
-        self._database.save(self._prefix + key, value)
-
-    def fetch(self, key: bytes) -> Any:
-        return self._database.fetch(self._prefix + key)
-
-    def delete(self, key: bytes, value: bytes) -> None:
-        self._database.delete(self._prefix + key, value)
-
-
-def _kind(result: DirectionResult) -> tuple[str, bool]:
-    """Return what two failures must share to be shrunk into each other: what decided, and whether it is about NaN."""
-    return result.decided_by, "nonfinite_mismatch" in result.verdict.metrics
+            plans = plans_around(replay.call, tried.smallest_sizes(), direction, rounds_once=rounds_once)
+            search(tried.judge, plans, key, options.examples)
+        tried.shorten()
+    return tried.found
 
 
 def _elements(call: Call) -> int:
     tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
     return sum(math.prod(tensor.shape) for tensor in tensors)
-
-
-def _only_drifts(verdict: Verdict) -> bool:
-    """Tell whether only drift or direction is wrong: certain for independent errors only, not for repeated values."""
-    broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
-    return bool(broken) and broken <= {"gain_error", "shared_error"}
 
 
 def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
@@ -200,7 +138,7 @@ class _Search:
         return True
 
     def judge(self, plan: Plan) -> bool:
-        """Judge a plan; False where its input is none that the API takes. Raises _WrongError where it fails."""
+        """Judge a plan; False where its input is none that the API takes. Raises WrongError where it fails."""
         self._watch_time()
         try:
             candidate, body = self._candidate(plan)
@@ -215,15 +153,15 @@ class _Search:
             return False
         self.found.judged += 1
         if self._is_wanted(result):
-            self.wanted = _kind(result)
+            self.wanted = kind_of_failure(result)
             self._keep(Finding(msgspec.json.encode(body), candidate, result))
-            raise _WrongError
+            raise WrongError
         return True
 
     def _is_wanted(self, result: DirectionResult) -> bool:
         # Of one kind, so that shrinking does not slip from one fault to another.
         verdict = result.verdict
-        return verdict.outcome == "fail" and not _only_drifts(verdict) and self.wanted in (None, _kind(result))
+        return verdict.outcome == "fail" and not only_drifts(verdict) and self.wanted in (None, kind_of_failure(result))
 
     def shorten(self) -> None:
         """Make the values of the finding short, if there is one, in what is left of the time."""
@@ -240,7 +178,7 @@ class _Search:
             self.found.finding = Finding(finding.body, candidate, result)
             return True
 
-        with contextlib.suppress(_TimeUpError):
+        with contextlib.suppress(TimeUpError):
             shorten(finding.replay.input_tensors(self.direction), fails)
 
     def _keep(self, finding: Finding) -> None:
@@ -269,4 +207,4 @@ class _Search:
 
     def _watch_time(self) -> None:
         if time.monotonic() > self.end:
-            raise _TimeUpError
+            raise TimeUpError

@@ -9,6 +9,7 @@ from pytest_msprobe.modes.check.cases.saved import with_saved
 from pytest_msprobe.modes.check.cases.saving import SaveFailure
 from pytest_msprobe.modes.check.explore.exploring import explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.modes.check.explore.smallest import smallest_input
 from pytest_msprobe.modes.check.explore.snippet import explored_text
 from pytest_msprobe.modes.check.explore.tally import EXPLORED
 from pytest_msprobe.modes.check.judged import Judged
@@ -38,7 +39,8 @@ class Explore:
         note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
         told = replace(found.result, notes=(note,))
         result = replace(recorded, notes=(note, *recorded.notes)) if failed else told
-        result = result.with_extra(EXPLORED, exploration.judged)
+        extras = {EXPLORED: exploration.judged, **smallest_input(found, judged.direction)}
+        result = replace(result, extras={**result.extras, **extras})
         if self._save is None:
             return result
         return with_saved(result, self._save.saved(judged.dump, found.replay, told, found.body))

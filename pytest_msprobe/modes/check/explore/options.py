@@ -44,6 +44,11 @@ def add_options(group: pytest.OptionGroup) -> None:
     )
 
 
+def drawn_options(options: ExploreOptions | None, usual_examples: int) -> ExploreOptions:
+    """Return how a test's own strategies are explored: as ``--msprobe-explore`` says, else as Hypothesis would."""
+    return options or ExploreOptions(usual_examples, _DEFAULT_SECONDS)
+
+
 def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
     """Return what the user asked for, None where nothing is explored. Raises OptionError."""
     number: Any = config.getoption("msprobe_explore")

@@ -6,25 +6,29 @@ the record resolves to, nothing as it stands.
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.names import ApiName, Direction, parse_api_name
+from msprobe_hooks.dump.names import ApiName, Direction, parse_api_name, split_direction
 from pytest_msprobe.engine.replay.arguments import DeviceArgument
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.resolve import HOMES
 from pytest_msprobe.engine.replay.side import may_work_in_place
-from pytest_msprobe.engine.values.strides import span
+from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.user_check import STATE, FunctionCheck
 from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.modes.check.explore.tensor_text import (
+    MOST_NUMBERS,
+    element_text,
+    nested_text,
+    number_text,
+    tensor_text,
+)
 from pytest_msprobe.results.result import DirectionResult
-
-# More numbers than this are not printed.
-_MOST_NUMBERS = 64
 
 
 def explored_text(replay: Replay, result: DirectionResult, judged: int, *, recorded_failed: bool) -> str:
@@ -32,6 +36,23 @@ def explored_text(replay: Replay, result: DirectionResult, judged: int, *, recor
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
     return f"{recorded}; of {judged} explored around it, this one {how}:\n\n{_indented(snippet(replay, result))}"
+
+
+def drawn_text(check: FunctionCheck, result: DirectionResult, judged: int) -> str:
+    """Return what a failure text says of the smallest drawn input at which a user's function fails."""
+    subject, direction = check.trial.subject, split_direction(result.record)[1] or "forward"
+    tensors = {path: tensor for path, tensor in subject.arguments.tensors() if STATE not in path.split(".")}
+    names = _names(tensors)
+    leaves = subject.arguments.differentiable
+    lines = [
+        f"{names[path]} = {tensor_text(tensor)}{'.requires_grad_()' if path in leaves else ''}"
+        for path, tensor in tensors.items()
+    ]
+    kwargs = {key: value for key, value in subject.arguments.kwargs.items() if key != STATE}
+    name = subject.api if subject.api.isidentifier() else "function"
+    lines.append(f"{name}({', '.join(_arguments(subject.arguments.args, kwargs, names))})")
+    lines += _comments(check.trial, direction, result)
+    return f"Of {judged} drawn inputs this is the smallest found that fails:\n\n{_indented(chr(10).join(lines))}"
 
 
 def _indented(text: str) -> str:
@@ -49,7 +70,7 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     wanted = list(replay.trial.golden.leaves) if direction == "backward" else []
     for path, tensor in tensors.items():
         marked = ".requires_grad_()" if path in wanted else ""
-        lines.append(f"{names[path]} = {_tensor(tensor)}{marked}")
+        lines.append(f"{names[path]} = {tensor_text(tensor)}{marked}")
     # An in-place API may not write to what gradients are taken of.
     copied = wanted if may_work_in_place(subject.operation, subject.arguments) else []
     call = _call(replay, {path: f"{name}.clone()" if path in copied else name for path, name in names.items()})
@@ -62,7 +83,7 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
         lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in grad_outputs])
         shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
         lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
-    return "\n".join([*lines, "print(result)", *_comments(replay, direction, result)])
+    return "\n".join([*lines, "print(result)", *_comments(replay.trial, direction, result)])
 
 
 def _on(location: torch.device) -> list[str]:
@@ -72,9 +93,9 @@ def _on(location: torch.device) -> list[str]:
     return [*(["import torch_npu"] if location.type == "npu" else []), f"torch.set_default_device({str(location)!r})"]
 
 
-def _comments(replay: Replay, direction: Direction, result: DirectionResult) -> Iterator[str]:
+def _comments(trial: Trial, direction: Direction, result: DirectionResult) -> Iterator[str]:
     """Yield what came out and what should have, of the outputs that are wrong."""
-    sides = {side: dict(tensors_with_paths(tree)) for side, tree in produced(replay.trial, direction).items()}
+    sides = {side: dict(tensors_with_paths(tree)) for side, tree in produced(trial, direction).items()}
     for output in result.outputs:
         if output.verdict.outcome == "fail":
             for side, word in (("target", "wrong"), ("golden", "right")):
@@ -84,10 +105,10 @@ def _comments(replay: Replay, direction: Direction, result: DirectionResult) -> 
 
 
 def _shown(tensor: torch.Tensor) -> str:
-    if tensor.numel() > _MOST_NUMBERS:
+    if tensor.numel() > MOST_NUMBERS:
         return f"{tensor.dtype} {tuple(tensor.shape)}"
-    values = [_element(value, tensor.dtype) for value in tensor.reshape(-1).tolist()]
-    return _nested(values, tuple(tensor.shape)).replace("float('", "").replace("')", "")
+    values = [element_text(value, tensor.dtype) for value in tensor.reshape(-1).tolist()]
+    return nested_text(values, tuple(tensor.shape)).replace("float('", "").replace("')", "")
 
 
 def _names(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
@@ -106,18 +127,22 @@ _TAKEN = frozenset("torch result print x False None True lambda is in not and or
 
 
 def _call(replay: Replay, names: Mapping[str, str]) -> str:
-    arguments = replay.trial.subject.arguments
-    parts = [_value(value, f"args.{i}", names) for i, value in enumerate(arguments.args)]
-    plain = {key: value for key, value in arguments.kwargs.items() if key.isidentifier() and key.isascii()}
-    parts += [f"{key}={_value(value, f'kwargs.{key}', names)}" for key, value in plain.items()]
-    others = {key: value for key, value in arguments.kwargs.items() if key not in plain}
-    if others:
-        items = (f"{key!r}: {_value(value, f'kwargs.{key}', names)}" for key, value in others.items())
-        parts.append(f"**{{{', '.join(items)}}}")
-    name = replay.call.name
+    arguments, name = replay.trial.subject.arguments, replay.call.name
+    parts = _arguments(arguments.args, arguments.kwargs, names)
     if name.type == "Tensor" and not callable(getattr(torch.Tensor, name.api, None)):
         return f"{parts[0]}.{name.api}"
     return f"{_function(name)}({', '.join(parts)})"
+
+
+def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    parts = [_value(value, f"args.{i}", names) for i, value in enumerate(args)]
+    plain = {key: value for key, value in kwargs.items() if key.isidentifier() and key.isascii()}
+    parts += [f"{key}={_value(value, f'kwargs.{key}', names)}" for key, value in plain.items()]
+    others = {key: value for key, value in kwargs.items() if key not in plain}
+    if others:
+        items = (f"{key!r}: {_value(value, f'kwargs.{key}', names)}" for key, value in others.items())
+        parts.append(f"**{{{', '.join(items)}}}")
+    return parts
 
 
 def _function(name: ApiName) -> str:
@@ -153,46 +178,5 @@ def _value(value: Any, path: str, names: Mapping[str, str]) -> str:
     if isinstance(value, DeviceArgument):
         return "'cpu'"
     if isinstance(value, complex):
-        return f"complex({_number(value.real)}, {_number(value.imag)})"
-    return _number(value)
-
-
-def _tensor(tensor: torch.Tensor) -> str:
-    dtype, shape = str(tensor.dtype), tuple(tensor.shape)
-    if not tensor.numel():
-        return f"torch.empty({shape}, dtype={dtype})"
-    values = [_element(value, tensor.dtype) for value in tensor.reshape(-1).tolist()]
-    if tensor.is_contiguous() and len(values) > 4 and len(set(values)) == 1:
-        return f"torch.full({shape}, {values[0]}, dtype={dtype})"
-    if len(values) > _MOST_NUMBERS:
-        return f"...  # {dtype} {shape}, too many numbers to print"
-    if tensor.is_contiguous():
-        return f"torch.tensor({_nested(values, shape)}, dtype={dtype})"
-    memory = tensor.as_strided((span(shape, tensor.stride()),), (1,))
-    flat = ", ".join(_element(value, tensor.dtype) for value in memory.tolist())
-    return f"torch.tensor([{flat}], dtype={dtype}).as_strided({shape}, {tensor.stride()})"
-
-
-def _nested(values: list[str], shape: tuple[int, ...]) -> str:
-    if not shape:
-        return values[0]
-    step = len(values) // shape[0] if shape[0] else 0
-    return f"[{', '.join(_nested(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"
-
-
-def _element(value: Any, dtype: torch.dtype) -> str:
-    if isinstance(value, complex):
-        return f"complex({_number(value.real)}, {_number(value.imag)})"
-    if not isinstance(value, float) or not math.isfinite(value):
-        return _number(value)
-    # The fewest digits that name this number among those of its dtype.
-    for digits in range(1, 17):
-        short = float(f"{value:.{digits}g}")
-        if torch.tensor(short, dtype=torch.float64).to(dtype).item() == value:
-            return repr(short)
-    return repr(value)
-
-
-def _number(value: Any) -> str:
-    """Return a number as Python reads it; NaN and infinities have no literal."""
-    return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float('{value}')"
+        return f"complex({number_text(value.real)}, {number_text(value.imag)})"
+    return number_text(value)

@@ -22,7 +22,7 @@ Layout = Literal["contiguous", "transposed", "gapped"]
 Focus = Literal["", "signed zero", "subnormal", "tie", "nan", "infinity", "largest"]
 
 # Simplest first: what fails is shrunk towards the front.
-_LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
+LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "gapped")
 _MOST_VALUES = 12
 _SEEDS = st.integers(0, 2**16)
 
@@ -84,7 +84,7 @@ def drawings(element: TensorElement, *, focus: Focus) -> st.SearchStrategy[Drawi
     filled = [cycles] if focus and is_number else [cycles, *wholes, ranges]
     if element.type == "numpy.ndarray":
         return st.one_of(filled)
-    layouts = st.one_of(st.just(_LAYOUTS[0]), st.sampled_from(_LAYOUTS))
+    layouts = st.one_of(st.just(LAYOUTS[0]), st.sampled_from(LAYOUTS))
     return st.builds(lambda drawing, layout: replace(drawing, layout=layout), st.one_of(filled), layouts)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.graphs.page.drawing import drawn
 from pytest_msprobe.modes.compare.reports.graph import PairGraph
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
-from pytest_msprobe.reports.pages.writing import write_page
+from pytest_msprobe.modes.compare.rules import coarser, float_dtype
+from pytest_msprobe.reports.pages.writing import page_number, write_page
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
     "tensor": (
@@ -33,45 +36,51 @@ def write_html(
     title: str,
     about: str,
     pairs: list[str],
+    notes: Sequence[str] = (),
+    limits: Mapping[str, float] = MappingProxyType({}),
     graphs: Sequence[PairGraph] = (),
 ) -> None:
     """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
+    ``notes`` are sentences on the runs as a whole. ``limits`` are those of the scaled error, by dtype; the page draws
+    those of dtypes that it holds.
+
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    write_page(path, __package__, _data(calls, title, about, pairs, graphs), parts=("graph",))
+    data = _data(calls, pairs, limits, graphs) | {"title": title, "about": about, "notes": notes}
+    write_page(path, __package__, data, title="Comparison", parts=("graph", "plot", "table"))
 
 
 def _data(
-    calls: Iterable[ComparedCall], title: str, about: str, pairs: list[str], graphs: Sequence[PairGraph]
+    calls: Iterable[ComparedCall], pairs: list[str], limits: Mapping[str, float], graphs: Sequence[PairGraph]
 ) -> dict[str, Any]:
     graph_of = {graph.pair: graph for graph in graphs}
     stacks: dict[tuple[str, ...], int] = {}
     lines: list[Any] = []
     rows: list[Any] = []
+    dtypes: set[str | None] = set()
     metrics: tuple[str, ...] = _METRICS["statistics"]
     for place, call in enumerate(calls):
         metrics = _METRICS[call.mode]
         stack = stacks.setdefault(call.stack, len(stacks)) if call.stack else -1
-        error = max((row.metrics[SCALED_ERROR] for row in call.rows if SCALED_ERROR in row.metrics), default=None)
         lines.append(
             [
                 call.record, call.golden, call.pair, call.order, call.outcome, call.cause, call.reason, call.module,
-                stack, _number(error),
+                stack, page_number(_error(call)),
             ]
         )  # fmt: skip
+        dtypes |= {_judged_as(row) for row in call.rows}
         rows += [_row(place, call, row, metrics) for row in call.rows]
         if call.pair in graph_of:
             graph_of[call.pair].add(place, call)
     return {
-        "title": title,
-        "about": about,
         "pairs": pairs,
+        "limits": [[dtype, limit] for dtype, limit in limits.items() if dtype in dtypes],
         "metrics": metrics,
         "bins": BINS,
         "calls": lines,
         "rows": rows,
-        "stacks": ["\n".join(stack) for stack in stacks],
+        "stacks": ["\n".join(outside_frameworks(stack)) for stack in stacks],
         "graphs": drawn([graph.drawing(pairs[graph.pair]) for graph in graphs]),
     }
 
@@ -86,12 +95,27 @@ def _row(place: int, call: ComparedCall, row: Row, metrics: tuple[str, ...]) -> 
         row.outcome,
         call.cause if row.outcome in ("warn", "fail") else "",
         "\n".join([*row.messages, *([row.unmeasured] if row.unmeasured and not row.messages else [])]),
-        [_number(row.metrics.get(name)) for name in metrics],
+        [page_number(row.metrics.get(name)) for name in metrics],
         _statistics(row.target),
         _statistics(row.golden),
         str(list(row.worst)) if row.worst is not None else "",
         list(row.histogram),
     ]
+
+
+def _error(call: ComparedCall) -> float | None:
+    """Return a call's greatest scaled error, inf where a value fails that has none, None where it was not compared."""
+    if call.outcome == "skip":
+        return None
+    errors = (row.metrics.get(SCALED_ERROR, math.inf if row.outcome == "fail" else None) for row in call.rows)
+    return max((error for error in errors if error is not None), default=None)
+
+
+def _judged_as(row: Row) -> str | None:
+    """Return the floating-point dtype by whose limit a row is judged, None where it is by none."""
+    sides = [float_dtype(value.dtype) for value in (row.target, row.golden) if value is not None and value.is_tensor]
+    both = [dtype for dtype in sides if dtype is not None]
+    return coarser(*both) if len(both) == 2 else None
 
 
 def _pair(row: Row, of: Any) -> str:
@@ -100,9 +124,4 @@ def _pair(row: Row, of: Any) -> str:
 
 
 def _statistics(value: Value | None) -> list[Any] | None:
-    return None if value is None or value.statistics is None else [_number(number) for number in value.statistics]
-
-
-def _number(value: float | bool | None) -> Any:
-    """Return a number, or the word for what JSON has no number for."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return None if value is None or value.statistics is None else [page_number(number) for number in value.statistics]

@@ -39,11 +39,14 @@ _RELATIVE_TITLES = dict(
 _STATISTIC_TITLES = ("max", "min", "mean", "l2norm")
 
 
-def columns(mode: DataMode, policy: str, *, with_stack: bool) -> list[Column]:
+def columns(mode: DataMode, policy: str, *, with_stack: bool, files: tuple[str, str] | None = None) -> list[Column]:
     """Return the columns of a table: those of msprobe 1.2 for its policy, of version 26 otherwise.
 
-    The default policy adds our own. ``with_stack`` tells whether a call stack was recorded.
+    The default policy adds our own. ``with_stack`` tells whether a call stack was recorded. Kernels of static graphs
+    have a table of their own, the same in both versions; ``files`` then names what both sides were read from.
     """
+    if files is not None:
+        return [*_of_kernels(mode, files), *_stack(with_stack), *([] if policy.startswith("msprobe") else _OURS)]
     if policy == "msprobe-1.2":
         return _version_1_2(mode, with_stack)
     return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
@@ -78,6 +81,11 @@ MEANINGS = {
 }
 
 
+def file_columns(policy: str) -> list[Column]:
+    """Return the columns of msprobe's batch comparison of converted kernel files; the default policy adds our own."""
+    return [*_OF_FILES, *(_OUTCOME_OF_FILES if not policy.startswith("msprobe") else [])]
+
+
 def value_columns(mode: DataMode, policy: str) -> list[Column]:
     """Return the columns that tell how the two sides of a value differ."""
     table = columns(mode, policy, with_stack=False)
@@ -102,6 +110,15 @@ def _version_1_2(mode: DataMode, with_stack: bool) -> list[Column]:
         return [*table, *_stack(with_stack), ("Data_name", lambda _, row: _data_name(row.target))]
     table += [*_differences(), *_statistics(), ("Result", _warning), ("Err_message", _messages)]
     return [*table, *_stack(with_stack)]
+
+
+def _of_kernels(mode: DataMode, files: tuple[str, str]) -> list[Column]:
+    accuracy = _accuracy if mode == "tensor" else _accuracy_by_statistics
+    table = [*_named(), *_statistics(), ("Accuracy Reached or Not", accuracy), ("Err_message", _messages)]
+    if mode == "tensor":
+        return [*table, *map(_tensor_metric, _TENSOR_TITLES)]
+    target, golden = files
+    return [*table, *_differences(), ("NPU CSV File", lambda *_: target), ("Bench CSV File", lambda *_: golden)]
 
 
 def _version_26(mode: DataMode, with_stack: bool) -> list[Column]:
@@ -134,6 +151,34 @@ _OURS: list[Column] = [
     ("Cause", lambda call, row: call.cause if row.outcome in ("warn", "fail") else ""),
     ("Module", lambda call, _: call.module),
 ]
+
+
+_OF_FILES: list[Column] = [
+    ("NPU File Name", lambda _, row: _file_name(row.target)),
+    ("Bench File Name", lambda _, row: _file_name(row.golden)),
+    ("Mean", lambda _, row: _mean(row.target)),
+    ("Bench Mean", lambda _, row: _mean(row.golden)),
+    ("Md5 Consistency", lambda _, row: _are_equal(row)),
+    ("Max Abs Error", lambda _, row: _metric(row, "max_abs_err", NOTHING)),
+    ("Max Relative Error", lambda _, row: _metric(row, "rel_err_max", NOTHING)),
+]
+_OUTCOME_OF_FILES: list[Column] = [
+    ("Result", lambda _, row: _WORDS[row.outcome]),
+    ("Err_message", lambda _, row: "\n".join(row.messages)),
+    *_OURS[:-1],
+]
+
+
+def _file_name(value: Value | None) -> str:
+    return value.data_name.rpartition("/")[2] if value is not None and value.data_name else NOTHING
+
+
+def _mean(value: Value | None) -> Cell:
+    return number(value.statistics[2] if value is not None and value.statistics is not None else None)
+
+
+def _are_equal(row: Row) -> str:
+    return str(row.metrics["scaled_error"] == 0) if "scaled_error" in row.metrics else NOTHING
 
 
 def _named() -> list[Column]:
@@ -264,6 +309,12 @@ def _accuracy(_: ComparedCall, row: Row) -> str:
         return NOTHING
     if "max_abs_err" not in row.metrics:
         return "None"
+    return "No" if row.outcome == "fail" else "Yes"
+
+
+def _accuracy_by_statistics(_: ComparedCall, row: Row) -> str:
+    if row.target is None or row.golden is None:
+        return NOTHING
     return "No" if row.outcome == "fail" else "Yes"
 
 

@@ -77,9 +77,8 @@ class GraphDrawing {
   }
 
   #arcs(tree, flow, chosen, first, last) {
-    const NS = "http://www.w3.org/2000/svg", svg = document.createElementNS(NS, "svg"), top = first * GRAPH_ROW;
-    Object.assign(svg.style, { top: `${top}px`, height: `${(last - first) * GRAPH_ROW}px`, width: `${this.width}px` });
-    svg.setAttribute("aria-hidden", "true");
+    const drawing = svg("svg", { "aria-hidden": "true" }), top = first * GRAPH_ROW;
+    Object.assign(drawing.style, { top: `${top}px`, height: `${(last - first) * GRAPH_ROW}px`, width: `${this.width}px` });
     const lines = new Map();
     const [chosenFirst, chosenLast] = chosen > 0 ? [tree.rowOf[chosen], tree.rowOf[tree.last[chosen]]] : [-1, -1];
     const isChosen = (row) => row >= chosenFirst && row <= chosenLast;
@@ -95,13 +94,10 @@ class GraphDrawing {
     const order = ["plain", "warned", "wrong", "given", "taken"];
     for (const [key, [line, head]] of [...lines].sort(([a], [b]) => order.indexOf(a.split(" ")[0]) - order.indexOf(b.split(" ")[0]))) {
       for (const [data, part] of [[line, "line"], [head, "head"]]) {
-        const path = document.createElementNS(NS, "path");
-        path.setAttribute("d", data);
-        path.setAttribute("class", `${part} ${key}`);
-        svg.append(path);
+        drawing.append(svg("path", { d: data, class: `${part} ${key}` }));
       }
     }
-    return svg;
+    return drawing;
   }
 
   /* The outcome that a row stands for: of a closed block the worst inside of it. */

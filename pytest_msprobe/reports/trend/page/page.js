@@ -1,4 +1,3 @@
-const NS = "http://www.w3.org/2000/svg";
 // An API: [name, change, factor, worst by run]; a worst: [margin, outcome, record, judged] or null.
 const API = { name: 0, change: 1, factor: 2, worst: 3 };
 const WORST = { margin: 0, outcome: 1, record: 2, judged: 3 };
@@ -68,13 +67,6 @@ function choose(api) {
     list.append(element("li", `${began}: ${told}`, worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : ""));
   });
   byId("details").replaceChildren(element("h2", api[API.name]), chart(api), list);
-}
-
-function svg(tag, attributes, text) {
-  const made = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
 }
 
 function chart(api) {

@@ -201,11 +201,16 @@ def test_what_a_limit_leaves_out_is_the_results_before_the_inputs(save: Any, lim
 
 
 def test_the_folder_takes_no_more_than_its_limit_however_many_cases_fail(save: Any, limits: SaveOptions) -> None:
-    room = replace(limits, folder_limit=9000)
     records = {f"Functional.softmax.{i}.forward": SOFTMAX["Functional.softmax.0.forward"] for i in range(8)}
+    room = replace(limits, folder_limit=4 * save(records, "Functional.softmax.0.forward", limits).size)
     saved = [save(records, record, room) for record in records]
     assert 0 < sum(bool(case.folder) for case in saved) < len(saved)
-    assert sum(file.stat().st_size for file in limits.folder.rglob("*") if file.is_file()) <= 9000
+    assert sum(file.stat().st_size for file in limits.folder.rglob("*") if file.is_file()) <= room.folder_limit
+
+
+def test_a_case_has_its_tensors_and_no_map_of_them(save: Any) -> None:
+    saved = save(SOFTMAX, "Functional.softmax.0.forward")
+    assert [output.error_map for output in read_case(Path(saved.folder)).result.outputs] == [None]
 
 
 def test_saving_again_replaces_the_case(save: Any, limits: SaveOptions) -> None:
@@ -224,7 +229,7 @@ def names(folder: Path) -> list[str]:
 )  # fmt: skip
 def test_a_name_is_one_folder_of_a_safe_name(replay: Any, name: str) -> None:
     _, _, origin = replay(SOFTMAX, "Functional.softmax.0.forward")
-    found = case_name(name, origin, 0)
+    found = case_name(name, origin, 0, Path("cases"))
     assert Path(found).name == found
     assert len(found) < 120
     assert found.replace("-", "").replace("_", "").replace(".", "").isalnum()
@@ -234,7 +239,8 @@ def test_a_name_is_one_folder_of_a_safe_name(replay: Any, name: str) -> None:
 def test_names_differ_where_anything_about_the_case_does(replay: Any) -> None:
     _, _, origin = replay(SOFTMAX, "Functional.softmax.0.forward")
     origins = [origin, replace(origin, dump=Path("rank1/dump.json")), replace(origin, explored=True)]
-    made = {case_name(record, each, seed) for record in ("a/b", "a_b", "a:b") for each in origins for seed in (0, 1)}
+    records, folder = ("a/b", "a_b", "a:b"), Path("cases")
+    made = {case_name(record, each, seed, folder) for record in records for each in origins for seed in (0, 1)}
     assert len(made) == 3 * 3 * 2
 
 

@@ -51,10 +51,9 @@ def call(place: int, outcome: Any = "pass", record: str | None = None, **fields:
 def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
     """Write a page, open it, and return the browser."""
 
-    def open_page(calls: list[ComparedCall], pairs: tuple[str, ...] = ("step0 rank0",)) -> Any:
-        write_html(
-            tmp_path / "page.html", calls, title="target against golden", about="policy default", pairs=list(pairs)
-        )
+    def open_page(calls: list[ComparedCall], pairs: tuple[str, ...] = ("step0 rank0",), **more: Any) -> Any:
+        title, about = "target against golden", "policy default"
+        write_html(tmp_path / "page.html", calls, title=title, about=about, pairs=list(pairs), **more)
         browser.get_log("browser")
         browser.get((tmp_path / "page.html").as_uri())
         return browser
@@ -63,7 +62,7 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
 
 
 def names(browser: Any) -> list[str]:
-    return texts(browser, "#body tr:not(.gap) td:nth-child(2)")
+    return texts(browser, "#scroller tbody tr:not(.gap) td:nth-child(2)")
 
 
 def test_the_page_opens_without_errors_and_shows_every_value(look: Callable[..., Any]) -> None:
@@ -81,6 +80,63 @@ def test_the_first_culprit_is_named_and_leads_to_its_row(look: Callable[..., Any
     click(browser, "document.querySelector('#culprits button')")
     assert texts(browser, "#details h2") == ["Functional.linear.1.forward.output.0"]
     assert "the forward computation differs" in texts(browser, "#details pre")
+
+
+def test_the_page_opens_at_the_first_culprit(look: Callable[..., Any]) -> None:
+    calls = [call(place) for place in range(400)]
+    browser = look([*calls, call(400, "fail", cause="culprit", error=0.5), call(401, "fail", cause="inherited")])
+    assert texts(browser, "#details h2") == ["Functional.linear.400.forward.output.0"]
+    until(browser, lambda: "Functional.linear.400.forward.output.0" in names(browser))
+    assert texts(browser, "#count") == ["804 of 804 values"]
+    assert texts(browser, "#scroller tbody tr.chosen td:nth-child(2)") == ["Functional.linear.400.forward.output.0"]
+
+
+def test_arrows_and_letters_go_from_value_to_value_and_from_culprit_to_culprit(look: Callable[..., Any]) -> None:
+    browser = look([call(0, "fail", cause="culprit"), call(1), call(2, "fail", cause="culprit")])
+    went = []
+    for key in ("\ue015", "n", "p"):
+        browser.find_element("id", "scroller").send_keys(key)
+        went += texts(browser, "#details h2")
+    assert went == [
+        "Functional.linear.1.forward.input.0",
+        "Functional.linear.2.forward.output.0",
+        "Functional.linear.0.forward.output.0",
+    ]
+
+
+def test_the_plot_says_what_its_axes_limits_and_marks_are(look: Callable[..., Any]) -> None:
+    browser = look([call(0, error=0.0), call(1, "fail", cause="culprit", error=0.5)], limits={"float32": 2.4e-4})
+    assert texts(browser, ".legend li") == ["a difference begins here", "wrong", "equal enough", "what is allowed"]
+    drawn = (
+        "const drawn = []; const keep = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text) { drawn.push(text); };"
+        "plot(); CanvasRenderingContext2D.prototype.fillText = keep; return drawn"
+    )
+    written = browser.execute_script(drawn)
+    assert {"call, in execution order", "scaled error", "0.00024 is allowed in float32", "0"} <= set(written)
+    # Zero stands below the least power that is drawn.
+    heights = browser.execute_script("return errors.drawn.map((found) => found.y)")
+    assert heights[0] > heights[1]
+    assert browser.execute_script("return errors.bottom < errors.drawn[0].y")
+
+
+def test_the_page_says_what_holds_of_the_runs_as_a_whole(look: Callable[..., Any]) -> None:
+    assert texts(look([call(0)], notes=["the runs had other input shapes"]), "#notes p") == [
+        "the runs had other input shapes"
+    ]
+
+
+def test_nothing_leaves_the_screen_of_a_telephone(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail", cause="culprit", module="Module.a.post_attention_layernorm.B.forward.0")])
+    size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        browser.refresh()
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 400
+        widths = [browser.find_element("id", name).size["width"] for name in ("search", "scroller", "plot", "details")]
+        assert all(300 <= width <= 400 for width in widths)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_searching_leaves_what_holds_every_word(look: Callable[..., Any]) -> None:
@@ -118,7 +174,7 @@ def test_an_outcome_can_be_left_out(look: Callable[..., Any]) -> None:
 
 def test_the_details_show_a_histogram(look: Callable[..., Any]) -> None:
     browser = look([call(0)])
-    click(browser, "document.querySelector('#body tr:not(.gap)')")
+    click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
     assert len(browser.find_elements("css selector", "#details svg rect")) == 12
 
 
@@ -151,6 +207,6 @@ def test_a_hostile_name_is_text(look: Callable[..., Any], name: str) -> None:
 
 def test_fifty_thousand_values_can_be_scrolled_through(look: Callable[..., Any]) -> None:
     browser = look([call(place) for place in range(25_000)])
-    assert len(browser.find_elements("css selector", "#body tr")) < 100
+    assert len(browser.find_elements("css selector", "#scroller tbody tr")) < 100
     browser.execute_script("document.getElementById('scroller').scrollTop = 1e9")
     until(browser, lambda: "Functional.linear.24999.forward.output.0" in names(browser))

@@ -51,7 +51,6 @@ def test_what_cannot_be_written_is_said_and_the_rest_is_written(pytester: pytest
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
 
 
-@pytest.mark.parametrize("option", ["--msprobe-xlsx=out", "--msprobe-html=page.html"])
-def test_reports_of_a_comparison_want_a_comparison(pytester: pytest.Pytester, option: str) -> None:
-    result = pytester.runpytest_subprocess(option)
+def test_reports_of_a_comparison_want_a_comparison(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("--msprobe-xlsx=out")
     result.stderr.fnmatch_lines(["ERROR: --msprobe-* is for comparing two runs: give --msprobe-compare PATH"])

@@ -78,7 +78,6 @@ def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: s
         (["--msprobe-html-exact", "a.*"], "*--msprobe-html-exact is about *: give --msprobe-monitor RUN as well"),
         (["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"], "*give --msprobe-html FILE as well"),
         (["--msprobe-monitor", "runs", "--msprobe-html", "runs"], "*--msprobe-html 'runs': expected a file"),
-        (["--msprobe-html", "page.html"], "*--msprobe-html is for comparing two runs: give --msprobe-compare PATH"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -23,7 +23,7 @@ function showView(name) {
     graphView.scroller.focus();
   } else {
     plot();
-    draw();
+    table.draw();
   }
 }
 

@@ -1,14 +1,6 @@
 /* The curves of one tensor: both runs, their gap, other statistics, other ranks. */
 
-const NS = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 60, right: 6, top: 6, bottom: 16 };
-
-function svg(tag, attributes, text) {
-  const made = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 // A line: {className, low, high} by bin, or {className, steps, values}, exact.
 function linesOf(series) {

@@ -1,0 +1,95 @@
+"""Inputs that a failure was seen with: those of saved cases, and the smallest ones that exploring found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import forward_record
+from msprobe_hooks.errors import RecordError
+from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.errors import CaseError
+from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
+from pytest_msprobe.modes.check.explore.smallest import SmallestInput, tensor_of
+from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.storage.tensors import read_tensor
+
+# What came out is not among what goes in.
+_INPUTS = ("args", "kwargs", "grad")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenInput:
+    """A record that failed, its call, and the tensors that it failed on, by their place.
+
+    ``name`` tells it from other inputs of the record; it may be a file's name.
+    """
+
+    name: str
+    record: str
+    framework: str
+    call: Call
+    tensors: Mapping[str, torch.Tensor]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedInputs:
+    """The inputs of saved cases, and the policy and level that they all failed by."""
+
+    inputs: tuple[SeenInput, ...]
+    policy: str
+    level: str | None
+
+
+def is_saved(path: Path) -> bool:
+    """Tell whether a path is that of saved cases, and of no dump."""
+    if path.is_file():
+        return path.name == "case.json"
+    return path.is_dir() and not any(path.rglob("dump*.json")) and any(path.rglob("case.json"))
+
+
+def read_saved(path: Path) -> SavedInputs:
+    """Read the inputs of a case, or of all cases below a folder.
+
+    Raises CaseError where one cannot be used, is of a test's own function, or failed by another policy than the others.
+    """
+    folders = find_cases(path)
+    cases = [read_call_case(folder) for folder in folders]
+    policies = {(case.policy, case.level) for case in cases}
+    if len(policies) > 1:
+        raise CaseError("its cases failed by several policies", file=path, remedy="give the folders one by one")
+    (policy, level) = policies.pop()
+    return SavedInputs(tuple(map(_of_case, folders, cases)), policy, level)
+
+
+def _of_case(folder: Path, case: Case) -> SeenInput:
+    try:
+        tensors = {
+            name: read_tensor(folder / TENSORS_NAME, name, stored)
+            for name, stored in case.tensors.items()
+            if name.partition(".")[0] in _INPUTS
+        }
+    except TensorFileError as error:
+        raise CaseError(str(error), remedy="copy or save the case again") from None
+    return SeenInput(folder.name, case.record, case.framework, case.call(), tensors, case.seed)
+
+
+def read_smallest(dump: Dump, record: str, smallest: SmallestInput, seed: int) -> SeenInput:
+    """Return what a journal holds of an explored input. Raises CaseError where that is no input of the record."""
+    name = parse_api_name(record)
+    try:
+        recorded = read_call(dump, name.forward)
+        forward = forward_record(name.forward, decode_json(smallest.forward.encode()))
+        tensors = {path: tensor_of(plain) for path, plain in smallest.tensors.items()}
+    except (RecordError, JsonError, ValueError, Skip) as error:
+        raise CaseError(f"the journal's explored input of {record} cannot be used: {error}") from None
+    call = Call(parse_api_name(forward.name), forward, recorded.backward, recorded.tensor_folder)
+    return SeenInput(record, record, dump.framework, call, tensors, seed)

@@ -1,0 +1,72 @@
+"""Kernels of a static graph as items: what was recorded is judged, and nothing runs on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.converted.reader import ConvertedDump
+from msprobe_hooks.dump.static_graph.reader import GraphDump
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.engine.frameworks.known import KERNELS
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.check.options import CheckOptions
+from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.setups import setups_key
+
+if TYPE_CHECKING:
+    import pytest
+
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.results.result import DirectionResult
+
+
+class KernelItem(DumpItem):
+    """The check of one execution of a kernel."""
+
+    dump: GraphDump
+    # What starts is the definitions' side alone.
+    runs_on_device = True
+
+    def judge(self) -> DirectionResult:
+        """Return the policy's verdict on what the kernel gave."""
+        setup = self.config.stash[setups_key].setup_for(KERNELS)
+        # Whatever lists items never loads torch.
+        from pytest_msprobe.engine.kernels.check import check_kernel
+
+        return check_kernel(self.dump, self.name, setup)
+
+    def signature(self) -> Hashable:
+        """Return the kernel's type and the kinds of its tensors."""
+        kernel = self.dump.kernels[self.name]
+        return (kernel.type, *((slot, x.dtype, x.shape) for slot, x in kernel.inputs.items()))
+
+
+def require_kernels_as_recorded(dumps: Iterable[Dump], options: CheckOptions) -> None:
+    """Raise DumpError for kernels that nothing says how to judge, and where an option asks to run kernels again."""
+    dumps = list(dumps)
+    for dump in dumps:
+        if isinstance(dump, ConvertedDump):
+            raise DumpError(
+                f"{dump.home}: converted kernel files, which say nothing of how their kernels were called; "
+                "--msprobe-compare and --msprobe-golden compare them with those of another run"
+            )
+    graphs = [dump for dump in dumps if isinstance(dump, GraphDump)]
+    for dump in graphs:
+        if dump.task != "tensor":
+            raise DumpError(
+                f"{dump.path}: holds statistics of kernels, and none can be judged without its tensors; dump them with "
+                '"saved_data": "tensor"'
+            )
+    if graphs and options != CheckOptions():
+        raise OptionError(
+            f"{graphs[0].path}: kernels of a static graph are judged as they were recorded and not run: leave out "
+            "the options on baselines, saved cases, repeating, perturbing and exploring"
+        )
+
+
+def checked_kernels(file: pytest.File, dump: GraphDump) -> Iterator[KernelItem]:
+    """Yield an item for each execution of a kernel, in their order."""
+    for name, kernel in dump.kernels.items():
+        if not kernel.is_parameter:
+            yield KernelItem.from_parent(file, name=name, dump=dump)

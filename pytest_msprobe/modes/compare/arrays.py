@@ -1,0 +1,92 @@
+"""The ``.npy`` files of a row, measured by numpy alone: to load torch takes longer than to compare a small graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.npy import dtype_name, read_array
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.recording.array_statistics import measure
+from msprobe_standards.chunking import CHUNK
+from pytest_msprobe.engine.values.tensor_paths import tensor_path
+from pytest_msprobe.modes.compare.rows import Row
+from pytest_msprobe.modes.compare.walk import Measured, Precision, Walk
+from pytest_msprobe.results.skips import Skip
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.modes.compare.walk import Floats
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+# What numpy and dumps call alike; of integers float64 holds those up to the limit, and their differences.
+_KNOWN = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
+_EXACT_INTEGERS = 2**52
+
+
+def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
+    """Return a row with the metrics of its two files, None where these ask for torch."""
+    assert row.target is not None
+    assert row.golden is not None
+    mine = _load(row.target, target)
+    other = None if mine is None else _load(row.golden, golden)
+    if mine is None or other is None:
+        return None
+    values = {"target": _with_statistics(row.target, mine), "golden": _with_statistics(row.golden, other)}
+    measured = measure_arrays(mine, other)
+    return replace(row, **values, metrics=measured.scaled_metrics, worst=measured.worst)
+
+
+def _load(value: Value, dump: Dump) -> Array | None:
+    """Return what a value's file holds, None where that is not what was recorded, or needs torch to be read or told."""
+    name = value.data_name or ""
+    if not name.endswith(".npy") or plain_dtype(value.dtype) not in _KNOWN:
+        return None
+    try:
+        path = tensor_path(dump.tensor_folder, name)
+        array = read_array(path)
+    except (OSError, ValueError, DumpError, Skip):
+        return None
+    if array.size == math.prod(value.shape) and not dump.keeps_shapes:
+        array = array.reshape(value.shape)
+    is_recorded = array.shape == value.shape and dtype_name(array.dtype) == plain_dtype(value.dtype)
+    return array if is_recorded and _is_exact_in_float64(array) else None
+
+
+def _is_exact_in_float64(array: Array) -> bool:
+    return array.dtype.kind not in "iu" or bool(array.min() >= -_EXACT_INTEGERS and array.max() <= _EXACT_INTEGERS)
+
+
+def measure_arrays(target: Array, golden: Array) -> Measured:
+    """Measure two arrays of one shape as ``measure_tensors`` does two tensors."""
+    mine, other = target.reshape(-1), golden.reshape(-1)
+
+    def parts() -> Iterator[tuple[int, Floats, Floats]]:
+        for start in range(0, mine.size, CHUNK):
+            end = start + CHUNK
+            yield start, mine[start:end].astype(np.float64), other[start:end].astype(np.float64)
+
+    return Walk(parts, _precision(target.dtype, golden.dtype), min(CHUNK, mine.size)).measured(target.shape)
+
+
+def _with_statistics(value: Value, array: Array) -> Value:
+    """Return a value with its statistics, which a dump of a static graph leaves to its files."""
+    if value.statistics is not None:
+        return value
+    numbers = measure(array)
+    return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
+
+
+def _precision(*dtypes: np.dtype[Any]) -> Precision | None:
+    """Return that of the coarser dtype, None where one of them is no float."""
+    if any(dtype.kind != "f" for dtype in dtypes):
+        return None
+    coarser = min(map(np.finfo, dtypes), key=lambda form: form.nmant)
+    return Precision(int(coarser.nmant), float(coarser.smallest_normal))

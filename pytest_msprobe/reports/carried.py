@@ -1,0 +1,27 @@
+"""What a report of pytest carries of this plugin's results to whoever hears of it, as plain data.
+
+``msprobe`` is what came of a judged item, ``msprobe_checks`` what came of the checks that a test of the user's own
+made, under names that tell them from other tests' checks, and ``msprobe_command`` runs that test again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def checks_in(report: Any) -> list[dict[str, Any]]:
+    """Return what came of a test's checks; nothing of other reports."""
+    checks: list[dict[str, Any]] = getattr(report, "msprobe_checks", [])
+    return checks
+
+
+def results_in(report: Any) -> list[dict[str, Any]]:
+    """Return what came of a judged item, or of a test's checks."""
+    own: dict[str, Any] | None = getattr(report, "msprobe", None)
+    return checks_in(report) if own is None else [own]
+
+
+def drop_results(report: Any) -> None:
+    """Take all of it out of a report: pytest keeps the reports of all items to the end of a run."""
+    for name in ("msprobe", "msprobe_checks"):
+        vars(report).pop(name, None)

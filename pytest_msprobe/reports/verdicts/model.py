@@ -1,0 +1,34 @@
+"""What the page of a check is given: the runs, and of each record where it was judged and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pytest_msprobe.results.result import DirectionResult, Start
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """One run: when it began, what it ran on and how it judged."""
+
+    name: str
+    began: str
+    starts: Sequence[Start]
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecord:
+    """One record of a run; ``run`` is the place of its run among all of them.
+
+    ``dump`` tells its dump from the run's others and is empty where there is one. ``rerun`` are the words of the
+    command that runs a record again, with ``<dump>::<record>`` in place of this one's, which is ``chosen``.
+    """
+
+    run: int
+    result: DirectionResult
+    dump: str = ""
+    card: str = ""
+    rerun: tuple[str, ...] = field(default=(), repr=False)
+    chosen: str = ""

@@ -1,0 +1,56 @@
+/* Records by row: each column is a list of values, or of places in a list of words. */
+
+const columnsOf = page.columns, wordsOf = page.words;
+const rowCount = columnsOf.name.length;
+const word = (name, row) => wordsOf[name][columnsOf[name][row]];
+const margins = columnsOf.margin.map(asNumber);
+const outcomeCodes = columnsOf.outcome, outcomeWords = wordsOf.outcome;
+const SEVERITY = { skip: 0, pass: 1, warn: 2 };
+const severityOf = outcomeWords.map((outcome) => SEVERITY[outcome] ?? 3);
+const severity = (row) => severityOf[outcomeCodes[row]];
+const isWrong = (row) => severity(row) === 3;
+const NEVER = "not judged";
+
+const allRows = Array.from({ length: rowCount }, (_, row) => row);
+
+/* What records can be grouped by: a key of each row that is quick to compare, and what is shown of a group by one row. */
+const GROUPINGS = [
+  ["API", (row) => columnsOf.api[row] * 4 + columnsOf.direction[row], (row) => [word("api", row), word("direction", row)].filter(Boolean).join(" ")],
+  byWord("metric that decides", "metric", NEVER),
+  byWord("dtype", "dtype", NEVER),
+  byWord("direction", "direction", "none"),
+  byWord("standard", "standard", NEVER),
+  byWord("reason of skips, warnings and little judged", "reason", "none"),
+  byWord("card", "card", "not known"),
+  byWord("dump", "dump", "the only one"),
+  ["run", (row) => columnsOf.run[row], (row) => runName(columnsOf.run[row])],
+];
+
+function byWord(title, name, empty) {
+  return [title, (row) => columnsOf[name][row], (row) => word(name, row) || empty];
+}
+
+function runName(place) {
+  return page.runs.length > 1 ? `${place + 1}: ${page.runs[place].name}` : page.runs[place].name;
+}
+
+/* The worst first, those of one severity by margin, equal ones in the order of the run. inf less inf is NaN, no order. */
+const ranked = [3, 2, 1, 0].flatMap((level) => allRows.filter((row) => severity(row) === level).sort((a, b) => margins[b] - margins[a] || a - b));
+const wrongRows = ranked.filter(isWrong);
+
+function placeText(row) {
+  return [
+    word("card", row) && `on ${word("card", row)}`, word("dump", row) && `in ${word("dump", row)}`, page.runs.length > 1 && `of run ${runName(columnsOf.run[row])}`,
+  ].filter(Boolean).join(", ");
+}
+
+function marginText(value) {
+  return value === Infinity ? "inf" : typeof value === "number" ? String(+value.toPrecision(4)) : "";
+}
+
+/* The command that runs a record again, quoted for a shell. */
+function rerunCommand(row) {
+  const words = word("rerun", row), chosen = word("chosen", row) + columnsOf.name[row];
+  const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  return words.map((one) => quoted(one.split("<dump>::<record>").join(chosen))).join(" ");
+}

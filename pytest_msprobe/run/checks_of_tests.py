@@ -1,0 +1,124 @@
+"""What came of the checks that a test of the user's own makes, kept with the test and told by its reports."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.reports.properties import drop_properties, verdict_properties
+from pytest_msprobe.results.result import DirectionResult, to_plain
+from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.options import options_key, rerun_test_command
+from pytest_msprobe.run.setups import setups_key
+
+_SEVERITY = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
+
+
+class ChecksOfTest:
+    """The checks of one attempt at a test, by the name of what was checked.
+
+    Of several results under one name, as the examples of Hypothesis have, the worst counts, of failures the last:
+    Hypothesis ends with the smallest.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+        self._results: dict[str, DirectionResult] = {}
+        self._untold: dict[str, DirectionResult] = {}
+        self._begun = 0
+        #: Whether the test's own code runs now.
+        self.is_running = False
+        drop_properties(item.user_properties)
+
+    def next_name(self) -> str:
+        """Return what the next check of a function is called: the test's name, from the second on with a number."""
+        self._begun += 1
+        return self._item.name if self._begun == 1 else f"{self._item.name}#{self._begun}"
+
+    def start_over(self) -> None:
+        """Have the checks that follow be those that were made before, on another example."""
+        self._begun = 0
+
+    def add(self, result: DirectionResult, seed: int | None = None) -> None:
+        """Keep what came of a check; ``seed`` is that of its inputs where it is not the run's."""
+        known = self._results.get(result.record)
+        if known is None or _weight(result) >= _weight(known):
+            self._results[result.record] = self._untold[result.record] = result
+        self._tell(seed)
+
+    def _tell(self, seed: int | None) -> None:
+        """Let JUnit show the worst of the test's results, and what it ran on."""
+        properties, config = self._item.user_properties, self._item.config
+        start = config.stash[setups_key].start
+        drop_properties(properties)
+        properties += [
+            *verdict_properties(max(self._results.values(), key=_weight)),
+            *([("msprobe.checks", str(len(self._results)))] if len(self._results) > 1 else []),
+            ("msprobe.device", start.device),
+            ("msprobe.math_modes", start.modes_in_words),
+            ("msprobe.seed", str(config.stash[options_key].seed if seed is None else seed)),
+        ]
+
+    def take_plain(self) -> list[dict[str, Any]]:
+        """Return the results since the last call as plain data, under names that tell them from other tests' ones."""
+        results, self._untold = self._untold.values(), {}
+        return [to_plain(replace(result, record=self._among_tests(result.record))) for result in results]
+
+    def _among_tests(self, record: str) -> str:
+        test, name = self._item.nodeid, self._item.name
+        return f"{test}{record.removeprefix(name)}" if record.startswith(name) else f"{test}::{record}"
+
+
+def _weight(result: DirectionResult) -> tuple[int, float]:
+    verdict = result.verdict
+    failed = verdict.outcome == "fail"
+    return _SEVERITY[verdict.outcome], 0.0 if failed else verdict.margin
+
+
+_running_key = pytest.StashKey[pytest.Item]()
+_checks_key = pytest.StashKey[ChecksOfTest]()
+
+
+def begin(item: pytest.Item) -> None:
+    """Begin an attempt at a test; what is judged as an item tells of itself."""
+    if not isinstance(item, JudgedItem):
+        item.config.stash[_running_key] = item
+        item.stash[_checks_key] = ChecksOfTest(item)
+
+
+@contextlib.contextmanager
+def running(item: pytest.Item) -> Iterator[None]:
+    """Be told that the test's own code runs inside."""
+    checks = item.stash.get(_checks_key, None)
+    if checks is None:
+        yield
+        return
+    checks.is_running = True
+    try:
+        yield
+    finally:
+        checks.is_running = False
+
+
+def running_test(config: pytest.Config) -> pytest.Item:
+    """Return the test that runs now, of those that `begin` was told of."""
+    return config.stash[_running_key]
+
+
+def checks_of(item: pytest.Item) -> ChecksOfTest:
+    """Return the checks of the test's present attempt."""
+    return item.stash[_checks_key]
+
+
+def attach_checks(item: pytest.Item, report: Any) -> None:
+    """Put what came of a test's checks, if it made any, into a report of it, as plain data: once."""
+    checks = item.stash.get(_checks_key, None)
+    # A subtest that failed has a report of its own, made while the test runs.
+    plain = checks.take_plain() if checks is not None and not checks.is_running else []
+    if plain:
+        report.msprobe_checks = plain
+        report.msprobe_command = rerun_test_command(item, item.config.stash[setups_key].card)

@@ -1,0 +1,31 @@
+"""What a run is about, in one line of pytest's header however many ranks there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.run.options import as_seen
+
+if TYPE_CHECKING:
+    import pytest
+
+    from msprobe_hooks.dump.reader import Dump
+
+
+def files_in_one_line(
+    config: pytest.Config, paths: Sequence[Path], what: str, counts: Sequence[tuple[int, str]], kinds: str = ""
+) -> str:
+    """Return the only file, or how many of ``what`` there are and the first and last; then what they hold together."""
+    names = [as_seen(config, path) for path in paths]
+    shown = names[0] if len(names) == 1 else f"{len(names)} {what}, {names[0]} to {names[-1]}"
+    held = ", ".join(
+        f"{count} {noun}{'s' * (count != 1 and not noun.endswith('s'))}" for count, noun in counts if count
+    )
+    return f"msprobe: {shown}: {held or f'0 {counts[0][1]}s'}{f' ({kinds})' if kinds else ''}"
+
+
+def kinds_of(dumps: Collection[Dump]) -> str:
+    """Return how dumps were recorded, each way once."""
+    return "; ".join(dict.fromkeys(f"{dump.framework}, {dump.level}, {dump.task}" for dump in dumps))

@@ -1,0 +1,139 @@
+"""How far a long run has come: on a terminal below pytest's own lines, elsewhere as a line each minute."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from pytest_msprobe.reports.progress import RunProgress, long_lines, progress_lines
+from pytest_msprobe.reports.text import printable
+
+#: The name of the plugin, for ``-p no:msprobe-progress-line``.
+NAME = "msprobe-progress-line"
+
+_DRAWN_EVERY = 0.5
+_WRITTEN_EVERY = 60.0
+# A shorter run is over before anybody asks.
+_SHORT = 2.0
+_WORKERS_SHOWN = 16
+
+# What every terminal since the VT100 understands: the cursor one line down (scrolling at the bottom) and up in its
+# column, saved and brought back, and what is after it erased.
+_DOWN, _UP, _SAVE, _RESTORE, _ERASE, _ERASE_LINE = "\x1bD", "\x1bM", "\x1b7", "\x1b8", "\x1b[J", "\x1b[K"
+
+
+class ProgressLine:
+    """Follows the items of a run, in the process that hears of all of them."""
+
+    def __init__(self, config: pytest.Config, output: int, card_of: Callable[[str], str]) -> None:
+        """``output`` is a file descriptor of our own: pytest points the usual ones elsewhere while an item runs.
+
+        ``card_of`` tells the card of a worker by the id of its gateway; it is empty where that is not known.
+        """
+        self._output = output
+        self._card_of = card_of
+        self._is_drawn = os.isatty(output) and os.environ.get("TERM") != "dumb" and config.option.capture != "no"
+        self._most_long = _WORKERS_SHOWN if config.get_verbosity() > 0 else int(self._is_drawn)
+        self._session: pytest.Session | None = None
+        self._progress = RunProgress()
+        self._is_over = threading.Event()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
+        """Tell of the run as long as it lasts."""
+        if session.config.option.collectonly:
+            return (yield)
+        self._session = session
+        told = threading.Thread(target=self._tell, name=NAME, daemon=True)
+        told.start()
+        try:
+            return (yield)
+        finally:
+            self._is_over.set()
+            told.join()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Count an item that starts."""
+        self._progress.start(nodeid, "", time.monotonic())
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count failures, and learn which worker an item is on."""
+        if report.when == "setup" and hasattr(report, "node"):
+            self._progress.start(report.nodeid, self._worker(report.node.gateway.id), time.monotonic())
+        if report.outcome == "failed":
+            self._progress.failed += 1
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Count an item that is done."""
+        self._progress.finish(nodeid)
+
+    def _worker(self, gateway: str) -> str:
+        card = self._card_of(gateway)
+        return f"{gateway} ({card})" if card else gateway
+
+    def _tell(self) -> None:
+        """Write what is known, again and again; this is a thread of its own, since one item may take minutes."""
+        if self._is_drawn:
+            every, write = _DRAWN_EVERY, self._draw
+            self._is_over.wait(_SHORT)
+        else:
+            every, write = _WRITTEN_EVERY, self._write_lines
+            self._is_over.wait(_WRITTEN_EVERY)
+        while not self._is_over.is_set():
+            write(self._lines())
+            self._is_over.wait(every)
+        if self._is_drawn:
+            self._write(_ERASE)
+
+    def _lines(self) -> list[str]:
+        total = 0 if self._session is None else self._session.testscollected
+        now = time.monotonic()
+        lines = [*progress_lines(self._progress, total, now), *long_lines(self._progress, now, self._most_long)]
+        return [printable(line) for line in lines]
+
+    def _draw(self, lines: list[str]) -> None:
+        """Draw lines below the one that pytest is writing, and leave the cursor in it.
+
+        A terminal that was closed ends what is told, and no run.
+        """
+        try:
+            # A terminal that nobody has told its size has none.
+            width = os.get_terminal_size(self._output).columns or 80
+        except OSError:
+            self._is_over.set()
+            return
+        room = _DOWN * len(lines) + _UP * len(lines)
+        drawn = "".join(f"{_DOWN}\r{_ERASE_LINE}{line[: width - 1]}" for line in lines)
+        self._write(f"{_ERASE}{room}{_SAVE}{drawn}{_RESTORE}")
+
+    def _write_lines(self, lines: list[str]) -> None:
+        self._write("".join(f"\nmsprobe: {line}" for line in lines) + "\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            os.write(self._output, text.encode(errors="backslashreplace"))
+        except OSError:
+            self._is_over.set()
+
+
+def register_progress(config: pytest.Config, card_of: Callable[[str], str]) -> None:
+    """Tell of the run's progress, unless the user wants less output, or another plugin draws it."""
+    manager = config.pluginmanager
+    if config.get_verbosity() < 0 or not manager.hasplugin("terminalreporter") or manager.hasplugin("sugar"):
+        return
+    if manager.is_blocked(NAME):
+        return
+    try:
+        output = os.dup(sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        # What a program put in its place, or has closed.
+        return
+    # Not when the items are done: of a run that only lists something, or finds no file, none is begun.
+    config.add_cleanup(partial(os.close, output))
+    manager.register(ProgressLine(config, output, card_of), NAME)

@@ -1,0 +1,221 @@
+"""The page of a check, looked at in a real browser."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_msprobe.engine.values.allowance import Allowance
+from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.runs import Part, whole_runs
+from pytest_msprobe.reports.verdicts.journals import write_page_of_journals
+from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
+from tests.support.browser import click, open_browser, texts, until
+from tests.support.journals import make_judged, skipped, write_journal
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "</script><img src=x onerror=alert(1)>'$(id)"
+WORST = "Functional.softmax.0.forward"
+
+
+def _worst() -> DirectionResult:
+    """Return a failure whose last column was dropped."""
+    golden = torch.ones(16, 8, dtype=torch.float64)
+    target = golden.float()
+    target[:, -1] = 0
+    result = make_judged(WORST, "fail", 50.0, reason=f"wrong {HOSTILE}")
+    (output,) = result.outputs
+    found = error_map(target, golden, Allowance(ulps=2), baseline=golden.float())
+    result = replace(result, outputs=(replace(output, error_map=found),), notes=("the smallest input that fails",))
+    return with_called_at(
+        with_inputs(result, [InputStatistics("args.0", "torch.float32", (16, 8), -1.0, 1.0, 0.0, 0.5, 2)]),
+        ["File model.py, line 3, in forward, self.attend(x)"],
+    )
+
+
+def _write(folder: Path, *runs: list[DirectionResult]) -> str:
+    paths = [write_journal(folder / f"{place}.jsonl", *results) for place, results in enumerate(runs)]
+    write_page_of_journals(folder / "page.html", whole_runs([Part(path, read_journal(path)) for path in paths]))
+    return (folder / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def browser(driver: Any, tmp_path: Path) -> Any:
+    """Open the page of a run with a wrong record, one of a hostile name, one that is skipped, and some that pass."""
+    right = [make_judged(f"Torch.mul.{place}.backward", "pass", 0.01 * place, seconds=place) for place in range(40)]
+    others = [make_judged(HOSTILE, "fail", 2.0), skipped("Torch.add.1.forward", SkipReason.NO_GRADIENT)]
+    driver.get("about:blank")
+    driver.get(_write(tmp_path, [*right, _worst(), *others]))
+    yield driver
+    assert driver.get_log("browser") == []
+
+
+def test_the_overview_names_the_worst_the_slowest_and_what_was_skipped(browser: Any) -> None:
+    assert texts(browser, "#title") == [f"2 of 43 records of {browser.title.split(' of ', 2)[2][:-7]} failed"]
+    told = texts(browser, "#details li")
+    assert told[0] == f"50 {WORST} on npu:3"
+    assert "39 Torch.mul.39.backward on npu:3" in told
+    assert SkipReason.NO_GRADIENT.value in texts(browser, "#details td")
+    assert "HF32 matmul off, deterministic on" in texts(browser, "#details td")
+
+
+def test_rows_come_the_worst_first_and_can_be_sorted_and_searched(browser: Any) -> None:
+    names = "#scroller tbody td:nth-child(3)"
+    assert texts(browser, names)[:3] == [WORST, HOSTILE, "Torch.mul.39.backward"]
+    click(browser, "document.querySelectorAll('#scroller th button')[6]")
+    assert texts(browser, names)[0] == "Torch.mul.39.backward"
+    browser.find_element("id", "search").send_keys("mul.7.")
+    until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
+    assert texts(browser, names) == ["Torch.mul.7.backward"]
+
+
+def test_a_failing_record_opens_to_all_that_is_known_of_it(browser: Any) -> None:
+    click(browser, "document.querySelector('#details li button')")
+
+    assert texts(browser, "#details h2") == [WORST]
+    shown = browser.find_element("id", "details").text
+    assert "16 elements of 128 beyond 2 ULP, all in [:, 7]" in shown
+    assert "the smallest input that fails" in shown
+    assert "File model.py, line 3, in forward, self.attend(x)" in shown
+    assert texts(browser, "#details .command pre") == [
+        f"pytest --msprobe-dump=/data/run/dump.json::{WORST} --msprobe-device npu:3"
+    ]
+    cells = texts(browser, "#details td")
+    assert cells[3:7] == ["[0, 7]", "0", "1", "1"]
+    assert cells[-7:] == ["args.0", "float32 (16, 8)", "-1", "1", "0", "0.5", "2"]
+    assert texts(browser, ".histogram title")[0] == "target, 0 ULP: 112 elements"
+
+
+def test_the_map_shows_the_column_and_says_what_is_under_the_pointer(browser: Any) -> None:
+    click(browser, "document.querySelector('#details li button')")
+    columns = browser.execute_script("""
+        const canvas = document.querySelector(".map canvas"), wide = canvas.width / 8;
+        const line = canvas.getContext("2d").getImageData(0, 2, canvas.width, 1).data;
+        return Array.from({ length: 8 }, (_, x) => line.slice(4 * (x * wide + 2), 4 * (x * wide + 3)).join());
+    """)
+    assert len(set(columns[:7])) == 1
+    assert columns[7] != columns[6]
+    browser.execute_script("""
+        const canvas = document.querySelector(".map canvas"), box = canvas.getBoundingClientRect();
+        canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: box.right - 2, clientY: box.top + 2 }));
+    """)
+    (told,) = texts(browser, ".map .told")
+    assert told.startswith("row 0, column 7: ")
+    assert told.endswith(" times what is allowed")
+
+
+def test_keys_go_to_failures_rows_and_the_overview(browser: Any) -> None:
+    page = browser.find_element("tag name", "body")
+    page.send_keys("f")
+    assert texts(browser, "#details h2") == [WORST]
+    page.send_keys("f")
+    assert texts(browser, "#details h2") == [HOSTILE]
+    browser.find_element("id", "scroller").send_keys("j")
+    assert texts(browser, "#details h2") == ["Torch.mul.39.backward"]
+    page.send_keys("o")
+    assert texts(browser, "#details h2") == ["Overview"]
+    page.send_keys("/")
+    assert browser.switch_to.active_element.get_attribute("id") == "search"
+
+
+def test_no_name_of_a_dump_is_run_by_the_page_or_by_the_shell(browser: Any) -> None:
+    page = browser.find_element("tag name", "body")
+    page.send_keys("ff")
+    (command,) = texts(browser, "#details .command pre")
+    assert shlex.split(command)[1] == f"--msprobe-dump=/data/run/dump.json::{HOSTILE}"
+    assert browser.find_elements("tag name", "img") == []
+
+
+def test_the_plot_says_what_its_marks_are(browser: Any) -> None:
+    assert texts(browser, ".legend li") == ["failed", "passed", "what is allowed"]
+    assert browser.execute_script("return plot.drawn.filter((one) => one.point.isMarked).length") == 2
+
+
+def test_a_group_shows_its_records_alone(browser: Any) -> None:
+    assert texts(browser, "#groups .name")[0] == "Functional.softmax forward"
+    click(browser, "[...document.querySelectorAll('#groups button')].find((one) => one.textContent.includes('mul'))")
+    assert texts(browser, "#count") == ["40 of 43 records"]
+    browser.execute_script("""
+        const by = document.getElementById("by");
+        by.value = "1";
+        by.dispatchEvent(new Event("change"));
+    """)
+    assert texts(browser, "#groups .name") == ["max_ulp_error", "not judged"]
+
+
+def test_a_link_to_a_record_opens_it(browser: Any) -> None:
+    click(browser, "document.querySelector('#details li button')")
+    link = browser.current_url
+    browser.get("about:blank")
+    browser.get(link)
+    assert texts(browser, "#details h2") == [WORST]
+
+
+def test_paper_has_the_overview_and_the_failures_in_full(browser: Any) -> None:
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert texts(browser, "#print h2") == ["Overview", WORST, HOSTILE]
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert texts(browser, "#print h2") == []
+
+
+def test_a_narrow_screen_scrolls_down_and_not_to_the_side(browser: Any) -> None:
+    click(browser, "document.querySelector('#details li button')")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        wide, tall = browser.execute_script(
+            "const root = document.scrollingElement; return [root.scrollWidth, root.scrollHeight]"
+        )
+        assert wide <= 400
+        assert tall > 800
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_several_runs_stand_beside_each_other(driver: Any, tmp_path: Path) -> None:
+    driver.get(_write(tmp_path, [_worst()], [make_judged(WORST, "pass", 0.25)]))
+
+    assert texts(driver, "#title") == ["1 of 2 records of 2 runs failed"]
+    click(driver, "document.querySelector('#details li button')")
+    assert texts(driver, "#details li")[0].startswith("pass 0.25 on npu:3")
+    click(driver, "document.querySelector('#details li button')")
+    assert texts(driver, "#details dd.pass") == ["pass by ulp"]
+    assert driver.get_log("browser") == []
+
+
+def test_a_hundred_thousand_records_fit_into_twenty_mebibytes(driver: Any, tmp_path: Path) -> None:
+    from pytest_msprobe.reports.verdicts.html import write_verdicts_page
+    from pytest_msprobe.reports.verdicts.model import CheckedRecord, RunFacts
+    from pytest_msprobe.reports.verdicts.rows import Rows
+
+    rows, worst = Rows(), _worst()
+    for place in range(100_000):
+        name = f"Functional.operation_{place % 200}.{place}.forward"
+        result = make_judged(name, "pass", 0.5, seconds=0.01) if place % 10 else replace(worst, record=name)
+        rows.add(CheckedRecord(0, result, f"rank{place % 8}", "npu:0", ("pytest", "<dump>::<record>"), f"d::{name}"))
+    path = tmp_path / "page.html"
+    write_verdicts_page(path, [RunFacts("run", "", [], {})], rows)
+
+    driver.get(path.as_uri())
+
+    assert path.stat().st_size < 20 * 2**20
+    assert texts(driver, "#count") == ["100000 of 100000 records"]
+    assert len(driver.find_elements("css selector", "#scroller tbody tr")) < 100
+    assert driver.get_log("browser") == []

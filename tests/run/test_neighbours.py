@@ -1,0 +1,122 @@
+"""Beside plugins that change the order, the number or the reports of items: ours keep ids, outcomes and numbers.
+
+The plugins lie in a folder of their own, which ``make .neighbours/installed`` fills: installed beside pytest, each
+would change every run of every test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dumps import Json
+from tests.support.requirements import require
+from tests.support.runs import Case, Checked
+
+NEIGHBOURS = Path(__file__).parents[2] / ".neighbours"
+WRONG = "Functional.softmax.0.forward"
+SUMMARY = "5 API records: 4 passed, 1 failed"
+
+#: What loads each plugin and has it do something.
+LOADING = {
+    "allure": ["-p", "allure_pytest.plugin", "--alluredir=allure"],
+    "asyncio": ["-p", "pytest_asyncio.plugin", "--asyncio-mode=auto"],
+    "cov": ["-p", "pytest_cov.plugin", "--cov=msprobe_hooks.errors", "--cov-report="],
+    "html": ["-p", "pytest_metadata.plugin", "-p", "pytest_html.plugin", "--html=report.html"],
+    "instafail": ["-p", "pytest_instafail", "--instafail"],
+    "json-report": ["-p", "pytest_metadata.plugin", "-p", "pytest_jsonreport.plugin", "--json-report"],
+    "order": ["-p", "pytest_order.plugin", "--order-scope=session"],
+    "randomly": ["-p", "pytest_randomly", "--randomly-seed=7"],
+    "repeat": ["-p", "pytest_repeat", "--count=2"],
+    "split": ["-p", "pytest_split.plugin", "--splits=1", "--group=1"],
+    "sugar": ["-p", "pytest_sugar", "--force-sugar"],
+    "timeout": ["-p", "pytest_timeout", "--timeout=300"],
+}
+
+Run = Callable[..., Checked]
+
+
+@pytest.fixture
+def run(
+    write_dump: Callable[..., Path],
+    records: Json,
+    make_device: Callable[[str], None],
+    check: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Check three calls, of which one is wrong in its forward direction, with ours and the plugins that are named.
+
+    They run in a process of their own: what is imported of the plugins, and warns, is not installed beside pytest.
+    """
+    require((NEIGHBOURS / "installed").exists(), "plugins of other projects, from make .neighbours/installed")
+    write_dump(records)
+    make_device(f"result = result + 1 if record == {WRONG!r} else result")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(NEIGHBOURS), prepend=":")
+
+    def checked(*arguments: str) -> Checked:
+        return check(
+            "-p", "pytest_msprobe.plugin", "--msprobe-dump=dump.json", "--msprobe-device=faulty", *arguments, apart=True
+        )
+
+    return checked
+
+
+def told(cases: Mapping[str, Case]) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return each item's outcome and what was measured of it."""
+    return {name: (case.outcome, case.properties) for name, case in cases.items()}
+
+
+def assert_same(beside: Checked, alone: Checked) -> None:
+    assert alone.wrong == {WRONG}
+    assert told(beside.cases) == told(alone.cases)
+    assert beside.exit_code == alone.exit_code
+    assert SUMMARY in beside.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("neighbour", LOADING)
+def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
+    assert_same(run(*LOADING[neighbour]), run())
+
+
+def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
+    run: Run, pytester: pytest.Pytester, records: Json
+) -> None:
+    # sugar and instafail both write failures as they come, and refuse each other.
+    beside = run(*(word for neighbour, words in LOADING.items() if neighbour != "sugar" for word in words))
+    assert_same(beside, run())
+    of_json = json.loads((pytester.path / ".report.json").read_text())["tests"]
+    assert {test["nodeid"]: test["outcome"] for test in of_json} == {
+        f"dump.json::{name}": "failed" if name == WRONG else "passed" for name in records
+    }
+    of_allure = [json.loads(path.read_text()) for path in (pytester.path / "allure").glob("*-result.json")]
+    assert {(result["name"], result["status"]) for result in of_allure} == {
+        (name, "failed" if name == WRONG else "passed") for name in records
+    }
+    of_html = (pytester.path / "report.html").read_text()
+    assert f"dump.json::{WRONG}" in of_html
+    assert "is wrong on faulty:0" in of_html
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dist", ["load", "loadscope", "loadfile", "loadgroup", "worksteal"])
+def test_the_same_holds_for_each_way_to_spread_items_over_workers(run: Run, dist: str) -> None:
+    alone = run()
+    spread = run("-p", "xdist.plugin", "-n2", f"--dist={dist}")
+    assert spread.outcomes == alone.outcomes
+    assert SUMMARY in spread.output
+
+
+@pytest.mark.slow
+def test_parts_of_split_are_the_run(run: Run, records: Json) -> None:
+    first, second = (
+        run("-p", "pytest_split.plugin", "--splits=2", f"--group={group}").outcomes.keys() for group in (1, 2)
+    )
+    assert first
+    assert second
+    assert sorted([*first, *second]) == sorted(records)

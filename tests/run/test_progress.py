@@ -1,0 +1,73 @@
+"""What a terminal shows while a run goes on."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def on_a_terminal(*command: str, folder: Path) -> str:
+    """Run a command on a terminal of its own and return what it wrote."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        command, stdin=its, stdout=its, stderr=its, cwd=folder, env=os.environ | {"TERM": "xterm"}
+    )
+    os.close(its)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:
+        # The terminal's other end is closed.
+        pass
+    finally:
+        os.close(ours)
+        process.wait()
+    return written.decode(errors="replace")
+
+
+@pytest.mark.slow
+def test_a_long_run_tells_share_rate_and_time_left_below_pytests_own_lines(
+    pytester: pytest.Pytester, write_dump: Any, records: Any, make_device: Any
+) -> None:
+    write_dump(records)
+    make_device("import time; time.sleep(1.0)")
+    run = (sys.executable, "-m", "pytest", "--msprobe-dump=dump.json", "--msprobe-device=faulty", "--tb=no")
+    written = on_a_terminal(*run, folder=pytester.path)
+    total = len(records)
+    assert f" of {total} (" in written
+    assert " left" in written
+    # The cursor goes back to the line of dots, and the progress is gone in the end.
+    assert written.count("\x1b7") == written.count("\x1b8") > 0
+    assert "\x1b[J" in written[written.rindex("\x1b8") :]
+    without = on_a_terminal(*run, "-p", "no:msprobe-progress-line", folder=pytester.path)
+    assert "\x1b7" not in without
+
+
+@pytest.mark.parametrize("arguments", [["dump.json"], ["no_such_file.py"]])
+def test_a_run_that_never_begins_keeps_no_terminal_open(
+    pytester: pytest.Pytester, write_dump: Any, records: Any, arguments: list[str]
+) -> None:
+    write_dump(records)
+    program = f"""
+import os, pathlib, pytest
+where = os.readlink("/proc/self/fd/1")
+def kept():
+    links = []
+    for link in pathlib.Path("/proc/self/fd").iterdir():
+        try:
+            links.append(os.readlink(link))
+        except OSError:
+            pass
+    return links.count(where)
+before = kept()
+pytest.main(["--collect-only", "--msprobe-dump=dump.json", *{arguments!r}])
+assert kept() == before, (kept(), before)
+"""
+    assert pytester.runpython_c(program).ret == 0
