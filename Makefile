@@ -7,13 +7,20 @@ MINDSPORE_VENV := .venv-mindspore
 MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
+NEIGHBOURS := .neighbours
 DEMO_REPORT := demo-report
+
+# The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
+# whose sums are rounded in another order.
+NUMERIC := tests/engine tests/live_checks tests/standards tests/generate/test_generated_tests.py \
+    tests/hooks/test_peer_dumps.py tests/hooks/test_round_trip.py
+PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all fuzz lint bench generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix fuzz lint bench site generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -24,7 +31,7 @@ demo: $(VENV)/installed
 	$(BIN)/pytest -c examples/pytest.ini --msprobe-compare examples/compare_runs/target \
 	    --msprobe-golden examples/compare_runs/golden --tb=no -rN -q; test $$? -eq 1
 
-test: $(VENV)/installed $(MINDSPORE_VENV)/installed
+test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 	$(BIN)/pytest -n 2 -m "not slow"
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
@@ -32,6 +39,15 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed
 test-all: test $(VIEWER_VENV)/installed
 	$(BIN)/pytest -n 2 -m slow
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k mindspore -m slow
+
+test-plain-cpu: $(VENV)/installed
+	$(PLAIN_CPU) $(BIN)/pytest -n 2 $(NUMERIC) -m "not slow"
+
+test-lowest: $(VENV)/installed
+	$(BIN)/nox -s lowest-3.11
+
+test-matrix: $(VENV)/installed
+	$(BIN)/nox
 
 fuzz: $(VENV)/installed
 	@echo "make fuzz ROUNDS=$(ROUNDS) SEED=$(SEED)"
@@ -42,6 +58,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site, in website/site; a warning is an error.
+site: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f website/mkdocs.yml
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
@@ -55,7 +75,7 @@ generated_tests: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --group site --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard]'
 	@touch $@
 
 $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt
@@ -71,5 +91,10 @@ $(VIEWER_VENV)/installed: pyproject.toml constraints.txt
 	$(VIEWER_BIN)/pip install --quiet --constraint constraints.txt --group viewer
 	@touch $@
 
+# Plugins beside which ours is tested, each of which would change every other run of pytest.
+$(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -104,12 +104,13 @@ def ours_with_workbook(folder: Path) -> Run:
     return ours(folder, "--msprobe-xlsx", folder / "ours")
 
 
-def peer(folder: Path) -> Run:
-    config = folder / "compare.json"
-    paths = {"npu_path": str(folder / "target/dump.json"), "bench_path": str(folder / "golden/dump.json")}
+def peer(folder: Path, command: str = "compare", place: str = "dump.json") -> Run:
+    """Have msprobe 1.2.2 set two runs beside each other; ``place`` is that of either below its folder."""
+    config = folder / f"{command}.json"
+    paths = {"npu_path": str(folder / "target" / place), "bench_path": str(folder / "golden" / place)}
     config.write_text(json.dumps(paths | {"is_print_compare_log": False}))
     config.chmod(0o640)
-    return run([PEER_PYTHON, "-m", "msprobe.msprobe", "-f", "pytorch", "compare", "-i", config, "-o", folder / "out12"])
+    return run([PEER_PYTHON, "-m", "msprobe.msprobe", "-f", "pytorch", command, "-i", config, "-o", folder / "out12"])
 
 
 def peer26(folder: Path) -> Run:

@@ -17,7 +17,7 @@ from multiprocessing import Process
 from pathlib import Path
 from typing import Any
 
-from compare_vs_peer import PEER26_PYTHON, tensor
+from compare_vs_peer import PEER26_PYTHON, peer, tensor
 from measure import PEER_PYTHON, Run, by_turns, middle, run, scratch, table
 
 _INNER = 3
@@ -84,14 +84,6 @@ def ours(folder: Path) -> Run:
     return run([sys.executable, "-c", command, *words])
 
 
-def peer(folder: Path) -> Run:
-    config = folder / "graph.json"
-    paths = {"npu_path": str(folder / "target/step0/rank0"), "bench_path": str(folder / "golden/step0/rank0")}
-    config.write_text(json.dumps(paths | {"is_print_compare_log": False}))
-    config.chmod(0o640)
-    return run([PEER_PYTHON, "-m", "msprobe.msprobe", "-f", "pytorch", "graph", "-i", config, "-o", folder / "out12"])
-
-
 def peer26(folder: Path) -> Run:
     sides = ["-tp", folder / "target/step0/rank0", "-gp", folder / "golden/step0/rank0"]
     return run([PEER26_PYTHON.with_name("msprobe"), "graph_visualize", *sides, "-o", folder / "out26"])
@@ -122,7 +114,7 @@ def main() -> None:
     folder = written(scratch() / "graphs", arguments.nodes)
     runs: dict[str, Callable[[], Run]] = {"pytest-msprobe": lambda: ours(folder)}
     if PEER_PYTHON.exists():
-        runs["msprobe 1.2.2"] = lambda: peer(folder)
+        runs["msprobe 1.2.2"] = lambda: peer(folder, "graph", "step0/rank0")
     if PEER26_PYTHON.exists():
         runs["msprobe 26.2.0"] = lambda: peer26(folder)
     print(measured(f"Two runs of {arguments.nodes} modules and calls, statistics", runs, arguments.rounds))

@@ -35,10 +35,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8, 64])
     parser.add_argument("--steps", type=int, default=4, help="recorded steps to check")
-    parser.add_argument("--records", type=int, help="that many records that take no time, for the controller's memory")
+    parser.add_argument("--records", type=int, help="that many records in place of steps, for the controller's memory")
+    parser.add_argument("--seconds", type=float, default=0.0, help="what each of these takes")
     options = parser.parse_args()
 
-    seconds = [0.0] * options.records if options.records else json.loads(_TIMES.read_text()) * options.steps
+    seconds = [options.seconds] * options.records if options.records else json.loads(_TIMES.read_text()) * options.steps
     waits, bare_waits = scratch() / "waits.json", scratch() / "bare.waits"
     for path in (waits, bare_waits):
         path.write_text(json.dumps(seconds))
