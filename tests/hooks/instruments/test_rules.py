@@ -36,7 +36,9 @@ rules = st.one_of(
     st.builds(Underflow, dtypes),
 )
 # Few distinct numbers, so that values repeat, jump and sit on limits.
-values = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, 200.0, 1e-3, 1e-5, 65519.0, 65520.0, 2.0**-25, NAN, INF, -INF])
+values = st.sampled_from(
+    [0.0, -0.0, 1.0, -1.0, 2.0, 200.0, 1e-3, 1e-5, 65519.0, 65520.0, 2.0**-25, 1e306, NAN, INF, -INF]
+)
 series = st.lists(values | st.floats(), max_size=30)
 
 

@@ -36,7 +36,9 @@ class Exploding(msgspec.Struct, frozen=True):
         largest = np.maximum.accumulate(magnitudes)
         judged = np.arange(self.after, len(values))
         references = largest[np.maximum(judged - self.within, self.after - 1)]
-        return bool(((references > 0) & (magnitudes[self.after :] > self.factor * references)).any())
+        with np.errstate(over="ignore"):
+            allowed = self.factor * references
+        return bool(((references > 0) & (magnitudes[self.after :] > allowed)).any())
 
 
 class _ExplodingDetector:
@@ -93,7 +95,9 @@ class Vanishing(msgspec.Struct, frozen=True):
         # A window is known by its first value.
         judged = np.arange(width, len(latest))
         references = earlier[np.maximum(judged - max(self.within, width), 0)]
-        return bool(((references > 0) & (latest[width:] <= self.factor * references)).any())
+        with np.errstate(over="ignore"):
+            allowed = self.factor * references
+        return bool(((references > 0) & (latest[width:] <= allowed)).any())
 
 
 class _VanishingDetector:
