@@ -28,7 +28,7 @@ from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.run.standard_of_test import require_known
+from pytest_msprobe.run.standard_marker import require_known
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.exit_cause import ExitCause
