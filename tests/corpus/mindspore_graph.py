@@ -63,6 +63,13 @@ def main(way: str, mode: str, out: str, change: str = "") -> None:
         model = ms.Model(net, loss, optimizer)
         model.train(1, data.batch(1), callbacks=[MsprobeStep(debugger)], dataset_sink_mode=False)
         return
+    if way == "unread":
+        x = Tensor(_weights(100_000, 4))
+        with record(Path(out), level="L2", task="tensor", framework="mindspore") as session:
+            made = net(x)
+        sys.stdout.write(f"{session.summary.bytes} bytes\n")
+        made.asnumpy()
+        return
     step = nn.TrainOneStepCell(nn.WithLossCell(net, loss), optimizer).set_train()
     if way == "late":
         step(*map(Tensor, next(_batches())))

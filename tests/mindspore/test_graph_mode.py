@@ -137,6 +137,15 @@ def test_compiled_functions_are_dumped_in_pynative_mode(program: Program, tmp_pa
 
 
 @pytest.mark.slow
+def test_what_the_program_has_not_read_is_waited_for(program: Program, tmp_path: Path) -> None:
+    ran = program("unread", "jit", tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    dump = cast("GraphDump", open_dump(find_dumps(tmp_path)[0]))
+    assert kernel(dump, "fc2-Dense", "BiasAdd", "forward").outputs
+    assert ran.stdout == f"{sum(file.stat().st_size for file in dump.path.parent.iterdir())} bytes\n"
+
+
+@pytest.mark.slow
 def test_a_training_by_callbacks_leaves_an_iteration_per_step(program: Program, tmp_path: Path) -> None:
     ran = program("callback", "graph", tmp_path)
     assert ran.returncode == 0, ran.stderr

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import mindspore
 from mindspore.common import api
+from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.dump.static_graph.layout import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder
@@ -108,9 +109,14 @@ class GraphDump:
         self._began = time.monotonic()
 
     def end(self, summary: Summary) -> None:
-        """Say in the summary what MindSpore wrote so far."""
+        """Wait for what was called, whether the program has read its result or not, and say what MindSpore wrote."""
         if self._began is None:
             return
+        try:
+            _pynative_executor.sync()
+        except Exception as error:
+            # A graph that has failed tells it here first.
+            summary.note_error("waiting for graphs", error)
         iterations = find_iterations(self._settings.dump_path)
         summary.started, summary.awaited = True, "graph"
         summary.iterations, summary.seconds = len(iterations), time.monotonic() - self._began
