@@ -10,8 +10,13 @@ from typing import Any
 import mindspore
 import numpy as np
 from mindspore import Tensor, nn, ops
+from mindspore.ops import auto_generate
+from mindspore.ops.operations import nn_ops
 
 from msprobe_hooks import record
+
+# MindSpore's own functions take some of them from where no program is meant to.
+_HOMES = (ops, auto_generate, nn_ops)
 
 #: An input: the shape of a float32 tensor, or a value as it is given.
 Input = Any
@@ -27,7 +32,7 @@ class Held:
     differentiable: tuple[int, ...] = (0,)
 
     def make(self) -> Any:
-        return getattr(ops, self.kind)(**self.settings)
+        return next(getattr(home, self.kind) for home in _HOMES if hasattr(home, self.kind))(**self.settings)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ def _conv(**settings: Any) -> dict[str, Any]:
 _FILTERS = _floats(6, 4, 3, 2)
 
 HELD: list[Held] = [
-    *[Held(name, (_X,)) for name in "Abs Asinh Atan Cos Erf Erfc Exp Neg ReLU ReLU6 SeLU Sigmoid Sin".split()],
+    *[Held(name, (_X,)) for name in "Abs Asinh Atan Cos Erf Erfc Exp Neg ReLU ReLU6 SeLU SiLU Sigmoid Sin".split()],
     *[Held(name, (_X,)) for name in "Sinh Softplus Softsign Square Tan Tanh HSigmoid HSwish Mish GeLU L2Loss".split()],
     *[Held(name, (_X,), differentiable=()) for name in "Ceil Floor IsFinite IsInf IsNan Round Sign Trunc".split()],
     *[Held(name, (_X,), differentiable=()) for name in "ZerosLike OnesLike Shape DType Rank Size".split()],
@@ -124,7 +129,37 @@ HELD: list[Held] = [
         (_floats(1, 2, 5, 5, 6),),
         {"kernel_size": 2, "strides": 2, "pad_mode": "pad", "pad_list": 1, "ceil_mode": True},
     ),
+    Held("AvgPool3D", (_VOLUME,), {"kernel_size": 2, "strides": 2}),
+    Held("AvgPool3D", (_VOLUME,), {"kernel_size": (2, 3, 2), "strides": 2, "pad_mode": "same"}),
+    *[
+        Held("AvgPool3D", (_VOLUME,), {"kernel_size": 2, "strides": 2, "pad_mode": "pad", "pad": 1, **settings})
+        for settings in ({"ceil_mode": True}, {"count_include_pad": False}, {"divisor_override": 3})
+    ],
+    # recurrent layers
+    *[
+        Held(
+            "LSTM",
+            (_floats(4, 3, 5), _floats(1, 3, 7), _floats(1, 3, 7), _floats(336 + 28 * has_bias, 1, 1)),
+            {"input_size": 5, "hidden_size": 7, "num_layers": 1, "has_bias": has_bias, "bidirectional": False}
+            | {"dropout": 0.0},
+            (0, 1, 2, 3),
+        )
+        for has_bias in (True, False)
+    ],
+    Held(
+        "LSTM",
+        (_floats(4, 3, 5), _floats(2, 3, 7), _floats(2, 3, 7), _floats(728, 1, 1)),
+        {"input_size": 5, "hidden_size": 7, "num_layers": 1, "has_bias": True, "bidirectional": True, "dropout": 0.0},
+        (0, 1, 2, 3),
+    ),
     # normalisation
+    Held("GroupNorm", (_IMAGE, 2, _floats(4), _floats(4), 1e-3), {}, (0, 2, 3)),
+    Held(
+        "InstanceNormV2",
+        (_IMAGE, *[_floats(2, 4, 1, 1)] * 3, _floats(2, 4, 1, 1, low=0.5, high=1.5)),
+        {"is_training": True, "epsilon": 1e-3},
+        (0, 1, 2),
+    ),
     Held(
         "BatchNorm",
         (_IMAGE, _floats(4), _floats(4), _floats(4), _floats(4, low=0.5, high=1.5)),

@@ -432,3 +432,28 @@ def test_calls_of_a_backward_function_are_not_recomputed(tmp_path: Path) -> None
     with record(tmp_path, framework="mindspore"):
         ms.grad(program)(tensor(3))
     assert read(tmp_path)["data"]["Mint.mul.0.forward"]["is_recompute"] is False
+
+
+def test_the_primitive_that_is_a_recurrent_layer_is_recorded_where_a_cell_makes_it_for_a_call(tmp_path: Path) -> None:
+    layer = nn.LSTM(3, 4)
+    x = tensor(5, 2, 3)
+    data = recorded(tmp_path, lambda: layer(x), list=["LSTM"])
+    body = data["Primitive.LSTM.LSTM.0.forward"]
+    assert body["details"]["settings"]["hidden_size"] == 4
+    # The other two are memory for the gradient's kernel.
+    assert [each["shape"] for each in body["output"]] == [[5, 2, 4], [1, 2, 4], [1, 2, 4]]
+
+
+def test_a_recurrent_layer_learns_the_same_while_it_is_recorded(tmp_path: Path) -> None:
+    layer = nn.LSTM(3, 4)
+    x = tensor(5, 2, 3)
+
+    def gradients() -> list[Tensor]:
+        found = ms.grad(lambda: layer(x)[0].square().sum(), None, layer.trainable_params())()
+        return [each.asnumpy() for each in found]
+
+    expected = gradients()
+    found: list[Any] = []
+    recorded(tmp_path, lambda: found.extend(gradients()), model=layer)
+    assert all(map(np.array_equal, found, expected))
+    assert "__call__" not in vars(ms.ops.LSTM)

@@ -19,6 +19,10 @@ _PLACES = (
     ("MintDistributed", "mindspore.mint.distributed", api_lists.MINT_DISTRIBUTED),
 )
 
+#: Primitives that are a whole layer and that MindSpore's cells make for each call, with how many of their results are
+#: more than memory for the gradient's kernel. No cell holds these.
+LAYERS = {"LSTM": 3}
+
 
 def functions() -> Iterator[tuple[Any, str, str]]:
     """Yield the owner, the attribute and the recorded name of every function of this MindSpore that is recorded."""
@@ -37,6 +41,15 @@ def functions() -> Iterator[tuple[Any, str, str]]:
     for name in sorted(api_lists.TENSOR):
         if callable(getattr(Tensor, name, None)):
             yield Tensor, name, f"Tensor.{name}"
+
+
+def layers() -> Iterator[tuple[Any, str, str]]:
+    """Yield, as `functions` does, the primitives of `LAYERS`."""
+    from mindspore import ops
+
+    for name in LAYERS:
+        if hasattr(ops, name):
+            yield getattr(ops, name), "__call__", f"Primitive.{name}.{name}"
 
 
 def _owner(module: Any, path: str) -> Any:

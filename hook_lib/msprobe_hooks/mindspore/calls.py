@@ -11,7 +11,7 @@ from mindspore import nn
 from mindspore.common.api import _pynative_executor
 from mindspore.ops import Primitive
 
-from msprobe_hooks.mindspore.apis import functions
+from msprobe_hooks.mindspore.apis import LAYERS, functions
 from msprobe_hooks.mindspore.primitive_settings import settings_of
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.calls import ApiCall
@@ -86,6 +86,35 @@ def recording(recorder: MindSporeRecorder) -> Wrap:
                 return function(*args, **kwargs)
             name = f"{qualified}.{recorder.number(qualified)}.forward"
             return run_recorded(recorder.api_call(name, sys._getframe(1)), function, args, kwargs, settings=settings)
+
+        return call
+
+    return wrap
+
+
+def recording_layers(recorder: MindSporeRecorder) -> Wrap:
+    """Return what makes methods of primitives that do what others do and have the call recorded with its settings.
+
+    Recorded of their results are those that a program may use: memory that a gradient's kernel needs holds anything.
+    """
+
+    def wrap(method: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        count = LAYERS[qualified.rpartition(".")[2]]
+
+        @functools.wraps(method, updated=())
+        def call(primitive: Primitive, *args: Any) -> Any:
+            if not recorder.is_recording or recorder.is_suspended:
+                return method(primitive, *args)
+            workspace: list[Any] = []
+
+            def run(*args: Any) -> Any:
+                results = method(primitive, *args)
+                workspace.extend(results[count:])
+                return results[:count]
+
+            name = f"{qualified}.{recorder.number(qualified)}.forward"
+            begun = recorder.api_call(name, sys._getframe(1))
+            return (*run_recorded(begun, run, args, {}, settings=settings_of(primitive)), *workspace)
 
         return call
 

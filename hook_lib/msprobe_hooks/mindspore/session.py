@@ -9,8 +9,8 @@ from mindspore import nn
 
 from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.mindspore.apis import functions
-from msprobe_hooks.mindspore.calls import Calls, Primitives, recording
+from msprobe_hooks.mindspore.apis import functions, layers
+from msprobe_hooks.mindspore.calls import Calls, Primitives, recording, recording_layers
 from msprobe_hooks.mindspore.cells import CellHooks
 from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_pynative
 from msprobe_hooks.mindspore.graph_dump import GraphDump
@@ -44,7 +44,8 @@ class MindSporeSession(Session):
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []
         if settings.records_apis:
-            observers += [Calls(recording(recorder), self.functions), JitCalls(recorded(recorder), observers)]
+            observers += [Calls(recording(recorder), self.functions), Calls(recording_layers(recorder), self.layers)]
+            observers.append(JitCalls(recorded(recorder), observers))
         super().__init__(recorder, observers, model)
         self._has_primitives = False
 
@@ -55,6 +56,10 @@ class MindSporeSession(Session):
     def functions(self) -> Iterator[tuple[Any, str, str]]:
         """Yield owner, attribute and recorded name of the functions whose calls are recorded."""
         return functions()
+
+    def layers(self) -> Iterator[tuple[Any, str, str]]:
+        """Yield owner, attribute and recorded name of the primitives that no cell holds and that are recorded."""
+        return layers()
 
     def hooks_on(self, model: Model) -> CellHooks:
         """Put hooks on all cells inside a model."""

@@ -31,3 +31,7 @@ class MindTorchSession(MindSporeSession):
     def functions(self) -> Iterator[tuple[Any, str, str]]:
         """Yield the functions whose calls are recorded."""
         return functions(self._torch)
+
+    def layers(self) -> Iterator[tuple[Any, str, str]]:
+        """Yield nothing: what MindSpore calls a primitive has no name in torch."""
+        return iter(())

@@ -277,6 +277,7 @@ _ROWS = (
     ),
     # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
     ("BatchNorm", Traits(running_statistics=3, specified_outputs=1)),
+    ("LSTM", Traits(recurrent=True)),
     ("Gather", Traits(constraint=indices.slices)),
     ("DType", Traits(of_dtype=True)),
     ("SoftmaxCrossEntropyWithLogits", Traits(constraint=values.distributions(1, "labels"))),

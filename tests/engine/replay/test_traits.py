@@ -13,7 +13,7 @@ from pytest_msprobe.results.skips import Skip
 # They come with torch_npu, and have no golden definition.
 OF_TORCH_NPU = {"_npu_dropout", "empty_with_format"}
 # Primitives of MindSpore that no function of torch stands for; tests/mindspore holds them to the table of primitives.
-OF_MINDSPORE = {"BatchNorm", "DType", "Gather", "SoftmaxCrossEntropyWithLogits"}
+OF_MINDSPORE = {"BatchNorm", "DType", "Gather", "LSTM", "SoftmaxCrossEntropyWithLogits"}
 
 
 @pytest.mark.parametrize("operation", sorted(set(TABLE) - OF_TORCH_NPU - OF_MINDSPORE))

@@ -93,7 +93,7 @@ def functions_of_primitive(
 
 def primitive_class(kind: str) -> Callable[..., Any] | None:
     """Return the class of primitives of that name; None where this MindSpore has none."""
-    homes = (ops, ops.operations, ops.auto_generate)
+    homes = (ops, ops.operations, ops.auto_generate, ops.operations.nn_ops)
     found = next((getattr(home, kind) for home in homes if hasattr(home, kind)), None)
     return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
 
@@ -120,6 +120,8 @@ class _Made:
         if seed is not None:
             named[seed] = named.get(seed) or 1
         found = self._make(**named)(*args)
+        if self._definition.outputs is not None:
+            found = found[: self._definition.outputs]
         return found if self._definition.returns else None
 
 

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.frameworks.mindspore import definitions
+
 
 def batch_norm(
     x: Tensor,
@@ -51,3 +53,20 @@ def group_norm(
 def l2_normalize(x: Tensor, *, axis: int | list[int], epsilon: float) -> Tensor:
     """Return the input over its 2-norm along an axis; the square of the norm is at least ``epsilon``."""
     return x * torch.rsqrt(x.square().sum(axis, keepdim=True).clamp(min=epsilon))
+
+
+def instance_norm(
+    x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float
+) -> tuple[Tensor]:
+    """Return each channel of each image normalised by its own statistics.
+
+    Scale and bias are of each channel, or of each channel of each image. What becomes of the running statistics is not
+    judged: devices do not agree on it.
+    """
+    shape = (-1, x.shape[1], *[1] * (x.dim() - 2))
+    return (F.instance_norm(x, eps=epsilon) * gamma.reshape(shape) + beta.reshape(shape),)
+
+
+def rms_norm(x: Tensor, gamma: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Return the input over its root mean square along the axes of gamma, times gamma, and one over it."""
+    return definitions.rms_norm(x, gamma, epsilon)

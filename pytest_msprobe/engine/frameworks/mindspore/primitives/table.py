@@ -15,6 +15,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives import (
     normalisation,
     optimizers,
     products,
+    recurrent,
     reductions,
     shapes,
     windows,
@@ -29,7 +30,8 @@ class Definition:
     same arguments it is the primitive itself. ``golden`` takes the inputs and, by name, settings; without one it is the
     counterpart. ``changes`` are the positions of the inputs that it writes to; where it ``returns`` nothing else, what
     it returns is not judged. ``renamed`` are settings that the counterpart has another name for. ``seed`` is the
-    setting without which each run draws other numbers, also that which the gradient is taken of.
+    setting without which each run draws other numbers, also that which the gradient is taken of. Of what it returns
+    the first ``outputs`` count: the others are memory for the gradient's kernel, which no device promises.
     """
 
     counterpart: str
@@ -38,6 +40,7 @@ class Definition:
     returns: bool = True
     renamed: Mapping[str, str] = field(default_factory=dict)
     seed: str | None = None
+    outputs: int | None = None
 
 
 def _step(golden: Callable[..., None], *changes: int) -> Definition:
@@ -85,10 +88,18 @@ TABLE: dict[str, Definition] = {
     "MaxPool": Definition("Functional.max_pool2d", windows.max_pool_2d),
     "MaxPool3D": Definition("Functional.max_pool3d", windows.max_pool_3d),
     "AvgPool": Definition("Functional.avg_pool2d", windows.avg_pool_2d),
+    "AvgPool3D": Definition("Functional.avg_pool3d", windows.avg_pool_3d),
+    # recurrent layers
+    "LSTM": Definition("Primitive.LSTM", recurrent.lstm, outputs=3),
+    "DynamicRNN": Definition("Primitive.DynamicRNN", recurrent.dynamic_rnn, outputs=3),
+    "DynamicGRUV2": Definition("Primitive.DynamicGRUV2", recurrent.dynamic_gru, outputs=2),
     # normalisation
     "BatchNorm": Definition("Primitive.BatchNorm", normalisation.batch_norm, (3, 4)),
     "LayerNorm": Definition("Torch.native_layer_norm", normalisation.layer_norm),
     "GroupNorm": Definition("Torch.native_group_norm", normalisation.group_norm),
+    "InstanceNorm": Definition("Primitive.InstanceNorm", normalisation.instance_norm, outputs=1),
+    "InstanceNormV2": Definition("Primitive.InstanceNorm", normalisation.instance_norm, outputs=1),
+    "RmsNorm": Definition("Functional.rms_norm", normalisation.rms_norm),
     "L2Normalize": Definition("Functional.normalize", normalisation.l2_normalize),
     # other places, other shapes
     "Shape": Definition("Tensor.shape", shapes.shape),

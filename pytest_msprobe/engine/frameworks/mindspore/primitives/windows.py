@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -98,6 +99,28 @@ def avg_pool_2d(x: Tensor, *, kernel_size: PerAxis, strides: PerAxis, pad_mode: 
     return F.avg_pool2d(_padded(x, pads), sizes, steps) / inside
 
 
+def avg_pool_3d(
+    x: Tensor,
+    *,
+    kernel_size: PerAxis,
+    strides: PerAxis,
+    pad_mode: str,
+    pad: PerAxis,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int,
+    data_format: str,
+) -> Tensor:
+    """Return the mean of each window of a volume, or its sum over a divisor that is given."""
+    _require_channels_first(data_format)
+    sizes, steps = _per_axis(kernel_size, 3), _per_axis(strides, 3)
+    pads = _pads(pad_mode, pad, x.shape[2:], sizes, steps, [1] * 3)
+    pool = functools.partial(F.avg_pool3d, kernel_size=sizes, stride=steps, ceil_mode=ceil_mode, divisor_override=1)
+    counted = _padded(torch.ones_like(x), pads, 1.0 if count_include_pad else 0.0)
+    found = pool(_padded(x, pads)) / (divisor_override or pool(counted))
+    return _without_windows_behind(found, x.shape[2:], pads, steps)
+
+
 def max_pool_3d(
     x: Tensor,
     *,
@@ -113,8 +136,14 @@ def max_pool_3d(
     sizes, steps = _per_axis(kernel_size, 3), _per_axis(strides, 3)
     pads = _pads(pad_mode, pad_list, x.shape[2:], sizes, steps, [1] * 3)
     found = F.max_pool3d(_padded(x, pads, float("-inf")), sizes, steps, ceil_mode=bool(ceil_mode))
-    # The last window, which ceil_mode adds, must not begin behind the volume.
-    for axis, (size, (before, _), step) in enumerate(zip(x.shape[2:], pads, steps, strict=True), start=2):
+    return _without_windows_behind(found, x.shape[2:], pads, steps)
+
+
+def _without_windows_behind(
+    found: Tensor, sizes: Sequence[int], pads: Sequence[tuple[int, int]], steps: Sequence[int]
+) -> Tensor:
+    """Return windows without the last ones, which ceil_mode adds, where these begin behind the volume."""
+    for axis, (size, (before, _), step) in enumerate(zip(sizes, pads, steps, strict=True), start=2):
         found = found.narrow(axis, 0, min(found.shape[axis], -(-(size + before) // step)))
     return found
 
