@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         chosen = options.read_options(config)
         config.stash[dumps_key] = dumps = collection.open_dumps(config, chosen)
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
-        if dumps:
+        if dumps or chosen.isolate:
             open_run_folder(config)
         config.stash[setups_key] = setups = Setups(config, chosen, config.stash[devices_key])
         config.stash[state_key] = ProcessState(config, setups, chosen.timeout)

@@ -45,6 +45,12 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCaus
     return ExitCause(Breakdown.CRASH, f"the process that ran it {_end(status)}{quoted(words)}")
 
 
+def silent(words: str) -> ExitCause:
+    """Tell of a process that neither its alarm nor its watchdog has ended in time."""
+    reason = "not done after the limit of --msprobe-timeout; its process, stopped or waiting for the system, was killed"
+    return ExitCause(Breakdown.TIMEOUT, f"{reason}{quoted(words)}")
+
+
 def _seconds(clock: re.Match[str]) -> str:
     hours, minutes, seconds = map(float, clock.groups())
     return f"{3600 * hours + 60 * minutes + seconds:.4g}"

@@ -62,6 +62,8 @@ def contained(
     The time grows with the elements of the undecoded ``records``. Stderr is kept where the run has a folder for it.
     What ends the run passes through: the user's Ctrl-C and ``pytest.exit``.
     """
+    if state.on_judging is not None:
+        state.on_judging(record)
     seconds = allowed_seconds(state.timeout, records)
     stderr = state.stderr
     watchdog = stderr.fd if stderr is not None and state.is_replaceable else None

@@ -19,7 +19,7 @@ import pytest
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.child import Connection, become, run_template
 from pytest_msprobe.containment.deadline import EndTime
-from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
+from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain, silent
 from pytest_msprobe.containment.process import fork, wait_for
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.seam import Contained, judge_elsewhere_key
@@ -30,8 +30,6 @@ from pytest_msprobe.results.result import DirectionResult, Start, broken, from_p
 
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
-
-_SILENT = "not done after the limit of --msprobe-timeout; its process, stopped or waiting for the system, was killed"
 
 
 class Isolation:
@@ -128,7 +126,7 @@ class Isolation:
         self._drop_child()
         words = captured_stderr.read(self._stderr)
         if is_silent:
-            return ExitCause(Breakdown.TIMEOUT, f"{_SILENT}{captured_stderr.quoted(words)}")
+            return silent(words)
         return explain(status, words, memory_ran_out=self._kernel_kills.since_last())
 
     def _drop_child(self) -> None:

@@ -38,6 +38,8 @@ class ProcessState:
         self.is_replaceable = bool(workerinput)
         #: Where a child tells its parent by when an item has to be done.
         self.end_time: EndTime | None = None
+        #: Where a process forked for a test's check tells which record it judges now.
+        self.on_judging: Callable[[str], None] | None = None
         #: Why the device can no longer be used, once that is known.
         self.broken_device: str | None = None
         self._config = config
