@@ -209,6 +209,7 @@ def test_a_module_says_where_it_comes_from_and_no_path(generate: Callable[..., t
     assert str(REPOSITORY) not in source
 
 
+@pytest.mark.slow
 def test_failures_are_run_again_and_still_fail_or_pass_now(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_failures_are_run_again_and_still_fail_or_pass_now(
     ]
 
 
+@pytest.mark.slow
 def test_a_record_that_kills_its_process_costs_no_other(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
 ) -> None:
@@ -242,6 +244,7 @@ def test_a_record_that_kills_its_process_costs_no_other(
     assert "Functional.silu.1.forward  passes now" in printed
 
 
+@pytest.mark.slow
 def test_a_record_that_does_not_end_is_ended(
     generate: Callable[..., tuple[int, str]], journal: Callable[..., Path], folder: Path
 ) -> None:

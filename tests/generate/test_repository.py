@@ -50,6 +50,7 @@ def test_no_other_folder_is_there() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", commands())
 def test_they_pass_where_nothing_is_wrong(name: str) -> None:
     command = [

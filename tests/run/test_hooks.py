@@ -43,7 +43,7 @@ def test_a_plugin_registers_like_a_conftest(
     result.assert_outcomes(passed=len(records))
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "a worker"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["alone", "a worker"])
 def test_a_registered_standard_judges_by_policy_and_by_marker(
     pytester: pytest.Pytester, always_warns: list[str], write_dump: Write, records: Json, workers: list[str]
 ) -> None:
@@ -57,8 +57,13 @@ def test_a_registered_standard_judges_by_policy_and_by_marker(
             precision.check(torch.tanh, torch.randn(4))
         """
     )
-    result = pytester.runpytest_subprocess(
-        "test_mine.py", "--msprobe-dump=dump.json", "--msprobe-device=cpu", *always_warns, *workers
+    result = pytester.runpytest_inprocess(
+        "test_mine.py",
+        "--msprobe-dump=dump.json",
+        "--msprobe-device=cpu",
+        "-Wdefault::UserWarning",
+        *always_warns,
+        *workers,
     )
     # Integers have to be equal, whatever the standard; those do not warn.
     result.assert_outcomes(passed=len(records) + 1, warnings=len(records))

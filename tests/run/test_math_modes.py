@@ -32,6 +32,7 @@ def test_the_modes_are_printed_above_the_first_item(pytester: pytest.Pytester) -
     assert TOLD in lines[on]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_dump")
 def test_with_workers_the_first_one_to_start_tells_the_modes(pytester: pytest.Pytester) -> None:
     lines = pytester.runpytest_subprocess(*DUMP, "-n2").outlines
@@ -57,7 +58,7 @@ def test_variables_stand_in_the_header_before_anything_starts(
 
 
 @pytest.mark.usefixtures("_dump")
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])
 def test_a_run_tells_the_devices_own_modes_in_header_junit_and_journal(
     pytester: pytest.Pytester, check: Any, workers: list[str]
 ) -> None:
@@ -75,9 +76,7 @@ def test_a_run_tells_the_devices_own_modes_in_header_junit_and_journal(
             registry.add(FastDevice())
         """
     )
-    run = check(
-        "--msprobe-dump=dump.json", "--msprobe-device=fast", "--msprobe-journal=run.jsonl", *workers, apart=True
-    )
+    run = check("--msprobe-dump=dump.json", "--msprobe-device=fast", "--msprobe-journal=run.jsonl", *workers)
     told = f"approximate exp on, {TOLD}"
     line = next(line for line in run.result.outlines if line.startswith("msprobe: on "))
     assert line.endswith(told)

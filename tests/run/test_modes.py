@@ -85,6 +85,9 @@ def pytest_msprobe_register_modes(registry):
     registry.add(LengthMode())
 '''
 
+WORKERS = pytest.param(["-n2"], marks=pytest.mark.slow)
+BOTH = pytest.param(["-n2", "--msprobe-isolate"], marks=pytest.mark.slow)
+
 NAMES = ("Torch.mm.0.forward", "Torch.mm.0.backward", "Tensor.a_rather_long_name.12.forward", "Torch.mm.1.forward")
 
 
@@ -95,7 +98,7 @@ def dump(pytester: pytest.Pytester) -> Path:
     return write_dump(pytester.path, dict.fromkeys(NAMES, forward(output=[])))
 
 
-@pytest.mark.parametrize("way", [[], ["-n2"], ["--msprobe-isolate"], ["-n2", "--msprobe-isolate"]], ids=" ".join)
+@pytest.mark.parametrize("way", [[], WORKERS, ["--msprobe-isolate"], BOTH], ids=" ".join)
 def test_its_items_run_in_every_way_with_its_option_header_and_report(
     pytester: pytest.Pytester, dump: Path, way: list[str]
 ) -> None:
@@ -112,15 +115,15 @@ def test_its_items_run_in_every_way_with_its_option_header_and_report(
     )
 
 
-def test_a_crash_costs_its_item_alone(pytester: pytest.Pytester, dump: Path) -> None:
+@pytest.mark.parametrize("way", [WORKERS, ["--msprobe-isolate"]], ids=" ".join)
+def test_a_crash_costs_its_item_alone(pytester: pytest.Pytester, dump: Path, way: list[str]) -> None:
     write_dump(pytester.path, dict.fromkeys((*NAMES, "Torch.crash.0.forward"), forward(output=[])))
-    for way in (["-n2"], ["--msprobe-isolate"]):
-        result = pytester.runpytest_subprocess("--toy-length=dump.json", *way)
-        result.assert_outcomes(passed=4, failed=1)
-        result.stdout.fnmatch_lines(["*Torch.crash.0.forward failed (crash)*"])
+    result = pytester.runpytest_subprocess("--toy-length=dump.json", *way)
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*Torch.crash.0.forward failed (crash)*"])
 
 
-@pytest.mark.parametrize("way", [[], ["-n2"]], ids=" ".join)
+@pytest.mark.parametrize("way", [[], WORKERS], ids=" ".join)
 def test_its_journal_is_resumed_under_the_same_settings_only(
     pytester: pytest.Pytester, dump: Path, way: list[str]
 ) -> None:

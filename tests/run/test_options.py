@@ -169,8 +169,12 @@ def test_a_device_that_cannot_be_used_is_one_usage_error_that_names_the_missing_
     ("arguments", "said"),
     [
         (["--msprobe-seed=lucky"], "--msprobe-seed 'lucky': expected a whole number"),
-        (["--msprobe-device=cpu:7"], "device cpu:7: index 7 does not exist; 1 visible, counted from 0"),
-        (["--msprobe-level=L1", "--msprobe-device=sim"], "unknown level 'L1'"),
+        pytest.param(
+            ["--msprobe-device=cpu:7"],
+            "device cpu:7: index 7 does not exist; 1 visible, counted from 0",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(["--msprobe-level=L1", "--msprobe-device=sim"], "unknown level 'L1'", marks=pytest.mark.slow),
     ],
     ids=["option", "device", "policy"],
 )
