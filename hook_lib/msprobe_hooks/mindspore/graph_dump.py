@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import time
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -45,17 +46,11 @@ def dump_config(settings: Settings, device_target: str) -> dict[str, Any]:
     Raises ConfigError for a setting that has no meaning for graphs.
     """
     if settings.level not in ("L1", "L2", "mix"):
-        raise ConfigError("level", settings.level, "L1, mix or L2 in GRAPH_MODE, which all dump its kernels")
-    if settings.task not in ("statistics", "tensor"):
-        raise ConfigError("task", settings.task, "statistics or tensor in GRAPH_MODE")
-    for field in fields(Settings):
-        if field.name in _WITHOUT_MEANING and getattr(settings, field.name) != field.default:
-            raise ConfigError(field.name, getattr(settings, field.name), "no such key in GRAPH_MODE")
+        raise ConfigError("level", settings.level, "L1, mix or L2, which dump kernels, or L0 in GRAPH_MODE")
+    path = _path_for_mindspore(settings)
+    _require_settings(settings, _WITHOUT_MEANING)
     if settings.data_mode not in _SIDES:
         raise ConfigError("data_mode", list(settings.data_mode), "all, input or output in GRAPH_MODE")
-    path = str(settings.dump_path.absolute())
-    if not _PATH.fullmatch(path):
-        raise ConfigError("dump_path", path, "a path of letters, digits, - and _, which MindSpore asks for")
     has_statistics = settings.task == "statistics" and device_target != "CPU"
     return {
         "common_dump_settings": {
@@ -71,6 +66,23 @@ def dump_config(settings: Settings, device_target: str) -> dict[str, Any]:
         },
         "e2e_dump_settings": {"enable": True, "trans_flag": True},
     }
+
+
+def require_settings_of_cells(settings: Settings) -> None:
+    """Raise ConfigError for a setting that has no meaning for the cells of a graph, level L0 in GRAPH_MODE."""
+    if settings.level != "L0":
+        raise ConfigError("level", settings.level, "L0, L1, mix or L2 in GRAPH_MODE")
+    _path_for_mindspore(settings)
+    _require_settings(settings, ("scope",))
+
+
+def require_no_graph() -> None:
+    """Raise RecordingError where this process has compiled a graph: no recording sees into it any more."""
+    if _has_compiled():
+        raise RecordingError(
+            "a graph was compiled before the recording began, and what is to be dumped is settled when it is compiled: "
+            "start before the first call of a compiled cell or function"
+        )
 
 
 class GraphDump:
@@ -95,11 +107,7 @@ class GraphDump:
         config = dump_config(self._settings, target)
         if VARIABLE in os.environ:
             raise ConfigError(VARIABLE, os.environ[VARIABLE], "not set, as a recording sets it")
-        if _has_compiled():
-            raise RecordingError(
-                "a graph was compiled before the recording began, and MindSpore reads what to dump when it compiles "
-                "the first: start before the first call of a compiled cell or function"
-            )
+        require_no_graph()
         former = next(iter(find_iterations(folder)), None)
         if former is not None:
             raise former_dump(former.parent)
@@ -126,6 +134,21 @@ class GraphDump:
             # Nor did MindSpore read the variable.
             del os.environ[VARIABLE]
         self._began = None
+
+
+def _path_for_mindspore(settings: Settings) -> str:
+    path = str(settings.dump_path.absolute())
+    if not _PATH.fullmatch(path):
+        raise ConfigError("dump_path", path, "a path of letters, digits, - and _, which MindSpore asks for")
+    return path
+
+
+def _require_settings(settings: Settings, without_meaning: Collection[str]) -> None:
+    if settings.task not in ("statistics", "tensor"):
+        raise ConfigError("task", settings.task, "statistics or tensor in GRAPH_MODE")
+    for field in fields(Settings):
+        if field.name in without_meaning and getattr(settings, field.name) != field.default:
+            raise ConfigError(field.name, getattr(settings, field.name), "no such key in GRAPH_MODE")
 
 
 def _has_compiled() -> bool:

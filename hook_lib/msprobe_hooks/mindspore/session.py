@@ -13,18 +13,21 @@ from msprobe_hooks.mindspore.apis import functions, layers
 from msprobe_hooks.mindspore.calls import Calls, Primitives, recording, recording_layers
 from msprobe_hooks.mindspore.cells import CellHooks
 from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_pynative
-from msprobe_hooks.mindspore.graph_dump import GraphDump
+from msprobe_hooks.mindspore.graph_cells import GraphCells
+from msprobe_hooks.mindspore.graph_dump import GraphDump, require_no_graph, require_settings_of_cells
 from msprobe_hooks.mindspore.jit import JitCalls, recorded
 from msprobe_hooks.mindspore.recompute import stands_for_another
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.session import Model, Observer, Session
+from msprobe_hooks.recording.session import Hooks, Model, Observer, Session
 from msprobe_hooks.recording.summary import Summary
 
 
 class MindSporeSession(Session):
     """A recording of what runs in MindSpore's dynamic graph mode (PyNative); of graphs MindSpore writes the dump.
+
+    At level L0 it is the cells of a graph that write what they take and give, of which records are made.
 
     A ``recorder`` is given where something else than a dump is made of calls, which only PyNative mode shows.
     """
@@ -48,6 +51,7 @@ class MindSporeSession(Session):
             observers.append(JitCalls(recorded(recorder), observers))
         super().__init__(recorder, observers, model)
         self._has_primitives = False
+        self._graph_cells: GraphCells | None = None
 
     def rank(self) -> int | None:
         """Return this process's rank, None where communication is not initialised."""
@@ -61,10 +65,14 @@ class MindSporeSession(Session):
         """Yield owner, attribute and recorded name of the primitives that no cell holds and that are recorded."""
         return layers()
 
-    def hooks_on(self, model: Model) -> CellHooks:
-        """Put hooks on all cells inside a model."""
-        cells = prefixed(model, self.module_type, lambda one: one.cells_and_names())
-        return CellHooks(self.recorder, [(prefix, cell) for prefix, cell in cells if not stands_for_another(cell)])
+    def hooks_on(self, model: Model) -> Hooks:
+        """Put hooks on all cells inside a model; those of a graph tell by themselves, when a step ends."""
+        found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
+        cells = [(prefix, cell) for prefix, cell in found if not stands_for_another(cell)]
+        if is_pynative():
+            return CellHooks(self.recorder, cells)
+        self._graph_cells = GraphCells(self.recorder, cells)
+        return self._graph_cells
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api``."""
@@ -81,12 +89,30 @@ class MindSporeSession(Session):
                 self._graphs.begin()
             return
         if not self._is_on:
-            require_pynative()
+            self._prepare_cells()
         super().start(model, rank)
+
+    def stop(self) -> None:
+        """Pause; of a graph's cells, write what they told since the start."""
+        if self._is_on and self._graph_cells is not None:
+            self._graph_cells.collect()
+        super().stop()
 
     @property
     def _records_graphs(self) -> bool:
-        return self.recorder.settings.level == KERNEL_LEVEL or not is_pynative()
+        level = self.recorder.settings.level
+        return level == KERNEL_LEVEL or not (is_pynative() or level == "L0")
+
+    def _prepare_cells(self) -> None:
+        """Have the cells of a graph ready to tell. Raises ConfigError and RecordingError as ``start`` does."""
+        if self._graph_cells is not None:
+            # What ran while recording was off.
+            self._graph_cells.discard()
+        elif not is_pynative():
+            if self._graphs is None:
+                require_pynative()
+            require_settings_of_cells(self.recorder.settings)
+            require_no_graph()
 
     def close(self) -> Summary:
         """Finish, take the hooks off and return what was recorded."""

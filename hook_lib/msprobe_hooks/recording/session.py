@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from msprobe_hooks.errors import ConfigError, RecordingError
-from msprobe_hooks.recording.modules import ModuleHooks
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.saves import save
 from msprobe_hooks.recording.summary import Summary
@@ -25,6 +24,13 @@ class Observer(Protocol):
 
     def end(self) -> None:
         """Stop observing and leave everything as it was."""
+
+
+class Hooks(Protocol):
+    """What was put on modules."""
+
+    def remove(self) -> None:
+        """Take it off."""
 
 
 @contextmanager
@@ -52,7 +58,7 @@ class Session(ABC):
         self._observers = observers
         self._custom: dict[tuple[int, str], Observer] = {}
         self._model = model
-        self._hooks: ModuleHooks | None = None
+        self._hooks: Hooks | None = None
         self._is_on = False
         self._is_wanted = False
         self._has_ended = False
@@ -65,7 +71,7 @@ class Session(ABC):
         """Return this process's rank, None where there is no process group."""
 
     @abstractmethod
-    def hooks_on(self, model: Model) -> ModuleHooks:
+    def hooks_on(self, model: Model) -> Hooks:
         """Put hooks on all modules inside a model."""
 
     @abstractmethod

@@ -1,0 +1,157 @@
+"""Cells of a compiled graph, which tell what goes in and comes out by MindSpore's ``TensorDump``.
+
+Each cell's ``construct`` is wrapped before the graph is compiled, and the wrapper is compiled with it: its kernels
+write a file for each tensor of each call, ``DumpGradient`` those of gradients. At the end of a step the files become
+records, as hooks make them in PyNative mode. MindSpore 2.10 has such kernels in the graphs of Ascend alone, and in
+PyNative mode everywhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from mindspore import nn, ops
+from mindspore.common import api
+from mindspore.ops.operations.debug_ops import DumpGradient, TensorDump
+
+from msprobe_hooks.dump.writer import make_folder
+from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.mindspore.dumped_cells import dumped_calls, settle
+from msprobe_hooks.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.recording.filters import DataMode
+
+_KERNEL: Final = "TensorDump"
+
+
+class GraphCells:
+    """The wrappers around the ``construct`` of cells, pairs of record prefix and cell; ``remove`` takes them off.
+
+    What was compiled until then writes on into its folder, which goes when the process ends.
+    """
+
+    def __init__(self, recorder: MindSporeRecorder, cells: Iterable[tuple[str, nn.Cell]]) -> None:
+        self._recorder = recorder
+        make_folder(recorder.settings.dump_path)
+        self._folder = Path(tempfile.mkdtemp(prefix="cells_", dir=recorder.settings.dump_path.absolute()))
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self._prefixes: list[str] = []
+        self._former: list[tuple[nn.Cell, Any]] = []
+        for prefix, cell in cells:
+            # Lists of cells are never called.
+            if type(cell).construct is not nn.CellList.construct:
+                self._former.append((cell, cell.__dict__.get("construct")))
+                stem = str(self._folder / str(len(self._prefixes)))
+                cell.construct = _telling(cell, stem, recorder.directions).__get__(cell, type(cell))
+                self._prefixes.append(prefix)
+        self._compilers = [(owner, owner.compile) for owner in (api._CellGraphExecutor, api._JitExecutor)]
+        for owner, compile_ in self._compilers:
+            owner.compile = _with_one_clear_error(compile_)
+
+    def remove(self) -> None:
+        """Give the cells their own ``construct`` again."""
+        for cell, former in self._former:
+            if former is None:
+                del cell.construct
+            else:
+                cell.construct = former
+        for owner, compile_ in self._compilers:
+            owner.compile = compile_
+        self._former.clear()
+        self._compilers.clear()
+
+    def collect(self) -> None:
+        """Hand the recorder what the cells told since the last time."""
+        with self._settled():
+            for call in dumped_calls(self._folder, self._prefixes):
+                call.emit(self._recorder)
+
+    def discard(self) -> None:
+        """Forget what the cells told."""
+        with self._settled():
+            pass
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """Have all that was told in files, which go afterwards; the program goes on where they do not come."""
+        try:
+            settle(self._folder)
+            yield
+            for file in self._folder.iterdir():
+                file.unlink()
+        except (RecordingError, OSError) as error:
+            self._recorder.summary.note_error("cells of a graph", error)
+
+
+def _telling(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
+    """Return a ``construct`` that writes files ``{stem}.{direction}.{side}.{slot}`` and else is the cell's own.
+
+    It is MindSpore's compiler that reads what is inside.
+    """
+    inner = cell.construct
+    write, write_gradient = TensorDump(), DumpGradient()
+    parameters = tuple((name, one) for name, one in cell._params.items() if one is not None)
+    takes, gives = wanted.forward and wanted.input, wanted.forward and wanted.output
+    takes_back, gives_back = wanted.backward and wanted.input, wanted.backward and wanted.output
+
+    def tell(slot: str, x: Any, is_told: bool, group: str, is_told_back: bool, group_back: str) -> Any:
+        if ops.is_tensor(x):
+            if is_told:
+                write(stem + group + slot + ".", x)
+            if is_told_back:
+                x = write_gradient(stem + group_back + slot + ".", x, "in")
+        elif isinstance(x, (tuple, list)):
+            told = []
+            for place, one in enumerate(x):
+                told.append(tell(slot + "." + str(place), one, is_told, group, is_told_back, group_back))
+            x = tuple(told)
+        return x
+
+    def construct(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
+        inputs = []
+        for place, x in enumerate(args):
+            inputs.append(tell(str(place), x, takes, ".forward.input.", gives_back, ".backward.output."))
+        named = {}
+        for name, x in kwargs.items():
+            named[name] = tell(name, x, takes, ".forward.kwargs.", gives_back, ".backward.output.")
+        if takes:
+            for name, parameter in parameters:
+                write(stem + ".forward.parameters." + name + ".", parameter)
+        made = inner(*inputs, **named)
+        if isinstance(made, (tuple, list)):
+            outputs = []
+            for place, x in enumerate(made):
+                outputs.append(tell(str(place), x, gives, ".forward.output.", takes_back, ".backward.input."))
+            return tuple(outputs)
+        return tell("0", made, gives, ".forward.output.", takes_back, ".backward.input.")
+
+    return construct
+
+
+def _with_one_clear_error(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """Return MindSpore's compile with an error of ours where the backend cannot write tensors."""
+
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        with _explained():
+            return compile_(*args, **kwargs)
+
+    return compiled
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if f"[{_KERNEL}]" not in str(error):
+            raise
+        told = next(line for line in str(error).splitlines() if f"[{_KERNEL}]" in line)
+        raise RecordingError(
+            f"level L0 needs {_KERNEL} in the graph, which this backend lacks ({told.partition(',')[0]}): "
+            "record at level L1, mix or L2, which dump kernels, or in PYNATIVE_MODE"
+        ) from None
