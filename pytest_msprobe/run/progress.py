@@ -43,6 +43,9 @@ class ProgressLine:
         self._session: pytest.Session | None = None
         self._progress = RunProgress()
         self._is_over = threading.Event()
+        # Held while something is written: what has the terminal for itself meanwhile waits for the rest of a line.
+        self._terminal = threading.Lock()
+        self._is_debugged = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
@@ -58,8 +61,26 @@ class ProgressLine:
             self._is_over.set()
             told.join()
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_exception_interact(self, node: pytest.Item) -> None:
+        """Leave the terminal to the debugger that ``--pdb`` starts, from what pytest tells before it on."""
+        if node.config.getoption("usepdb"):
+            self.pytest_enter_pdb()
+
+    def pytest_enter_pdb(self) -> None:
+        """Leave the terminal to a debugger."""
+        with self._terminal:
+            if self._is_drawn and not self._is_debugged:
+                self._write(_ERASE)
+            self._is_debugged = True
+
+    def pytest_leave_pdb(self) -> None:
+        """Go on telling."""
+        self._is_debugged = False
+
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Count an item that starts."""
+        """Count an item that starts; no debugger is left open behind it."""
+        self._is_debugged = False
         self._progress.start(nodeid, "", time.monotonic())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -86,7 +107,10 @@ class ProgressLine:
             every, write = _WRITTEN_EVERY, self._write_lines
             self._is_over.wait(_WRITTEN_EVERY)
         while not self._is_over.is_set():
-            write(self._lines())
+            lines = self._lines()
+            with self._terminal:
+                if not self._is_debugged:
+                    write(lines)
             self._is_over.wait(every)
         if self._is_drawn:
             self._write(_ERASE)

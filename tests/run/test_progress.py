@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 
-def on_a_terminal(*command: str, folder: Path) -> str:
-    """Run a command on a terminal of its own and return what it wrote."""
+def on_a_terminal(*command: str, folder: Path, answer: str = "") -> str:
+    """Run a command on a terminal of its own, on which is typed what a debugger is told; return what it wrote."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         command, stdin=its, stdout=its, stderr=its, cwd=folder, env=os.environ | {"TERM": "xterm"}
     )
     os.close(its)
+    os.write(ours, answer.encode())
     written = b""
     try:
         while part := os.read(ours, 65536):
@@ -48,6 +49,20 @@ def test_a_long_run_tells_share_rate_and_time_left_below_pytests_own_lines(
     assert "\x1b[J" in written[written.rindex("\x1b8") :]
     without = on_a_terminal(*run, "-p", "no:msprobe-progress-line", folder=pytester.path)
     assert "\x1b7" not in without
+
+
+@pytest.mark.slow
+def test_a_debugger_has_the_terminal_for_itself(
+    pytester: pytest.Pytester, write_dump: Any, records: Any, make_device: Any
+) -> None:
+    write_dump(records)
+    last = list(records)[-1]
+    make_device(f"import time; time.sleep(1.0)\nif record == {last!r}: result = result + 1")
+    run = (sys.executable, "-m", "pytest", "--msprobe-dump=dump.json", "--msprobe-device=faulty", "--pdb")
+    written = on_a_terminal(*run, folder=pytester.path, answer="import time; time.sleep(1.5)\nq\n")
+    before, _, debugged = written.partition("(Pdb)")
+    assert " left" in before
+    assert "\x1b7" not in debugged
 
 
 @pytest.mark.parametrize("arguments", [["dump.json"], ["no_such_file.py"]])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import math
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pytest_msprobe.journal.file import read_journal
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,24 @@ def test_two_workers_give_the_ids_verdicts_and_numbers_of_one(
     # A failure's text is the same, but for the line that names the worker.
     for name in alone.wrong:
         assert alone.cases[name].text.splitlines()[0] in spread.cases[name].text
+
+
+def test_by_each_every_worker_checks_every_record_and_reports_tell_by_which_card(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
+) -> None:
+    write_dump(records)
+    make_device("if record == 'Functional.linear.0.forward': result = result + 1")
+    checked = check(
+        "--msprobe-dump=dump.json", "--msprobe-device=faulty", "-n2", "--dist=each", "--msprobe-journal=run.jsonl",
+        apart=True,
+    )  # fmt: skip
+    checked.result.assert_outcomes(passed=2 * len(records) - 2, failed=2)
+    assert checked.wrong == {"Functional.linear.0.forward"}
+    checked.result.stdout.fnmatch_lines([f"{2 * len(records)} API records: * passed, 2 failed", "on faulty:0: *"])
+    cases = [case.attrib["name"] for case in ET.parse(pytester.path / "report.xml").getroot().iter("testcase")]
+    assert sorted(cases) == sorted([*records, *records])
+    entries = read_journal(pytester.path / "run.jsonl").entries
+    assert set(entries) == {f"dump.json::{name}" for name in records}
 
 
 def test_workers_take_the_chosen_cards_in_turn(write_dump: Write, many: Json, check: Any) -> None:
