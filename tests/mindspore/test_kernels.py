@@ -19,7 +19,7 @@ from tests.support.runs import check, run_pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-NETWORKS = ("lenet", "mlp", "gpt", "lstm", "embedding", "mint", "jit")
+NETWORKS = ("lenet", "mlp", "gpt", "lstm", "embedding", "mint", "jit", "volumes")
 Dumped = Callable[[str], Path]
 
 
@@ -83,6 +83,11 @@ def _in_half_precision(x: NDArray[Any]) -> NDArray[Any]:
         ("gpt", "LayerNormGrad", "LayerNormGrad-op0", "output.0"),
         ("gpt", "Softmax", "Softmax-op0", "output.0"),
         ("gpt", "Adam", "Adam-op0", "input.1"),
+        ("lstm", "LSTM", "LSTM-op0", "output.0"),
+        ("lstm", "LSTMGrad", "LSTMGrad-op0", "output.3"),
+        ("lstm", "StridedSliceGrad", "StridedSliceGrad-op0", "output.0"),
+        ("volumes", "Conv3DBackpropFilter", "Conv3DBackpropFilter-op0", "output.0"),
+        ("volumes", "GroupNormGrad", "GroupNormGrad-op0", "output.0"),
     ],
 )
 def test_a_fault_in_what_a_kernel_left_is_found(
@@ -96,6 +101,8 @@ def test_a_fault_in_what_a_kernel_left_is_found(
     side: str,
 ) -> None:
     target = tmp_path / "rank_0" / "Net"
+    target.parent.mkdir(parents=True)
+    (target.parent / "graphs").symlink_to(dumped(network) / "rank_0" / "graphs")
     for graph in (dumped(network) / "rank_0" / "Net").iterdir():
         (target / graph.name).parent.mkdir(parents=True, exist_ok=True)
         _linked(graph, target / graph.name)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pytest_msprobe.engine.frameworks.mindspore.primitives import (
     functions,
+    losses,
     normalisation,
     products,
     reductions,
@@ -21,7 +22,9 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives import (
 )
 from pytest_msprobe.engine.kernels.given import Given
 
-_FORMATS = {0: "NCHW", 1: "NHWC"}
+_FORMATS = {0: "NCHW", 1: "NHWC", 14: "NCDHW"}
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
 def on_elements(function: Callable[..., Any]) -> Callable[[Given], Any]:
@@ -102,6 +105,24 @@ def layer_norm(given: Given) -> tuple[Tensor, Tensor, Tensor]:
     return normalisation.layer_norm(given.tensor(0, *given.shape), given.tensor(1), given.tensor(2), **settings)
 
 
+def group_norm(given: Given) -> tuple[Tensor, Tensor, Tensor]:
+    """Return GroupNorm, and the mean and the reciprocal deviation of each group."""
+    groups, epsilon = given.setting("num_groups", 1), given.setting("eps", 4)
+    return normalisation.group_norm(given.tensor(0, *given.shape), groups, given.tensor(2), given.tensor(3), epsilon)
+
+
+def sparse_softmax_cross_entropy(given: Given) -> Tensor:
+    """Return SparseSoftmaxCrossEntropyWithLogits, or its gradient, which has as many elements as the logits."""
+    logits = given.tensor(0)
+    is_grad = math.prod(given.shape) == logits.numel()
+    return losses.sparse_softmax_cross_entropy(logits, given.tensor(1).reshape(-1), is_grad=is_grad)
+
+
+def fill(given: Given) -> Tensor:
+    """Return FillV2: one value everywhere."""
+    return given.tensor(1).reshape(()).expand(given.shape)
+
+
 def elements(given: Given) -> Tensor:
     """Return the elements as they come: Reshape and its kin."""
     return given.tensor(0)
@@ -154,8 +175,7 @@ def slice_of(given: Given) -> Tensor:
 
 def strided_slice(given: Given) -> Tensor:
     """Return StridedSlice."""
-    names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    masks = {name: given.setting(name, slot) for slot, name in enumerate(names, start=4)}
+    masks = {name: given.setting(name, slot) for slot, name in enumerate(MASKS, start=4)}
     bounds = [given.setting(name, slot) for slot, name in enumerate(("begin", "end", "strides"), start=1)]
     return _shaped(given, shapes.strided_slice(given.tensor(0), *bounds, **masks))
 

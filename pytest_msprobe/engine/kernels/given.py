@@ -60,7 +60,13 @@ class Given:
         """Return an attribute of the primitive, None where nothing tells it."""
         return None if self.statement is None else self.statement.attribute(name)
 
-    def _told_shape(self, slot: int) -> tuple[int, ...] | None:
+    def attributes(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return settings as the primitive's attributes of these names tell them; none where one is not told."""
+        told = {setting: self.attribute(name) for setting, name in names.items()}
+        return {} if None in told.values() else told
+
+    def told_shape(self, slot: int) -> tuple[int, ...] | None:
+        """Return the shape in which the kernel saw an input, None where nothing tells it."""
         told = () if self.statement is None else self.statement.inputs
         return told[slot] if slot < len(told) else None
 
@@ -73,7 +79,7 @@ class Given:
         if found is None:
             raise self.lacks(f"input.{slot}")
         try:
-            told = self._told_shape(slot)
+            told = self.told_shape(slot)
             return found.reshape(shape) if shape else found if told is None else found.reshape(told)
         except RuntimeError:
             raise self.lacks(f"the shape of input.{slot}") from None
@@ -83,14 +89,15 @@ class Given:
         return [tensor for tensor in self.inputs if tensor is not None]
 
     def setting(self, name: str, slot: int | None = None) -> Any:
-        """Return a setting by its name, or the number or numbers at its slot. Raises Skip where nothing says it."""
+        """Return a setting by its slot, else by its name as an attribute. Raises Skip where nothing says it."""
         if slot is not None and self.has(slot):
             return self.tensor(slot).tolist()
         if slot is not None and self.knows(slot) and self.statement is not None:
             return self.statement.constant(slot)
-        if name in self.settings:
-            return self.settings[name]
-        raise self.lacks(name)
+        told = self.attribute(name)
+        if told is None and name not in self.settings:
+            raise self.lacks(name)
+        return self.settings[name] if told is None else told
 
     def like_result(self, slot: int) -> Tensor:
         """Return an operand of an operation on elements as it is broadcast to the first result.
@@ -102,7 +109,7 @@ class Given:
             return x.reshape(wanted)
         if x.numel() == 1 or (x.dim() == len(wanted) and _is_broadcast(tuple(x.shape), wanted)):
             return x.reshape(()) if x.numel() == 1 else x
-        if self._told_shape(slot) is not None:
+        if self.told_shape(slot) is not None:
             return x
         choices = itertools.product(*({1, size} for size in wanted))
         shapes = {shape for shape in choices if math.prod(shape) == x.numel()}

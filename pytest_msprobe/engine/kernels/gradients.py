@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.frameworks.mindspore.primitives import normalisation
+from pytest_msprobe.engine.frameworks.mindspore.primitives import normalisation, shapes
+from pytest_msprobe.engine.kernels.forward import MASKS
 from pytest_msprobe.engine.kernels.given import Given, gradient
 
 aten = torch.ops.aten
@@ -51,8 +52,10 @@ def reciprocal(dy: Tensor, y: Tensor) -> Tensor:
 def bias_add(given: Given) -> Tensor:
     """Return BiasAddGrad: the sum of what arrives for each channel."""
     dy, (channels,) = given.tensor(0), given.shape
-    if given.setting("format", 1):
+    if given.setting("format", 1) == 1:
         return dy.reshape(-1, channels).sum(0)
+    if given.told_shape(0) is not None:
+        return dy.sum([axis for axis in range(dy.dim()) if axis != 1])
     is_flat = dy.dim() < 4 and dy.shape[-1] == channels
     if is_flat:
         return dy.reshape(-1, channels).sum(0)
@@ -86,6 +89,29 @@ def batch_norm(given: Given) -> tuple[Tensor, ...]:
         running = torch.zeros_like(scale), torch.ones_like(scale)
         (y,) = normalisation.batch_norm(image, weight, bias, *running, **settings, data_format="NCHW")
         return torch.autograd.grad(y, (image, weight, bias), dy)
+
+
+def group_norm(given: Given) -> Any:
+    """Return GroupNormGrad, from the mean and the reciprocal deviation that the forward pass found."""
+    dy, x = given.tensor(0, *given.shape), given.tensor(1, *given.shape)
+    mean, deviation, gamma = (given.tensor(slot) for slot in (2, 3, 4))
+    batch, channels = x.shape[:2]
+    wanted = [True, True, True]
+    return aten.native_group_norm_backward(
+        dy, x, mean, deviation, gamma, batch, channels, x[0, 0].numel(), given.setting("num_groups", 5), wanted
+    )
+
+
+def strided_slice(given: Given) -> Tensor:
+    """Return StridedSliceGrad: what arrives where it was cut out, zeros elsewhere."""
+    masks = {name: given.setting(name) for name in MASKS}
+    bounds = [given.setting(name, slot) for slot, name in enumerate(("begin", "end", "strides"), start=2)]
+    whole = given.tensor(0).new_zeros(given.shape)
+
+    def cut(x: Tensor) -> Tensor:
+        return shapes.strided_slice(x, *bounds, **masks)
+
+    return gradient(cut, whole, given.tensor(0, *cut(whole).shape))
 
 
 def log_softmax(given: Given) -> Tensor:

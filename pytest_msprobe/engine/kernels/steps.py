@@ -19,7 +19,8 @@ Step: TypeAlias = Callable[[Given], list[Tensor]]
 def step(definition: Callable[..., None], count: int, *changes: int, **choices: tuple[Any, ...]) -> Step:
     """Return a step on ``count`` inputs, of which it writes to some.
 
-    ``choices`` are the values that each of its settings may have had, which it is not given.
+    ``choices`` are the values that each of its settings may have had, which it is not given, where no attribute of the
+    primitive tells it.
     """
 
     def compute(given: Given) -> list[Tensor]:
@@ -32,8 +33,12 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
             definition(*own, **settings)
             return [own[slot] for slot in changes]
 
+        told = given.attributes({name: name for name in choices})
+        if told or not choices:
+            return by(**told)
         combined = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
-        return given.told_by_numbers(", ".join(choices), combined, by) if choices else by()
+        found: list[Tensor] = given.told_by_numbers(", ".join(choices), combined, by)
+        return found
 
     return compute
 
@@ -62,6 +67,9 @@ def _sgd(
     nesterov: bool,
 ) -> None:
     gradient = gradient + weight_decay * parameter
+    if momentum == 0:
+        parameter.sub_(lr * gradient)
+        return
     moved = accumulation * momentum + (1 - dampening) * gradient
     accumulation.copy_(torch.where(is_first > 0, gradient, moved))
     parameter.sub_(lr * (gradient + accumulation * momentum if nesterov else accumulation))

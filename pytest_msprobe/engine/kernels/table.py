@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from pytest_msprobe.engine.frameworks.mindspore.primitives import functions, reductions
 from pytest_msprobe.engine.frameworks.mindspore.primitives.table import TABLE as PRIMITIVES
-from pytest_msprobe.engine.kernels import forward, gradients, steps, windows
+from pytest_msprobe.engine.kernels import forward, gradients, recurrent, steps, windows
 from pytest_msprobe.engine.kernels.given import Given
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -49,13 +49,24 @@ _OWN: Mapping[str, Definition] = {
     "MaxPoolGrad": Definition("max_pool2d_backward", windows.max_pool_gradient),
     "AvgPool": Definition("avg_pool2d", windows.avg_pool),
     "AvgPoolGrad": Definition("avg_pool2d_backward", windows.avg_pool_gradient),
+    "Conv3D": Definition("conv3d", windows.convolution),
+    "Conv3DBackpropInput": Definition("convolution_backward", windows.gradient_of_volume),
+    "Conv3DBackpropFilter": Definition("convolution_backward", windows.gradient_of_filters_3d),
+    "AvgPool3D": Definition("avg_pool3d", windows.avg_pool_3d),
+    "AvgPool3DGrad": Definition("avg_pool3d_backward", windows.avg_pool_3d_gradient),
+    # recurrent layers
+    "LSTM": Definition("LSTM", recurrent.lstm, 3),
+    "LSTMGrad": Definition("lstm_backward", recurrent.lstm_gradient),
     # normalisation
     "LayerNorm": Definition("native_layer_norm", forward.layer_norm),
     "LayerNormGrad": Definition("native_layer_norm_backward", gradients.layer_norm),
     "BatchNorm": Definition("batch_normalisation", steps.batch_norm, 1, (3, 4)),
     "BatchNormGrad": Definition("native_batch_norm_backward", gradients.batch_norm),
+    "GroupNorm": Definition("native_group_norm", forward.group_norm),
+    "GroupNormGrad": Definition("native_group_norm_backward", gradients.group_norm),
     "Softmax": Definition("softmax", forward.softmax),
     "LogSoftmax": Definition("log_softmax", forward.log_softmax),
+    "SparseSoftmaxCrossEntropyWithLogits": Definition("cross_entropy", forward.sparse_softmax_cross_entropy),
     "LogSoftmaxGrad": Definition("log_softmax_backward", gradients.log_softmax),
     # other places, other shapes, other dtypes
     "Reshape": Definition("reshape", forward.elements),
@@ -68,6 +79,8 @@ _OWN: Mapping[str, Definition] = {
     "Split": Definition("split", forward.split),
     "Slice": Definition("narrow", forward.slice_of),
     "StridedSlice": Definition("narrow", forward.strided_slice),
+    "StridedSliceGrad": Definition("slice_backward", gradients.strided_slice),
+    "FillV2": Definition("full", forward.fill),
     "Gather": Definition("index_select", forward.gather),
     "GatherD": Definition("take_along_dim", forward.gather_elements),
     "GatherDGradV2": Definition("scatter_add", gradients.gather_elements),

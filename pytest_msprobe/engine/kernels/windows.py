@@ -1,14 +1,14 @@
 """Convolutions and pooling, forward and backward, by the definitions of the primitives.
 
-Of most of their settings a dump says nothing: shapes leave few strides and paddings open, and numbers tell which of
-these it was.
+Of most of their settings files say nothing. The text of the graph has them; without it shapes leave few strides and
+paddings open, and numbers tell which of these it was.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,38 +18,49 @@ from pytest_msprobe.engine.kernels.given import Given, gradient
 
 _WIDEST_DILATION = 3
 _WIDEST_STRIDE = 8
+# The attribute that tells each setting.
+_CONVOLUTION = {name: name for name in ("pad_mode", "stride", "dilation", "group")}
+_CONVOLUTION |= {"pad": "pad_list", "data_format": "format"}
+_POOLING = {name: name for name in ("kernel_size", "strides", "pad_mode")} | {"data_format": "format"}
 _PAD_MODES = {0: "pad", 1: "same", 2: "valid"}
 
 
 def convolution(given: Given) -> Tensor:
-    """Return Conv2D of an image with filters."""
+    """Return Conv2D or Conv3D of an image with filters."""
     x, weight = given.tensor(0), given.tensor(1)
     settings = _convolutions(x.shape, weight.shape, given.shape)
-    return _by(given, settings, functools.partial(windows.convolution, x, weight))
+    return _by(given, _CONVOLUTION, settings, functools.partial(windows.convolution, x, weight))
 
 
-def gradient_of_image(given: Given) -> Tensor:
-    """Return Conv2DBackpropInput: of the arriving gradient and the filters the gradient of the image."""
-    dy, weight = given.tensor(0), given.tensor(1)
-    settings = _convolutions(given.shape, weight.shape, dy.shape)
-    return _by(given, settings, functools.partial(windows.convolution_of_gradient, dy, weight, given.shape))
+def gradient_of_image(given: Given, dy: int = 0, filters: int = 1) -> Tensor:
+    """Return Conv2DBackpropInput: of the gradient that arrives at a slot and the filters the gradient of the image."""
+    arriving, weight = given.tensor(dy), given.tensor(filters)
+    settings = _convolutions(given.shape, weight.shape, arriving.shape)
+    return _by(
+        given, _CONVOLUTION, settings, functools.partial(windows.convolution_of_gradient, arriving, weight, given.shape)
+    )
 
 
-def gradient_of_filters(given: Given) -> Tensor:
-    """Return Conv2DBackpropFilter: of the arriving gradient and the image the gradient of the filters."""
-    dy, x = given.tensor(0), given.tensor(1)
+def gradient_of_filters(given: Given, dy: int = 0, image: int = 1) -> Tensor:
+    """Return Conv2DBackpropFilter: of the gradient that arrives at a slot and the image the gradient of the filters."""
+    arriving, x = given.tensor(dy), given.tensor(image)
     filters = x.new_zeros(given.shape)
 
     def compute(**settings: Any) -> Tensor:
-        return gradient(lambda weight: windows.convolution(x, weight, **settings), filters, dy)
+        return gradient(lambda weight: windows.convolution(x, weight, **settings), filters, arriving)
 
-    return _by(given, _convolutions(x.shape, given.shape, dy.shape), compute)
+    return _by(given, _CONVOLUTION, _convolutions(x.shape, given.shape, arriving.shape), compute)
+
+
+# The kernels of volumes have them the other way round.
+gradient_of_volume = functools.partial(gradient_of_image, dy=1, filters=0)
+gradient_of_filters_3d = functools.partial(gradient_of_filters, dy=1, image=0)
 
 
 def max_pool(given: Given) -> Tensor:
     """Return MaxPool."""
     x = given.tensor(0)
-    return _by(given, _pools(x.shape, given.shape), functools.partial(windows.max_pool_2d, x))
+    return _by(given, _POOLING, _pools(x.shape, given.shape), functools.partial(windows.max_pool_2d, x))
 
 
 def max_pool_gradient(given: Given) -> Tensor:
@@ -60,7 +71,7 @@ def max_pool_gradient(given: Given) -> Tensor:
     def compute(**settings: Any) -> Tensor:
         return gradient(lambda image: windows.max_pool_2d(image, **settings), x, dy)
 
-    return _by(given, _pools(x.shape, y.shape), compute)
+    return _by(given, _POOLING, _pools(x.shape, y.shape), compute)
 
 
 def avg_pool(given: Given) -> Tensor:
@@ -75,14 +86,40 @@ def avg_pool_gradient(given: Given) -> Tensor:
     return gradient(lambda image: windows.avg_pool_2d(image, **settings), x, given.tensor(2, *y.shape))
 
 
+def avg_pool_3d(given: Given) -> Tensor:
+    """Return AvgPool3D."""
+    return windows.avg_pool_3d(given.tensor(0), **_pool_3d_settings(given))
+
+
+def avg_pool_3d_gradient(given: Given) -> Tensor:
+    """Return AvgPool3DGrad, which is given the sizes of the volume and not its elements."""
+    settings = _pool_3d_settings(given)
+    volume = given.tensor(1).new_zeros(given.shape)
+
+    def pool(x: Tensor) -> Tensor:
+        return windows.avg_pool_3d(x, **settings)
+
+    return gradient(pool, volume, given.tensor(1, *pool(volume).shape))
+
+
+def _pool_3d_settings(given: Given) -> dict[str, Any]:
+    names = ("kernel_size", "strides", "ceil_mode", "count_include_pad", "divisor_override")
+    settings = {name: given.setting(name) for name in names}
+    return settings | {"pad_mode": "pad", "pad": given.setting("pad_list"), "data_format": given.setting("format")}
+
+
 def _pool_settings(given: Given, first: int) -> dict[str, Any]:
     names = ("kernel_size", "strides", "pad_mode", "data_format")
     settings = {name: given.setting(name, first + i) for i, name in enumerate(names)}
     return settings | {"pad_mode": _PAD_MODES.get(settings["pad_mode"], settings["pad_mode"]), "data_format": "NCHW"}
 
 
-def _by(given: Given, choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]) -> Tensor:
-    found: Tensor = given.told_by_numbers("strides and padding", choices, compute)
+def _by(
+    given: Given, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
+) -> Tensor:
+    """Return what a definition gives by settings that attributes of these names tell, else by one of the choices."""
+    told = given.attributes(attributes)
+    found: Tensor = compute(**told) if told else given.told_by_numbers("strides and padding", choices, compute)
     return found
 
 

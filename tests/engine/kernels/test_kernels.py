@@ -18,19 +18,6 @@ Run = Callable[..., Checked]
 NO, YES = np.array(False), np.array(True)
 
 
-@pytest.fixture
-def graph(tmp_path: Path) -> GraphFolder:
-    return GraphFolder(tmp_path / "graph")
-
-
-@pytest.fixture
-def run(pytester: pytest.Pytester, graph: GraphFolder) -> Run:
-    def checked(*options: str, apart: bool = False) -> Checked:
-        return check(pytester, "--msprobe-dump", graph.folder, *options, apart=apart)
-
-    return checked
-
-
 def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 

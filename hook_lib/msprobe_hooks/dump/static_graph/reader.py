@@ -20,7 +20,7 @@ from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.dump.static_graph.flow import Flow
 from msprobe_hooks.dump.static_graph.ir import IrNode, read_ir
 from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL, graph_folders, net_folder
-from msprobe_hooks.dump.static_graph.source_lines import GraphSurroundings, graph_texts, kernel_nodes
+from msprobe_hooks.dump.static_graph.source_lines import GraphSurroundings, graph_texts, kernel_nodes, without_number
 from msprobe_hooks.dump.static_graph.statement import Statement
 from msprobe_hooks.dump.static_graph.tensors import KernelTensor, read_tensors
 from msprobe_hooks.errors import DumpError
@@ -52,14 +52,16 @@ class GraphDump(KernelDump):
     def statement(self, kernel: Kernel) -> Statement | None:
         """Return what the graph's text says of a kernel, None where it has none, or that of another one.
 
-        MindSpore numbers some kernels anew after it has written the text, those of expanded operations above all.
+        MindSpore numbers some kernels anew after it has written the text, those of expanded operations above all. What
+        the text says alike of all kernels of one place that could be this one is said of it, whatever its number.
         """
-        node = self._nodes.get(kernel.op)
-        if node is None or node.scope.startswith(_EXPANDED):
+        exact = self._nodes.get(kernel.op)
+        if exact is not None and exact.scope.startswith(_EXPANDED):
             return None
-        told = node.statement
-        is_told = told.type == kernel.type and _fits(told.inputs, kernel.inputs) and _fits(told.outputs, kernel.outputs)
-        return told if is_told else None
+        if exact is not None and _is_of(told := exact.statement, kernel):
+            return told
+        alike = [told for node in self._alike[without_number(kernel.op)] if _is_of(told := node.statement, kernel)]
+        return alike[0] if alike and all(_says_the_same(told, alike[0]) for told in alike) else None
 
     @cached_property
     def flows(self) -> Sequence[Flow]:
@@ -69,6 +71,14 @@ class GraphDump(KernelDump):
     @cached_property
     def _nodes(self) -> Mapping[str, IrNode]:
         return kernel_nodes(self.tensor_folder.parent)
+
+    @cached_property
+    def _alike(self) -> Mapping[str, Sequence[IrNode]]:
+        """The nodes of one place and type."""
+        alike: dict[str, list[IrNode]] = defaultdict(list)
+        for op, node in self._nodes.items():
+            alike[without_number(op)].append(node)
+        return alike
 
 
 def read_iteration(path: Path) -> GraphDump:
@@ -110,6 +120,16 @@ def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
         problems = tuple(tensor.problem for tensor in own if tensor.problem)
         yield Kernel(kind, op, numbers[op], _by_slot(sides["input"]), _by_slot(sides["output"]), problems)
         numbers[op] += 1
+
+
+def _is_of(told: Statement, kernel: Kernel) -> bool:
+    return told.type == kernel.type and _fits(told.inputs, kernel.inputs) and _fits(told.outputs, kernel.outputs)
+
+
+def _says_the_same(one: Statement, other: Statement) -> bool:
+    if (one.attributes, one.inputs, len(one.operands)) != (other.attributes, other.inputs, len(other.operands)):
+        return False
+    return all(one.constant(slot) == other.constant(slot) for slot in range(len(one.operands)))
 
 
 def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:

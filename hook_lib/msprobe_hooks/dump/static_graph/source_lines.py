@@ -29,7 +29,7 @@ class SourceLines:
             op = node.scope.replace("/", "_")
             self._nodes.setdefault(op, node)
             if node.lines:
-                self._alike.setdefault(_NUMBER.sub("", op), node)
+                self._alike.setdefault(without_number(op), node)
 
     def of_op(self, op: str) -> IrNode | None:
         """Return the node of a kernel, None where there is none.
@@ -37,7 +37,12 @@ class SourceLines:
         MindSpore numbers some kernels anew after it has written the graph: else the first of the same scope and kind.
         """
         node = self._nodes.get(op)
-        return node if node is not None and node.lines else self._alike.get(_NUMBER.sub("", op), node)
+        return node if node is not None and node.lines else self._alike.get(without_number(op), node)
+
+
+def without_number(op: str) -> str:
+    """Return the name of a kernel without its number among those of its type in one place."""
+    return _NUMBER.sub("", op)
 
 
 def kernel_nodes(folder: Path) -> dict[str, IrNode]:
