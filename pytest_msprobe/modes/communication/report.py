@@ -17,12 +17,10 @@ _OTHERS_SHOWN = 5
 
 
 def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str]) -> list[str]:
-    """Return of each step its ranks, how often they communicated, and what is missing or was cut off."""
-    lines = ["msprobe: communication over all ranks"]
+    """Return the ranks of all steps, how often they communicated, and of each step what is missing or was cut off."""
+    lines = ["msprobe: communication over all ranks", _in_one_line(steps, places)]
     for step in steps:
-        place, ranks = places[step.step.folder], step.ranks.values()
-        told = f"{sum(len(rank.calls) for rank in ranks)} calls, {len(step.exchanges)} communications"
-        lines.append(f"msprobe: {place}: {ranks_in_words(step.ranks)}, {told}")
+        place = places[step.step.folder]
         if step.absent:
             lines.append(f"msprobe: {place}: no dump of {ranks_in_words(step.absent)}")
         lines += [f"msprobe: {step.step.ranks[rank].path}: {problem}" for rank, problem in step.problems.items()]
@@ -30,6 +28,14 @@ def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str])
             f"msprobe: rank {known.rank}: left out, for it is malformed: {name}" for known, name in _malformed(step)
         ]
     return lines
+
+
+def _in_one_line(steps: Sequence[StepCommunication], places: Mapping[Path, str]) -> str:
+    first, last = (places[step.step.folder] for step in (steps[0], steps[-1]))
+    shown = first if len(steps) == 1 else f"{len(steps)} steps, {first} to {last}"
+    ranks = ranks_in_words({rank for step in steps for rank in step.ranks})
+    calls = sum(len(rank.calls) for step in steps for rank in step.ranks.values())
+    return f"msprobe: {shown}: {ranks}, {calls} calls, {sum(len(step.exchanges) for step in steps)} communications"
 
 
 def _malformed(step: StepCommunication) -> list[tuple[RankCalls, str]]:

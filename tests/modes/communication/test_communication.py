@@ -40,7 +40,7 @@ def write(write_dump: Check) -> Callable[..., None]:
     return write
 
 
-@pytest.mark.parametrize("way", [[], ["-n2"]], ids=" ".join)
+@pytest.mark.parametrize("way", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=" ".join)
 def test_each_communication_is_an_item_of_the_first_rank_that_took_part(
     write: Callable[..., None], check: Check, way: list[str]
 ) -> None:
@@ -55,6 +55,14 @@ def test_each_communication_is_an_item_of_the_first_rank_that_took_part(
     assert "first that differs: all_reduce.1 among ranks 0-2" in checked.output
     assert "  output differs: rank 1: max 2 " in checked.output
     assert "  last that agrees: all_reduce.0 among ranks 0-2" in checked.output
+
+
+def test_many_steps_are_one_line_of_the_header(write: Callable[..., None], check: Check) -> None:
+    for step in range(3):
+        write(WHOLE, WHOLE, step=step)
+    checked = check(f"{FLAG}=.", "--collect-only", "-q", "-v")
+    told = [line for line in checked.output.splitlines() if line.startswith("msprobe: ") and "calls" in line]
+    assert told == ["msprobe: 3 steps, step0 to step2: ranks 0, 1, 18 calls, 9 communications"]
 
 
 def test_an_item_that_is_run_again_alone_knows_the_other_ranks(
