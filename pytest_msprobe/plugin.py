@@ -91,6 +91,11 @@ def pytest_configure(config: pytest.Config) -> None:
         journaling.start(config)
 
 
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> collection.KernelsFolder | None:
+    """Look for a dump of kernels at its place alone."""
+    return collection.collect_directory(path, parent)
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
     """Collect the dumps that were named."""
     return collection.collect_file(file_path, parent)

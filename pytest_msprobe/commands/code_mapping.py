@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from msprobe_hooks.dump.static_graph.layout import STATISTIC_FILE, find_iterations, graph_folders
 
     # Names of folders are read off the path, of which "." tells nothing.
-    iterations = find_iterations(arguments.dump.resolve())
+    iterations = find_iterations(os.walk(arguments.dump.resolve()))
     if not iterations:
         raise CommandError(f"{arguments.dump}: no dump of a static graph, name the folder of rank_0 or of an iteration")
     rows, written = list[Sequence[str]](), list[Path]()

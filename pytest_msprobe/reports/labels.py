@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -35,4 +36,10 @@ def _folder(dump: Path) -> Path:
 
 def labelled(record: str, dump: Path, labels: dict[Path, str]) -> str:
     """Return a record's name with its dump's label, or the name of the file where a label tells nothing."""
-    return f"{record} ({labels[dump] or home_of(dump).relative_to(_folder(dump))})"
+    return f"{record} ({labels[dump] or _short_name(dump)})"
+
+
+@lru_cache(maxsize=64)
+def _short_name(dump: Path) -> str:
+    # Asked for each item.
+    return str(home_of(dump).relative_to(_folder(dump)))

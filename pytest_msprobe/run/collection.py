@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.dump.layout import find_dumps, home_of
 from msprobe_hooks.dump.names import parse_api_name, split_direction
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
@@ -105,6 +105,12 @@ def _absolute(config: pytest.Config, path: str) -> Path:
     return Path(os.path.abspath(config.invocation_params.dir / path))  # noqa: PTH100
 
 
+def collect_directory(path: Path, parent: pytest.Collector) -> KernelsFolder | None:
+    """Return a collector for a folder that is one dump, of kernels, to whoever looks for it."""
+    found = next((file for file in parent.config.stash.get(dumps_key, {}) if home_of(file) == path), None)
+    return None if found is None else KernelsFolder.from_parent(parent, path=path)
+
+
 def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
     """Return a collector for a file that is one of the opened dumps."""
     dumps = parent.config.stash.get(dumps_key, {})
@@ -119,6 +125,20 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
         name=mode.label(file_path) if isinstance(mode, OwnFiles) else None,
         nodeid=as_controller_has(parent.config, file_path.as_posix()) if outside else None,
     )
+
+
+class KernelsFolder(pytest.Directory):
+    """A folder of kernels' files, of which there may be tens of thousands: only what leads to the dump is collected."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Yield the collector of the file that the dump goes by, or of the folder that it is in."""
+        for file in self.config.stash[dumps_key]:
+            if home_of(file) == self.path:
+                child = self.path / file.relative_to(self.path).parts[0]
+                if child == file:
+                    yield from self.ihook.pytest_collect_file(file_path=child, parent=self)
+                else:
+                    yield self.ihook.pytest_collect_directory(path=child, parent=self)
 
 
 class DumpFile(pytest.File):

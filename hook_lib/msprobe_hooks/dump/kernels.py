@@ -43,8 +43,7 @@ class Kernel:
     @property
     def record(self) -> str:
         """The name of the record."""
-        kind = _PARAMETER if self.is_parameter else "Kernel"
-        return api_record(f"{kind}.{self.op}.{self.number}", "backward" if self.is_gradient else "forward")
+        return record_name(self.type, self.op, self.number)
 
     @property
     def is_mislabelled(self) -> bool:
@@ -62,7 +61,17 @@ class Kernel:
     @property
     def is_gradient(self) -> bool:
         """Whether MindSpore derived the kernel for the gradient."""
-        return self.op.startswith(_GRADIENTS)
+        return _is_gradient(self.op)
+
+
+def record_name(kind: str, op: str, number: int) -> str:
+    """Return the name of the record of an execution, the n-th of its op, of a kernel of this type."""
+    word = _PARAMETER if kind == _PARAMETER else "Kernel"
+    return api_record(f"{word}.{op}.{number}", "backward" if _is_gradient(op) else "forward")
+
+
+def _is_gradient(op: str) -> bool:
+    return op.startswith(_GRADIENTS)
 
 
 @dataclass(frozen=True)
@@ -76,12 +85,16 @@ class KernelDump(Dump):
         kernel = self.kernels[name]
         if kernel.problems:
             raise RecordError(name, kernel.problems[0])
-        return super().body(name)
+        return _body(kernel)
+
+    def is_recomputed(self, name: str) -> bool:
+        """No kernel says that it is."""
+        return False
 
 
-def encoded(kernels: Mapping[str, Kernel]) -> dict[str, msgspec.Raw]:
-    """Return kernels as records of ``dump.json``."""
-    return {name: msgspec.Raw(encode_record(_body(kernel))) for name, kernel in kernels.items()}
+def encoded(kernel: Kernel) -> msgspec.Raw:
+    """Return a kernel as a record of ``dump.json``."""
+    return msgspec.Raw(encode_record(_body(kernel)))
 
 
 def _body(kernel: Kernel) -> dict[str, Any]:
@@ -92,9 +105,12 @@ def _body(kernel: Kernel) -> dict[str, Any]:
 
 def leaf(element: TensorElement) -> dict[str, Any]:
     """Return a tensor as an entry of a record."""
-    entry = {"type": element.type, "dtype": element.dtype, "shape": element.shape}
-    told = {key: getattr(element, field) for key, field in _FIELDS.items()}
-    return entry | {key: value for key, value in told.items() if value is not None}
+    entry: dict[str, Any] = {"type": element.type, "dtype": element.dtype, "shape": [*element.shape]}
+    for key, field in _FIELDS.items():
+        value = getattr(element, field)
+        if value is not None:
+            entry[key] = value
+    return entry
 
 
 def unreadable(file: Path | str, error: Exception) -> str:

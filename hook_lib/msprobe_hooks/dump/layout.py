@@ -6,7 +6,9 @@ not tell a rank.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,11 +66,16 @@ def find_dumps(folder: Path) -> list[Path]:
     tree of converted kernel files the first of these.
     Raises DumpError where there is none of these.
     """
-    paths = [*folder.rglob(DUMP_FILE)] or [*folder.rglob(DEBUG_FILE)]
-    found = sorted(paths, key=_numbers_by_value) or find_trees(folder) or find_iterations(folder)
+    # A tree has as many folders as kernels: it is gone through once.
+    folders = [*os.walk(folder)]
+    found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
     if not found:
         raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
     return found
+
+
+def _named(name: str, folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
+    return sorted((Path(place, name) for place, _, names in folders if name in names), key=_numbers_by_value)
 
 
 def home_of(path: Path) -> Path:

@@ -9,7 +9,7 @@ import re
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,9 @@ _MAPPED_BYTES = 2**20
 _USUAL_BYTES = 256
 
 
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
 class NpyHeader(NamedTuple):
     """An array's shape and dtype, whether its first index runs fastest, and at which byte its values begin."""
 
@@ -42,11 +45,16 @@ def read_header(stream: io.FileIO) -> NpyHeader:
     Raises ValueError where it is none, is cut off or holds pickled objects, OSError where it cannot be read.
     """
     header = _plain(stream.read(_USUAL_BYTES)) or _by_numpy(stream)
+    return _sound(header, os.fstat(stream.fileno()).st_size)
+
+
+def _sound(header: NpyHeader, size: int) -> NpyHeader:
+    """Return the header of a file of so many bytes. Raises ValueError where it can be none of it."""
     if header.dtype.hasobject:
         raise ValueError("it holds pickled objects, which are not read")
-    if any(isinstance(size, bool) or not 0 <= size <= sys.maxsize for size in header.shape):
+    if not all(type(length) is int and 0 <= length <= sys.maxsize for length in header.shape):
         raise ValueError(f"its header tells of shape {header.shape}, which none has")
-    held, wanted = os.fstat(stream.fileno()).st_size - header.offset, math.prod(header.shape) * header.dtype.itemsize
+    held, wanted = size - header.offset, math.prod(header.shape) * header.dtype.itemsize
     if held < wanted:
         raise ValueError(f"it holds {held} of {wanted} bytes")
     return header
@@ -64,20 +72,45 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype.name)
 
 
-def read_array(file: Path) -> np.ndarray[Any, np.dtype[Any]]:
-    """Return the array of a ``.npy`` file, mapped where it is large; raises as `read_header`."""
+class NpyFile(NamedTuple):
+    """A file's header, and its array where that is small: both come with one read."""
+
+    header: NpyHeader
+    array: Array | None
+
+
+def read_file(file: Path | str) -> NpyFile:
+    """Read the header of a ``.npy`` file and, where it is small, its array; raises as `read_header`."""
+    # The system is asked four times for a file, of which there are tens of thousands.
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        content = os.read(descriptor, size) if size <= _MAPPED_BYTES else b""
+    finally:
+        os.close(descriptor)
+    if size > _MAPPED_BYTES:
+        return NpyFile(header_of(file), None)
+    header = _sound(_plain(content) or _by_numpy(io.BytesIO(content)), size)
+    return NpyFile(header, _array(header, content))
+
+
+def _array(header: NpyHeader, content: bytes) -> Array:
     import numpy as np
 
-    with io.FileIO(file) as stream:
-        header = read_header(stream)
-        count = math.prod(header.shape)
-        order: Literal["C", "F"] = "F" if header.fortran_order else "C"
-        if count * header.dtype.itemsize > _MAPPED_BYTES:
-            return np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
-        stream.seek(header.offset)
-        return np.frombuffer(stream.read(count * header.dtype.itemsize), header.dtype).reshape(
-            header.shape, order=order
-        )
+    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
+    flat = np.frombuffer(content, header.dtype, math.prod(header.shape), header.offset)
+    return flat.reshape(header.shape, order=order)
+
+
+def read_array(file: Path) -> Array:
+    """Return the array of a ``.npy`` file, mapped where it is large; raises as `read_header`."""
+    header, array = read_file(file)
+    if array is not None:
+        return array
+    import numpy as np
+
+    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
+    return np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
 
 
 def _plain(beginning: bytes) -> NpyHeader | None:
@@ -105,7 +138,7 @@ def _dtype(text: str) -> np.dtype[Any]:
     return np.dtype(text)
 
 
-def _by_numpy(stream: io.FileIO) -> NpyHeader:
+def _by_numpy(stream: IO[bytes]) -> NpyHeader:
     from numpy.lib import format as npy
 
     stream.seek(0)

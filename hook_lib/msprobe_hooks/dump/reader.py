@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +23,9 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.npy import Array
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
@@ -75,6 +78,10 @@ class Dump:
     def keeps_shapes(self) -> bool:
         """Whether files hold tensors in the shapes that records say, or their elements alone."""
         return True
+
+    def array_at_hand(self, data_name: str) -> Array | None:
+        """Return what a tensor's file holds where it came with the record, None where the file is to be read."""
+        return None
 
     @property
     def surroundings(self) -> Surroundings:

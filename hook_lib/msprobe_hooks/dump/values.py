@@ -62,6 +62,7 @@ NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.i
 #: No size of a tensor and no integer that travels as a number is as large.
 TOO_LARGE: Final = 2**63
 _SIZES = frozenset({int})
+_NO_NUMBERS = (None, None, None, None)
 
 
 def read_values(dump: Dump, record: str) -> list[PlacedValue]:
@@ -141,6 +142,8 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     greatest, least, mean, norm = leaf.get("Max"), leaf.get("Min"), leaf.get("Mean"), leaf.get("Norm")
     if type(greatest) is type(least) is type(mean) is type(norm) is float:
         numbers: tuple[Number | None, ...] = (greatest, least, mean, norm)
+    elif greatest is least is mean is norm is None:
+        numbers = _NO_NUMBERS
     else:
         numbers = tuple(_statistic(record, place, leaf, key) for key in STATISTICS)
     if not isinstance(data_name, str) or data_name == "-1":
@@ -151,7 +154,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         dtype,
         tuple(shape),
         requires_grad if isinstance(requires_grad, bool) else None,
-        numbers if numbers != (None, None, None, None) else None,  # type: ignore[arg-type]
+        numbers if numbers != _NO_NUMBERS else None,  # type: ignore[arg-type]
         checksum if isinstance(checksum, str) else None,
         data_name,
     )

@@ -108,7 +108,7 @@ class GraphDump:
         if VARIABLE in os.environ:
             raise ConfigError(VARIABLE, os.environ[VARIABLE], "not set, as a recording sets it")
         require_no_graph()
-        former = next(iter(find_iterations(folder)), None)
+        former = next(iter(find_iterations(os.walk(folder))), None)
         if former is not None:
             raise former_dump(former.parent)
         if self._settings.task == "statistics" and target == "CPU":
@@ -125,7 +125,7 @@ class GraphDump:
         except Exception as error:
             # A graph that has failed tells it here first.
             summary.note_error("waiting for graphs", error)
-        iterations = find_iterations(self._settings.dump_path)
+        iterations = find_iterations(os.walk(self._settings.dump_path))
         summary.started, summary.awaited = True, "graph"
         summary.iterations, summary.seconds = len(iterations), time.monotonic() - self._began
         summary.folders = [folder for iteration in iterations for folder in graph_folders(iteration)]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.dtypes import plain_dtype
-from msprobe_hooks.dump.npy import dtype_name, read_array
+from msprobe_hooks.dump.npy import Array, dtype_name, read_array
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from msprobe_standards.chunking import CHUNK
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.modes.compare.walk import Measured, Precision, Walk
+from pytest_msprobe.modes.compare.walk import Measured, Precision, Walk, equal_metrics
 from pytest_msprobe.results.skips import Skip
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
     from pytest_msprobe.modes.compare.walk import Floats
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-
 # What numpy and dumps call alike; of integers float64 holds those up to the limit, and their differences.
 _KNOWN = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
 _EXACT_INTEGERS = 2**52
+# So much is copied to be compared.
+_COMPARED_BYTES = 2**20
 
 
 def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
@@ -39,9 +39,13 @@ def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
     other = None if mine is None else _load(row.golden, golden)
     if mine is None or other is None:
         return None
-    values = {"target": _with_statistics(row.target, mine), "golden": _with_statistics(row.golden, other)}
+    target_value = _with_statistics(row.target, mine)
+    if _have_same_bytes(mine, other):
+        metrics = equal_metrics(mine.size, has_ulps=mine.dtype.kind == "f")
+        return replace(row, target=target_value, golden=_with_those_of(target_value, row.golden), metrics=metrics)
     measured = measure_arrays(mine, other)
-    return replace(row, **values, metrics=measured.scaled_metrics, worst=measured.worst)
+    golden_value = _with_statistics(row.golden, other)
+    return replace(row, target=target_value, golden=golden_value, metrics=measured.scaled_metrics, worst=measured.worst)
 
 
 def _load(value: Value, dump: Dump) -> Array | None:
@@ -49,15 +53,21 @@ def _load(value: Value, dump: Dump) -> Array | None:
     name = value.data_name or ""
     if not name.endswith(".npy") or plain_dtype(value.dtype) not in _KNOWN:
         return None
-    try:
-        path = tensor_path(dump.tensor_folder, name)
-        array = read_array(path)
-    except (OSError, ValueError, DumpError, Skip):
-        return None
+    array = dump.array_at_hand(name)
+    if array is None:
+        try:
+            array = read_array(tensor_path(dump.tensor_folder, name))
+        except (OSError, ValueError, DumpError, Skip):
+            return None
     if array.size == math.prod(value.shape) and not dump.keeps_shapes:
         array = array.reshape(value.shape)
-    is_recorded = array.shape == value.shape and dtype_name(array.dtype) == plain_dtype(value.dtype)
+    is_recorded = array.size and array.shape == value.shape and dtype_name(array.dtype) == plain_dtype(value.dtype)
     return array if is_recorded and _is_exact_in_float64(array) else None
+
+
+def _have_same_bytes(mine: Array, other: Array) -> bool:
+    """Tell whether two small arrays are of one dtype and equal to the last bit; large ones are measured in parts."""
+    return mine.dtype == other.dtype and mine.nbytes <= _COMPARED_BYTES and mine.tobytes() == other.tobytes()
 
 
 def _is_exact_in_float64(array: Array) -> bool:
@@ -82,6 +92,11 @@ def _with_statistics(value: Value, array: Array) -> Value:
         return value
     numbers = measure(array)
     return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
+
+
+def _with_those_of(other: Value, value: Value) -> Value:
+    """Return a value with the statistics of one that is equal to it, where it has none itself."""
+    return value if value.statistics is not None else replace(value, statistics=other.statistics)
 
 
 def _precision(*dtypes: np.dtype[Any]) -> Precision | None:

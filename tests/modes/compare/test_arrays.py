@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from pytest_msprobe.modes.compare.arrays import measure_arrays
 from pytest_msprobe.modes.compare.tensors import measure_tensors
+from pytest_msprobe.modes.compare.walk import equal_metrics
 
 FLOATS = ("float16", "float32", "float64")
 INTEGERS = ("int8", "int32", "uint8", "bool")
@@ -35,6 +36,12 @@ def test_numpy_and_torch_measure_alike(pair: list[Any]) -> None:
     assert by_numpy.metrics == pytest.approx(by_torch.metrics, nan_ok=True)
     assert by_numpy.worst == by_torch.worst
     assert (by_numpy.max_golden, by_numpy.golden_norm) == (by_torch.max_golden, by_torch.golden_norm)
+
+
+@given(array=arrays.arrays(st.sampled_from(FLOATS + INTEGERS), arrays.array_shapes(min_dims=0, max_side=4)))
+def test_what_is_told_of_equal_arrays_is_what_is_measured_of_them(array: Any) -> None:
+    told = equal_metrics(array.size, has_ulps=array.dtype.kind == "f")
+    assert told == pytest.approx(measure_arrays(array, array.copy()).scaled_metrics)
 
 
 def test_more_than_one_part_is_measured_as_one() -> None:

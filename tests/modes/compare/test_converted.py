@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from msprobe_hooks.dump.layout import find_dumps
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.errors import RecordError
 from tests.support.converted import write_kernel
 
 Compare = Callable[..., pytest.RunResult]
@@ -52,6 +55,34 @@ def test_files_without_folders_are_a_tree_too(compare: Compare, trees: tuple[Pat
         for file in tree.rglob("*.npy"):
             file.rename(tmp_path / "flat" / tree.name / file.name)
     compare(tmp_path / "flat" / "target", tmp_path / "flat" / "golden").assert_outcomes(passed=3)
+
+
+def test_an_empty_tensor_has_nothing_to_be_compared(compare: Compare, trees: tuple[Path, Path]) -> None:
+    for tree in trees:
+        write_kernel(tree, "layer3-Shape", 9000, [np.zeros((0, 2), np.int64)], [X])
+    compare(*trees).assert_outcomes(passed=4)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_no_file_of_another_kernel_is_collected(compare: Compare, trees: tuple[Path, Path], flat: bool) -> None:
+    if flat:
+        for tree in trees:
+            for file in [*tree.rglob("*.npy")]:
+                file.rename(tree / file.name)
+    (trees[0] / "conftest.py").write_text("def pytest_collect_file(file_path): print('collecting', file_path.name)")
+    result = compare(*trees, "-s", "--collect-only")
+    seen = [line.split()[1] for line in result.outlines if line.startswith("collecting")]
+    assert seen[0] == "Add.layer1-Add.3.7.1000.input.0.npy"
+    assert all(".1000." in name for name in seen)
+
+
+def test_a_tree_is_opened_by_the_names_of_its_files_alone(trees: tuple[Path, Path]) -> None:
+    (damaged,) = trees[0].rglob("*.1010.output.0.npy")
+    damaged.write_bytes(b"")
+    dump = open_dump(find_dumps(trees[0])[0])
+    assert [*dump.records] == [f"Kernel.{op}.forward" for op in ("layer1-Add.0", "layer2-Mul.0", "layer1-Add.1")]
+    with pytest.raises(RecordError, match="not whole"):
+        dump.body("Kernel.layer2-Mul.0.forward")
 
 
 def test_what_a_failure_prints_runs_its_kernel_alone(

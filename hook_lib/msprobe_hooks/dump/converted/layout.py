@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,18 +50,21 @@ def is_converted_file(path: Path) -> bool:
 
 def tree_of(path: Path) -> Path:
     """Return the folder of all files that a converted file belongs to."""
-    named = _NAME.fullmatch(path.name)
-    sorted_by_op = named is not None and path.parts[-3:-1] == (named[2], named[5])
-    return path.parents[2] if sorted_by_op else path.parent
+    return Path(_tree(str(path.parent), path.name))
 
 
-def find_trees(folder: Path) -> list[Path]:
-    """Return the first file of each tree of converted files in a folder or below it."""
-    trees: dict[Path, Path] = {}
-    for place, folders, names in os.walk(folder):
-        folders.sort()
+def _tree(folder: str, name: str) -> str:
+    # Of strings: a tree may have as many folders as executions.
+    named = _NAME.fullmatch(name)
+    sorted_by_op = named is not None and folder.endswith(f"{os.sep}{named[2]}{os.sep}{named[5]}")
+    return os.path.dirname(os.path.dirname(folder)) if sorted_by_op else folder  # noqa: PTH120
+
+
+def find_trees(folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
+    """Return the first file of each tree of converted files among folders as `os.walk` yields them."""
+    trees: dict[str, Path] = {}
+    for place, _, names in sorted(folders):
         first = min(filter(_NAME.fullmatch, names), default=None)
-        if first is not None:
-            path = Path(place, first)
-            trees.setdefault(tree_of(path), path)
-    return sorted(trees.values())
+        if first is not None and (tree := _tree(place, first)) not in trees:
+            trees[tree] = Path(place, first)
+    return [trees[tree] for tree in sorted(trees)]

@@ -1,7 +1,8 @@
 """A tree of converted files as a `Dump`: each execution of a kernel is a record, each file one of its values.
 
 Records are named ``Kernel.{op}.{number}.forward`` in the order of the files' times; the number counts the executions of
-one op, so that two runs find each other by op and order whatever the times were.
+one op, so that two runs find each other by op and order whatever the times were. Opening a tree reads names alone: a
+kernel's files are read when its record is asked for, once for their headers and for what they hold.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from msprobe_hooks.dump.converted.layout import NAME_IN_WORDS, SUFFIX, KernelFile, parse_name, tree_of
-from msprobe_hooks.dump.kernels import SIDES, Kernel, KernelDump, Side, encoded, unreadable
-from msprobe_hooks.dump.npy import dtype_name, header_of
+import msgspec
+
+from msprobe_hooks.dump.converted.layout import NAME_IN_WORDS, SUFFIX, parse_name, tree_of
+from msprobe_hooks.dump.kernels import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
+from msprobe_hooks.dump.npy import Array, dtype_name, read_file
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.errors import DumpError
@@ -31,10 +34,88 @@ class _Execution(NamedTuple):
     type: str
 
 
+class _File(NamedTuple):
+    """A tensor of an execution, and the place of its file below the tree, in the order of a kernel's tensors."""
+
+    side: Side
+    slot: int
+    place: str
+    is_link: bool
+
+
+class _Numbered(NamedTuple):
+    """An execution as one of its op's, which are counted from 0."""
+
+    execution: _Execution
+    number: int
+    files: Sequence[_File]
+
+
+class KernelsOnDemand(Mapping[str, Kernel]):
+    """The kernels of a tree by the names of their records, each read when it is asked for first.
+
+    ``arrays`` are those of the kernel that was read last, but for large ones, by the places of their files.
+    """
+
+    def __init__(self, home: Path, executions: Mapping[str, _Numbered]) -> None:
+        self._home = str(home)
+        self._executions = executions
+        self._kernels: dict[str, Kernel] = {}
+        self.arrays: Mapping[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = self._read(*self._executions[name])
+        return self._kernels[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._executions)
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    def _read(self, execution: _Execution, number: int, files: Sequence[_File]) -> Kernel:
+        sides: dict[Side, dict[int, TensorElement]] = {"input": {}, "output": {}}
+        problems: list[str] = []
+        arrays: dict[str, Array] = {}
+        for side, slot, place, is_link in sorted(files):
+            path = f"{self._home}/{place}"
+            shape: tuple[int, ...] = ()
+            dtype = ""
+            try:
+                header, array = read_file(path)
+                shape, dtype = header.shape, dtype_name(header.dtype)
+                # Where a link leads to is looked at by who reads what it holds.
+                if array is not None and not is_link:
+                    arrays[place] = array
+            except (OSError, ValueError) as error:
+                problems.append(unreadable(path, error))
+            sides[side][slot] = TensorElement("numpy.ndarray", dtype, shape, data_name=place)
+        self.arrays = arrays
+        return Kernel(execution.type, execution.op, number, sides["input"], sides["output"], tuple(problems))
+
+
+class _Records(Mapping[str, msgspec.Raw]):
+    """Kernels as records of ``dump.json``."""
+
+    def __init__(self, kernels: KernelsOnDemand) -> None:
+        self._kernels = kernels
+
+    def __getitem__(self, name: str) -> msgspec.Raw:
+        return encoded(self._kernels[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+
 @dataclass(frozen=True)
 class ConvertedDump(KernelDump):
     """A tree of converted files; ``home`` is its folder."""
 
+    kernels: KernelsOnDemand
     home: Path
 
     @property
@@ -47,76 +128,60 @@ class ConvertedDump(KernelDump):
         """Nothing is told but by the files."""
         return False
 
+    def array_at_hand(self, data_name: str) -> Array | None:
+        """Return what was read with the record that was asked for last."""
+        return self.kernels.arrays.get(data_name)
+
 
 def read_tree(path: Path) -> ConvertedDump:
-    """Read the tree that goes by a file: names and headers, no values.
+    """Read the tree that goes by a file: names alone, neither headers nor values.
 
     Raises DumpError where it cannot be read, or one of its files has no converted file's name.
     """
     home = tree_of(path)
-    executions: dict[_Execution, list[_Tensor]] = defaultdict(list)
-    for folder, name in _files(home):
-        named = parse_name(name)
+    executions: dict[_Execution, list[_File]] = defaultdict(list)
+    for place, is_link in _places(str(home)):
+        named = parse_name(place.rpartition("/")[2])
         if named is None:
             raise DumpError(
-                f"{Path(folder, name)}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of "
+                f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of "
                 "the folder"
             )
         execution = _Execution(named.time, named.task, named.stream, named.op, named.type)
-        executions[execution].append(_tensor(named, folder, name, home))
-    kernels = {kernel.record: kernel for kernel in _numbered(executions)}
+        executions[execution].append(_File(SIDES[named.side], named.slot, place, is_link))
+    kernels = KernelsOnDemand(home, dict(_numbered(executions)))
     return ConvertedDump(
         path=path,
         task="tensor",
         level=KERNEL_LEVEL,
         framework="pytorch",
-        records=encoded(kernels),
+        records=_Records(kernels),
         kernels=kernels,
         home=home,
     )
 
 
-def _files(home: Path) -> Iterator[tuple[str, str]]:
-    """Yield the folder and the name of each file."""
-
-    def refuse(error: OSError) -> None:
-        raise DumpError(f"{error.filename}: cannot be read: {error.strerror}") from None
-
-    for folder, _, names in os.walk(str(home), onerror=refuse):
-        yield from ((folder, name) for name in sorted(names) if name.endswith(SUFFIX))
-
-
-class _Tensor(NamedTuple):
-    """A tensor of a kernel; ``problem`` says why its file cannot be read."""
-
-    side: Side
-    slot: int
-    element: TensorElement
-    problem: str
+def _places(home: str) -> Iterator[tuple[str, bool]]:
+    """Yield the place of each file below a tree, with ``/``, and whether it is a link."""
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        folder = os.path.join(home, below)  # noqa: PTH118
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{below}{entry.name}/")
+                    elif entry.name.endswith(SUFFIX):
+                        yield below + entry.name, entry.is_symlink()
+        except OSError as error:
+            raise DumpError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _tensor(named: KernelFile, folder: str, name: str, home: Path) -> _Tensor:
-    shape: tuple[int, ...] = ()
-    dtype = problem = ""
-    file = os.path.join(folder, name)  # noqa: PTH118
-    try:
-        header = header_of(file)
-        shape, dtype = header.shape, dtype_name(header.dtype)
-    except (OSError, ValueError) as error:
-        problem = unreadable(file, error)
-    place = file[len(str(home)) :].lstrip(os.sep).replace(os.sep, "/")
-    return _Tensor(
-        SIDES[named.side], named.slot, TensorElement("numpy.ndarray", dtype, shape, data_name=place), problem
-    )
-
-
-def _numbered(executions: Mapping[_Execution, Sequence[_Tensor]]) -> Iterator[Kernel]:
+def _numbered(executions: Mapping[_Execution, Sequence[_File]]) -> Iterator[tuple[str, _Numbered]]:
+    """Yield executions by the names of their records, in their order."""
     numbers: dict[str, int] = defaultdict(int)
     for execution in sorted(executions):
-        sides: dict[Side, dict[int, TensorElement]] = {"input": {}, "output": {}}
-        own = sorted(executions[execution], key=lambda tensor: (tensor.side, tensor.slot))
-        for tensor in own:
-            sides[tensor.side][tensor.slot] = tensor.element
-        problems = tuple(tensor.problem for tensor in own if tensor.problem)
-        yield Kernel(execution.type, execution.op, numbers[execution.op], sides["input"], sides["output"], problems)
+        number = numbers[execution.op]
         numbers[execution.op] += 1
+        yield record_name(execution.type, execution.op, number), _Numbered(execution, number, executions[execution])

@@ -6,10 +6,9 @@ process ran several graphs; it goes by one of the files of the first.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -54,13 +53,14 @@ def graph_folders(path: Path) -> list[Path]:
     return sorted((folder for folder in folders if folder.is_dir()), key=_graph_order)
 
 
-def find_iterations(folder: Path) -> list[Path]:
-    """Return a file of each iteration in a folder or below it, by which it goes, in the order of ranks and iterations.
+def find_iterations(folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
+    """Return a file of each iteration, by which it goes, in the order of ranks and iterations.
 
+    ``folders`` are those to look into as `os.walk` yields them.
     That is ``statistic.csv``, or the tensor with the shortest name.
     """
     iterations: dict[tuple[Path, str], list[Path]] = defaultdict(list)
-    for place, _, names in os.walk(folder):
+    for place, _, names in folders:
         home = Path(place)
         own = [name for name in names if _is_kernels_file(name)] if _is_number(home.name) else []
         if own:

@@ -100,7 +100,7 @@ def read_iteration(path: Path) -> GraphDump:
         task="tensor" if has_files else "statistics",
         level=KERNEL_LEVEL,
         framework="mindspore",
-        records=encoded(kernels),
+        records={name: encoded(kernel) for name, kernel in kernels.items()},
         kernels=kernels,
     )
 
