@@ -81,6 +81,7 @@ def test_the_command_of_a_failure_runs_that_item_alone(compare: Compare, three: 
     result.stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *"])
 
 
+@pytest.mark.slow
 def test_workers_see_the_same_items(compare: Compare, three: tuple[Path, Path]) -> None:
     result = compare(*three, "-n", "2", apart=True)
     result.assert_outcomes(passed=1, failed=2)

@@ -46,6 +46,7 @@ def test_nothing_is_made_where_nothing_fails(saving: Any, pytester: pytest.Pytes
     assert not (pytester.path / "kept").exists()
 
 
+@pytest.mark.slow
 def test_workers_share_the_folder(saving: Any, pytester: pytest.Pytester) -> None:
     checked = saving("-n2", body="result = result + 1 if torch.is_tensor(result) else result")
     assert len(checked.wrong) == len(cases(pytester)) == 3

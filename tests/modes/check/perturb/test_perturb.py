@@ -107,6 +107,7 @@ def test_a_healthy_device_does_not_change_and_has_no_table(perturbing: Any, name
     assert not Path("tables", "free_benchmark.csv").exists()
 
 
+@pytest.mark.slow
 def test_workers_share_the_table_and_every_item_is_repeated_and_perturbed(perturbing: Any) -> None:
     options = ("--msprobe-perturb=change_value", "--msprobe-repeat=2", "--msprobe-csv=tables", "-n2")
     checked = perturbing(*options, apart=True)
