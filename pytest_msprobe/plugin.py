@@ -26,7 +26,17 @@ from pytest_msprobe.modes.environment.mode import EnvironmentMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
 from pytest_msprobe.reports.carried import drop_results
-from pytest_msprobe.run import checks_of_tests, collection, dealing, distribution, journaling, marks, options, reporting
+from pytest_msprobe.run import (
+    captured_logs,
+    checks_of_tests,
+    collection,
+    dealing,
+    distribution,
+    journaling,
+    marks,
+    options,
+    reporting,
+)
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.hosts import reach
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
@@ -84,6 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[state_key] = ProcessState(config, setups, chosen.timeout)
         distribution.start_worker(config)
         chosen.mode.open(config, dumps)
+        captured_logs.register(config)
         tests_summary.register(config)
         reporting.register(config)
         dealing.start(config)

@@ -1,0 +1,134 @@
+"""What items log, kept for their reports as pytest's log capture keeps it, at less cost.
+
+In each phase of an item pytest attaches two handlers to every logger that does not propagate, and takes them off again.
+Where torch is loaded there are some forty of them, and this costs more than all else that pytest does for an item.
+Here one handler stays where it is from one item to the next, and is gone before a test of another kind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.run.item import JudgedItem, hooks_key
+
+_PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
+
+
+def register(config: pytest.Config) -> None:
+    """Take pytest's place at items that are judged, unless the user asks more of its log capture than their reports."""
+    pytests = config.pluginmanager.get_plugin("logging-plugin")
+    formatter = getattr(pytests, "formatter", None)
+    if formatter is None or any(_is_set(config, name) for name in ("log_level", "log_cli", "log_cli_level")):
+        return
+    config.stash[hooks_key] = HooksWithout(config.pluginmanager, pytests).instead_of
+    config.pluginmanager.register(CapturedLogs(formatter), "msprobe-captured-logs")
+
+
+def _is_set(config: pytest.Config, name: str) -> bool:
+    return config.getoption(name, None) is not None or bool(config.getini(name))
+
+
+class HooksWithout:
+    """pytest's hooks, those of an item's phases without one plugin's."""
+
+    def __init__(self, manager: pytest.PytestPluginManager, plugin: object) -> None:
+        self._manager = manager
+        self._plugin = plugin
+        self._known: dict[frozenset[object], _Hooks] = {}
+
+    def instead_of(self, hooks: Any) -> _Hooks:
+        """Return what takes the place of an item's hooks, which lack those of every conftest.py of other folders."""
+        left_out = frozenset[object](getattr(hooks, "remove_mods", ()))
+        if left_out not in self._known:
+            phases = {phase: self._manager.subset_hook_caller(phase, [*left_out, self._plugin]) for phase in _PHASES}
+            self._known[left_out] = _Hooks(hooks, phases)
+        return self._known[left_out]
+
+
+class _Hooks:
+    def __init__(self, hooks: Any, phases: dict[str, Any]) -> None:
+        self._hooks = hooks
+        vars(self).update(phases)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hooks, name)
+
+
+class CapturedLogs(logging.Handler):
+    """A handler that keeps what is logged in a phase of an item, for the section of its report that pytest has too."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._lines: list[str] = []
+        self._is_in_phase = False
+        self._attached: list[logging.Logger] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        if self._is_in_phase:
+            self._lines.append(self.format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Let a message that cannot be formatted fail the item, as pytest does."""
+        raise
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Be at every logger while items are judged."""
+        if not isinstance(item, JudgedItem):
+            return (yield)
+        self._attach()
+        try:
+            return (yield)
+        finally:
+            if not isinstance(nextitem, JudgedItem):
+                self._detach()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is set up."""
+        return (yield from self._keeping(item, "setup"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is judged."""
+        return (yield from self._keeping(item, "call"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is torn down."""
+        return (yield from self._keeping(item, "teardown"))
+
+    def _keeping(self, item: pytest.Item, when: str) -> Iterator[None]:
+        if not isinstance(item, JudgedItem):
+            return (yield)
+        self._is_in_phase = True
+        try:
+            return (yield)
+        finally:
+            self._is_in_phase = False
+            if self._lines:
+                item.add_report_section(when, "log", "\n".join(self._lines).strip())
+                self._lines.clear()
+
+    def _attach(self) -> None:
+        """Attach to the root and to every logger whose messages do not reach it, where that is not done yet."""
+        root = logging.getLogger()
+        for logger in (root, *root.manager.loggerDict.values()):
+            if (
+                isinstance(logger, logging.Logger)
+                and (logger is root or not logger.propagate)
+                and self not in logger.handlers
+            ):
+                logger.addHandler(self)
+                self._attached.append(logger)
+
+    def _detach(self) -> None:
+        for logger in self._attached:
+            logger.removeHandler(self)
+        self._attached.clear()
