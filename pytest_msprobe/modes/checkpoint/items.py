@@ -11,7 +11,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.measuring import Distance, distance
+from pytest_msprobe.modes.checkpoint.measuring import Distance, can_be_measured, distance, have_equal_bits
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
 from pytest_msprobe.run.item import JudgedItem
@@ -69,6 +69,9 @@ def judge_parameter(name: str, target: Parameter, golden: Parameter, limit: floa
     ours, theirs = target.load(), golden.load()
     if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
         raise CheckpointError(f"{name} is sparse, quantized, nested or without elements, which is not compared")
+    if not (have_equal_bits(ours, theirs) or can_be_measured(ours, theirs)):
+        dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
+        raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be set beside each other")
     found = distance(ours, theirs)
     told = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
     return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, told)

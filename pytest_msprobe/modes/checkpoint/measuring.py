@@ -11,6 +11,11 @@ from torch import Tensor
 
 from msprobe_standards import chunks
 
+# Two elements a byte, of which torch (2.8 and later) converts none.
+_FLOAT4 = getattr(torch, "float4_e2m1fn_x2", None)
+# By their bits: sign, two of exponent, one of mantissa (OCP Microscaling Formats 1.0, 5.3.3).
+_FLOAT4_VALUES = torch.tensor([sign * x for sign in (1, -1) for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], dtype=torch.float64)
+
 
 @dataclass(frozen=True, slots=True)
 class Distance:
@@ -77,7 +82,25 @@ def _norm(part: Tensor) -> float:
     return largest * float(torch.linalg.vector_norm(part / largest)) if 0 < largest < math.inf else largest
 
 
+def can_be_measured(target: Tensor, golden: Tensor) -> bool:
+    """Tell whether the elements of two tensors are numbers that torch knows, as many on both sides."""
+    packed = [tensor.dtype is _FLOAT4 for tensor in (target, golden)]
+    return all(packed) or not (any(packed) or any(map(_is_opaque, (target, golden))))
+
+
+def _is_opaque(tensor: Tensor) -> bool:
+    """Tell whether torch has a dtype, such as ``uint4``, for the name alone."""
+    try:
+        tensor.new_zeros(1, dtype=tensor.dtype).double()
+    except (NotImplementedError, RuntimeError):
+        return True
+    return False
+
+
 def _wide(part: Tensor) -> Tensor:
+    if part.dtype is _FLOAT4:
+        packed = part.view(torch.uint8)
+        return _FLOAT4_VALUES[torch.stack([packed & 15, packed >> 4], -1).reshape(-1).long()]
     return torch.view_as_real(part.to(torch.complex128)).reshape(-1) if part.is_complex() else part.double()
 
 

@@ -121,6 +121,24 @@ def test_grouped_experts_are_numbered_and_what_ranks_hold_alike_is_compared(tmp_
     assert "hold different values" in found["decoder.layers.0.norm.weight"].note
 
 
+def test_experts_of_tensor_and_expert_parallel_ranks_are_whole_and_numbered_through(tmp_path: Path) -> None:
+    """Four experts, two on each expert parallel rank, each of whose layers tensor parallel ranks share."""
+    name = "decoder.layers.0.mlp.experts.local_experts.{}.linear_fc{}.weight"
+    draw = torch.Generator().manual_seed(0)
+    whole = {(n, fc): torch.randn(4, 4, generator=draw) for n in range(4) for fc in (1, 2)}
+    for tp in range(2):
+        for ep in range(2):
+            model = {name.format(n % 2, fc): w.chunk(2, fc - 1)[tp] for (n, fc), w in whole.items() if n // 2 == ep}
+            path = write_rank(tmp_path, f"{tp:02d}_{ep:03d}", {"model": model}, tensor=2, expert=2)
+            tree = torch.load(path, weights_only=False)
+            tree["args"].num_experts = 4
+            torch.save(tree, path)
+    found = read_megatron(tmp_path / "mp_rank_00_000" / "model_optim_rng.pt").parameters
+    assert len(found) == 8
+    for (n, fc), expected in whole.items():
+        assert torch.equal(found[name.format(n, fc)].load(), expected)
+
+
 @pytest.mark.parametrize(
     ("second", "message"),
     [

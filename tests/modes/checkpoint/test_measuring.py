@@ -58,3 +58,29 @@ def test_parameters_without_elements_are_equal_in_any_dtype() -> None:
 def test_what_is_no_block_of_elements_is_refused_by_name(odd: torch.Tensor) -> None:
     with pytest.raises(CheckpointError, match="x is sparse, quantized, nested or without elements"):
         outcome(odd, odd)
+
+
+def packed(codes: list[int]) -> torch.Tensor:
+    return torch.tensor(codes, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+
+
+def test_elements_of_four_bits_are_measured_two_a_byte() -> None:
+    # The low half of a byte comes first: 6 and 1 against 6 and -0.5.
+    found = distance(packed([0x27]), packed([0x97]))
+    assert (found.max_abs, found.max_relative) == (1.5, 3.0)
+    assert found.cosine == pytest.approx((36 - 0.5) / math.sqrt(37 * 36.25))
+    assert outcome(packed([0x27]), packed([0x97])) == "fail"
+    assert outcome(packed([0x27]), packed([0x27])) == "pass"
+
+
+@pytest.mark.parametrize("other", [torch.ones(2), torch.ones(2, dtype=torch.uint8)])
+def test_elements_of_four_bits_are_not_those_of_another_dtype(other: torch.Tensor) -> None:
+    with pytest.raises(CheckpointError, match=r"x differs, and elements of float4_e2m1fn_x2 and \w+ cannot be"):
+        outcome(packed([0x27, 0x11]), other)
+
+
+def test_elements_that_torch_has_a_name_for_and_no_numbers_are_equal_or_refused() -> None:
+    ones, zeros = (torch.full((2,), byte, dtype=torch.uint8).view(torch.uint4) for byte in (1, 0))
+    assert outcome(ones, ones) == "pass"
+    with pytest.raises(CheckpointError, match="elements of uint4 cannot"):
+        outcome(ones, zeros)
