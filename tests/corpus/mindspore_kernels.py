@@ -45,7 +45,7 @@ _OPTIMIZERS: Mapping[str, Callable[[Any], nn.Cell]] = {
     "mint": lambda parameters: nn.AdamWeightDecay(parameters, 1e-3),
     "lstm": lambda parameters: nn.RMSProp(parameters, 0.01),
     "volumes": lambda parameters: nn.SGD(parameters, 0.1),
-    "embedding": lambda parameters: nn.SGD(parameters, 0.1, momentum=0.9),
+    "embedding": lambda parameters: nn.SGD(parameters, 0.1, momentum=0.9, dampening=0.5, weight_decay=1e-3),
 }
 
 

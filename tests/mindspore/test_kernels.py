@@ -47,6 +47,14 @@ def test_kernels_of_a_healthy_training_raise_no_alarm_and_most_are_judged(
     assert outcomes["passed"] / (outcomes["passed"] + outcomes["skipped"]) > 0.8
 
 
+def test_a_step_is_judged_by_the_settings_that_the_text_of_the_graph_tells(
+    pytester: pytest.Pytester, dumped: Dumped
+) -> None:
+    result = run_pytest(pytester, "--msprobe-dump", dumped("embedding"), "-k", "SGD_SGD")
+    # What the parameters of the first iteration were, nothing tells.
+    result.assert_outcomes(passed=4, skipped=4)
+
+
 def test_two_workers_come_to_what_one_does(pytester: pytest.Pytester, dumped: Dumped) -> None:
     alone = run_pytest(pytester, "--msprobe-dump", dumped("embedding")).parseoutcomes()
     spread = run_pytest(pytester, "--msprobe-dump", dumped("embedding"), "-n", "2", apart=True).parseoutcomes()

@@ -87,6 +87,8 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
         return {targets[0]: golden[0]}
     target_places = _by_place(targets, "target", options.target_layout)
     golden_places = _by_place(golden, "golden", options.golden_layout)
+    golden_places = _by_rank_of(target_places, golden_places)
+    target_places = _by_rank_of(golden_places, target_places)
     missing = [place for place in target_places if place not in golden_places]
     is_chosen = len(targets) == 1 and not options.are_merged
     surplus = [] if is_chosen else [place for place in golden_places if place not in target_places]
@@ -114,6 +116,15 @@ def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -
             )
         places[place] = path
     return places
+
+
+def _by_rank_of(others: Mapping[StepRank, Path], places: dict[StepRank, Path]) -> dict[StepRank, Path]:
+    """Return dumps of a process that knew of no rank, by the rank of the other side where that is one process too."""
+    ranks = {place.rank for place in others}
+    if {place.rank for place in places} != {None} or len(ranks) != 1:
+        return places
+    (rank,) = ranks
+    return {StepRank(place.step, rank): path for place, path in places.items()}
 
 
 def _require_same_model(pair: Pair) -> None:

@@ -1,6 +1,6 @@
 """The networks as graphs that MindSpore compiles; a program of its own, since each process is dumped whole.
 
-python -m tests.corpus.two_frameworks.in_graph_mode NETWORK FOLDER [FAULT]
+python -m tests.corpus.two_frameworks.in_graph_mode NETWORK FOLDER [FAULT] [STEPS]
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ class Training(nn.Cell):  # type: ignore[misc]
         return ops.mse_loss(made.astype(ms.float32), ops.zeros_like(made) if wanted is None else wanted)
 
 
-def main(name: str, folder: str, fault: Fault = "") -> None:
-    """Record one step of a network's training."""
+def main(name: str, folder: str, fault: Fault = "", steps: str = "1") -> None:
+    """Record steps of a network's training, of which several learn nothing, as in the other modules."""
     ms.set_context(mode=ms.GRAPH_MODE)
     net, _ = in_mindspore.network(name, fault)
     given, wanted = BATCHES[name]
     training = Training(net, has_classes=wanted is ROW_CLASSES or wanted is IMAGE_CLASSES).set_train()
-    step = nn.TrainOneStepCell(training, nn.SGD(net.trainable_params(), 0.1)).set_train()
+    step = nn.TrainOneStepCell(training, nn.SGD(net.trainable_params(), 0.1 if steps == "1" else 0.0)).set_train()
     with record(Path(folder), level="L2", task="tensor", framework="mindspore"):
-        step(given, wanted)
+        for _ in range(int(steps)):
+            step(given, wanted)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -48,6 +49,8 @@ class Flow:
                     self._given.setdefault(_name_of(operand), shape)
         self.forward = self._forward()
         self.cells = self._cells()
+        #: Nodes of operators (``x + y``): the compiler makes one function of each, all have the scope of its first use.
+        self.shared = self._shared()
 
     def origin(self, operand: str) -> Origin | None:
         """Return where an operand comes from, through what only passes it on; None for a constant."""
@@ -93,6 +96,14 @@ class Flow:
                     if operand in self.nodes and self.nodes[operand].scope.startswith(_EXPANDED)
                 }
         return found
+
+    def _shared(self) -> set[str]:
+        """Return the nodes of the forward pass that say they are of one place in the program, in one cell."""
+        places: dict[tuple[Cell, str, tuple[str, ...]], list[str]] = defaultdict(list)
+        for name, node in self.nodes.items():
+            if name in self.forward and node.lines and not (self.is_expanded(name) or self.is_passed_on(name)):
+                places[self.cells[name], self.statements[name].type, node.lines].append(name)
+        return {name for names in places.values() if len(names) > 1 for name in names}
 
     def _cells(self) -> dict[str, Cell]:
         """Return the cell of each node; of an expanded operation the innermost around all that it takes."""

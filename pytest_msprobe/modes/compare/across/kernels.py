@@ -25,7 +25,6 @@ from msprobe_hooks.dump.names import (
     ModuleName,
     is_forward,
     is_module_name,
-    shared_name,
     split_called,
     split_module,
 )
@@ -35,9 +34,9 @@ from msprobe_hooks.dump.scopes import KnownSurroundings, Surroundings, Table
 from msprobe_hooks.dump.static_graph.flow import Cell, Flow, Origin
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.compare.across.placing import Layers, Placing, call_word, calls_of, plain_word
 
 Body: TypeAlias = dict[str, Any]
-Layers: TypeAlias = tuple[str, ...]
 
 # The slots of what a kernel of the forward pass writes to: the file holds what stood there when it had run.
 _WRITTEN = {"BatchNorm": (3, 4)}
@@ -110,10 +109,11 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
         )
     # The kernels of a layer that is called twice in a step do not say of which call they are.
     several = {tuple(path.split(".")) for path, count in counts.items() if count > 1}
+    made = calls_of(other)
     records: dict[str, Body] = {}
     parents: dict[str, str | None] = {}
     for flow in flows:
-        calls = _Calls(graph, flow, root, several)
+        calls = _Calls(graph, flow, root, several, Placing(flow, root, made))
         records |= calls.records()
         parents |= calls.parents
     stacks = graph.surroundings.stacks
@@ -135,10 +135,9 @@ def shared_call(record: str, graph: GraphDump | None) -> str:
     """
     if is_module_name(record):
         return record
-    called, rest = split_called(record)
     kernel = None if graph is None else graph.kernels.get(record)
-    word = shared_name(called).rpartition(".")[2] if kernel is None else kernel.type
-    return f"Call.{word.replace('_', '').lower()}{rest}"
+    word = call_word(record) if kernel is None else plain_word(kernel.type)
+    return f"Call.{word}{split_called(record)[1]}"
 
 
 def _root(cells: Sequence[Cell], names: Mapping[str, int]) -> Layers | None:
@@ -159,8 +158,11 @@ def _layers(cell: Cell) -> Layers:
 class _Calls:
     """The kernels and cells of one graph as records."""
 
-    def __init__(self, graph: GraphDump, flow: Flow, root: Layers, several: set[Layers]) -> None:
-        self._graph, self._flow, self._root, self._several = graph, flow, root, several
+    def __init__(self, graph: GraphDump, flow: Flow, root: Layers, several: set[Layers], placing: Placing) -> None:
+        self._graph, self._flow, self._root, self._several, self._placing = graph, flow, root, several, placing
+        self._cells = {**flow.cells, **placing.found}
+        #: The nodes of which nothing says the cell.
+        self._astray = flow.shared - placing.found.keys()
         by_op = {kernel.op: name for name, kernel in graph.kernels.items() if kernel.number == 0}
         self._records = {
             name: by_op[op]
@@ -181,9 +183,9 @@ class _Calls:
         found: dict[str, Body] = {}
         for record in sorted(nodes, key=order.__getitem__):
             node = nodes[record]
-            cell = self._flow.cells[node]
+            cell = self._cells[node]
             is_call = not (self._flow.is_passed_on(node) or self._graph.kernels[record].is_mislabelled)
-            if is_call and self._is_told(cell):
+            if is_call and node not in self._astray and self._is_told(cell):
                 found[record] = self._kernel(node)
                 self.parents[record] = self._home(cell)
             for inner in sorted(filter(self._is_whole, last[record]), key=len, reverse=True):
@@ -195,7 +197,7 @@ class _Calls:
         """Return the order of kernels: as they ran, those of a cell without cells of its own together at its end."""
         places = {record: place for place, record in enumerate(self._graph.kernels)}
         forward = self._flow.forward & self._records.keys()
-        homes = {self._records[node]: self._flow.cells[node] for node in forward}
+        homes = {self._records[node]: self._cells[node] for node in forward}
         around = {cell[:end] for cell in homes.values() for end in range(len(cell))}
         ends: dict[Cell, int] = {}
         for record, cell in homes.items():
@@ -208,8 +210,8 @@ class _Calls:
     def _members(self) -> dict[Cell, list[str]]:
         """The nodes of each cell, those of the cells in it included."""
         members: dict[Cell, list[str]] = defaultdict(list)
-        for name, cell in self._flow.cells.items():
-            if name in self._flow.forward:
+        for name, cell in self._cells.items():
+            if name in self._flow.forward and name not in self._astray:
                 for end in range(len(self._root) + 1, len(cell) + 1):
                     if self._is_told(cell[:end]) and not self._flow.is_passed_on(name):
                         members[cell[:end]].append(name)
@@ -257,7 +259,7 @@ class _Calls:
             kernel = self._graph.kernels[self._records[name]]
             if origin.is_weight:
                 is_told = slot not in _WRITTEN.get(kernel.type, ())
-                if is_told and self._flow.cells[name] == cell:
+                if is_told and self._cells[name] == cell:
                     parameters.setdefault(origin.name.rpartition(".")[2], self._leaf(kernel, slot, None))
             elif origin.name not in within:
                 inputs.setdefault(origin, self._leaf(kernel, slot, self._flow.shape(origin)))
@@ -282,19 +284,26 @@ class _Calls:
         """Return what nodes outside of a cell take of it, or else what nothing within takes."""
         within = self._members[cell]
         outside, expanded, last = dict[Origin, None](), dict[Origin, None](), ""
+        somewhere = set[Origin]()
         for name in within:
             takers = self._takers[name]
             for taker, origin in takers:
-                if self._flow.is_expanded(taker):
+                if taker in self._astray:
+                    if self._placing.may_be_in(taker, cell):
+                        somewhere.add(origin)
+                    else:
+                        outside[origin] = None
+                elif self._flow.is_expanded(taker):
                     expanded[origin] = None
                 elif not self._is_in(taker, cell):
                     outside[origin] = None
             if name in self._records and not any(self._is_in(taker, cell) for taker, _ in takers):
                 last = name
-        return [*(outside or expanded)] or ([Origin(last)] if last else [])
+        told = [*(outside or expanded)] or ([Origin(last)] if last else [])
+        return told if somewhere <= {*told} else []
 
     def _is_in(self, name: str, cell: Cell) -> bool:
-        return self._flow.cells[name][: len(cell)] == cell
+        return self._cells[name][: len(cell)] == cell
 
     @cached_property
     def _takers(self) -> dict[str, list[tuple[str, Origin]]]:
