@@ -1,9 +1,10 @@
 """Faults planted into MindSpore's functions, and how many of them are found.
 
-    python benchmarks/mindspore_faults.py
+    python benchmarks/mindspore_faults.py [PEER]
 
 Calls are those of the tests that MindSpore computes on a CPU, of mint, mint.nn.functional, ops, Tensor and primitives,
-each with one fault: of its result, or of its first gradient.
+each with one fault: of its result, or of its first gradient. PEER is the Python of an environment that has
+mindstudio-probe 26.2.0 and MindSpore: its ``acc_check`` is then asked of the same faults in the same calls.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-from collections import Counter
+import subprocess
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,8 +26,7 @@ import numpy as np
 from mindspore import Tensor, nn
 
 Array = Any
-PER_KIND = 18
-SKIPPED = ("interpolate", "grid_sample", "binary_cross_entropy_with_logits", "SeLU", "rms_norm")
+SKIPPED = ("interpolate", "grid_sample", "binary_cross_entropy_with_logits", "SeLU", "rms_norm", "clone")
 
 
 def _half(x: Array) -> Array:
@@ -158,16 +160,42 @@ def plan(folder: Path) -> None:
         records: dict[str, Any] = {}
         faults = itertools.cycle(FAULTS)
         for kind, table in differentiable.items():
-            # The forward faults are planted into the first calls of a table, those of gradients into the last.
-            chosen = [each for each in (table, table[::-1])[shift] if each[0][:-1] not in SKIPPED][:PER_KIND]
+            # From the first call for results, from the last for gradients, so that a call has two faults.
+            chosen = [each for each in (table, table[::-1])[shift] if each[0][:-1] not in SKIPPED]
             for name, *args in chosen:
                 records |= record(f"{kind}.{name}", *args, output=OUTPUTS.get(f"{kind}.{name}"))
                 planted[f"{kind}.{name[:-1]}.0"] = next(faults)
         for key, body in _held(shift).items():
             records[key] = body
             planted.setdefault(key.rpartition(".")[0], next(faults))
-        write_dump(folder / direction, records, framework="mindspore")
+        write_dump(folder / direction, _with_shapes(records), framework="mindspore")
         (folder / direction / "faults.json").write_text(json.dumps(planted, indent=1))
+
+
+def _with_shapes(records: dict[str, Any]) -> dict[str, Any]:
+    """Return records with what their calls return: a check that draws gradients goes by the recorded shapes."""
+    from msprobe_hooks.dump.reader import read_dump
+    from pytest_msprobe.engine.replay.call import read_call
+    from pytest_msprobe.engine.replay.check import Replay
+    from tests.mindspore.calls import tensor
+    from tests.support.dumps import write_dump
+
+    with TemporaryDirectory() as folder:
+        dump = read_dump(write_dump(Path(folder), records, framework="mindspore"))
+        for name in [name for name in records if name.endswith(".forward") and not name.startswith("Primitive")]:
+            found = Replay(read_call(dump, name), _setup()).trial.target.output
+            outputs = found if isinstance(found, (list, tuple)) else [found]
+            backward = records.get(f"{name.removesuffix('.forward')}.backward")
+            if backward is not None:
+                backward["input"] = [
+                    tensor(*each.shape, low=-1.0, high=1.0, dtype=_name_of(each)) if each.is_floating_point() else None
+                    for each in outputs
+                ]
+    return records
+
+
+def _name_of(each: Any) -> str:
+    return str(each.dtype).removeprefix("torch.").capitalize()
 
 
 def _held(shift: int) -> dict[str, Any]:
@@ -175,7 +203,7 @@ def _held(shift: int) -> dict[str, Any]:
     from tests.support.dumps import Json
 
     held = [each for each in HELD if each.differentiable and each.kind not in SKIPPED]
-    chosen = (held[40:] if shift == 0 else held[::-1])[::2][:PER_KIND]
+    chosen = (held, held[::-1])[shift]
     found: Json = {}
     with TemporaryDirectory() as folder:
         for number, each in enumerate(chosen):
@@ -186,20 +214,25 @@ def _held(shift: int) -> dict[str, Any]:
     return found
 
 
+def _setup() -> Any:
+    from msprobe_standards import Policy
+    from pytest_msprobe.devices.registry import DeviceRegistry
+    from pytest_msprobe.engine.frameworks.registry import framework_named
+    from pytest_msprobe.engine.replay.trial import Setup
+
+    framework = framework_named("mindspore")
+    return Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
+
+
 def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
     """Yield each fault, with its direction, and whether it is found."""
     from msprobe_hooks.dump.names import parse_api_name
     from msprobe_hooks.dump.reader import read_dump
-    from msprobe_standards import Policy
-    from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.mindspore.names import function_named
-    from pytest_msprobe.engine.frameworks.registry import framework_named
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
-    from pytest_msprobe.engine.replay.trial import Setup
 
-    framework = framework_named("mindspore")
-    setup = Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
+    setup = _setup()
     for direction in ("forward", "backward"):
         dump = read_dump(folder / direction / "dump.json")
         for key, fault in json.loads((folder / direction / "faults.json").read_text()).items():
@@ -218,20 +251,33 @@ def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
                 print(f"void: {key}.{direction}: {fault}")
 
 
+def check_by_peer(folder: Path, python: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each fault, with its direction, and what mindstudio-probe says: ``found``, ``missed`` or why it cannot."""
+    program = Path(__file__).with_name("mindspore_faults_peer.py")
+    ran = subprocess.run([python, program, folder], stdout=subprocess.PIPE, text=True, check=True)
+    for key, direction, healthy, wrong, is_felt in json.loads(ran.stdout.splitlines()[-1]):
+        said = {"error": "found", "pass": "missed" if is_felt else "void"}.get(wrong, wrong)
+        yield key, direction, said if healthy == "pass" else healthy if healthy != "error" else "error when healthy"
+
+
 def main() -> None:
     """Plant the faults and count."""
-    counts, planted = Counter[str](), Counter[str]()
+    ours: dict[str, Counter[str]] = defaultdict(Counter)
+    peers: dict[str, Counter[str]] = defaultdict(Counter)
     with TemporaryDirectory() as folder:
         plan(Path(folder))
         for key, direction, fault, is_found in check(Path(folder)):
-            kind = f"{key.partition('.')[0]} {direction}"
-            planted[kind] += 1
-            counts[kind] += is_found
+            ours[f"{key.partition('.')[0]} {direction}"]["found" if is_found else "missed"] += 1
             if not is_found:
                 print(f"missed: {key}.{direction}: {fault}")
-    for kind, number in planted.items():
-        print(f"{kind}: {counts[kind]} of {number}")
-    print(f"{counts.total()} of {planted.total()} planted faults found, MindSpore {mindspore.__version__}")
+        for python in sys.argv[1:2]:
+            for key, direction, said in check_by_peer(Path(folder), python):
+                peers[f"{key.partition('.')[0]} {direction}"][said] += 1
+    for kind, counts in ours.items():
+        beside = "; mindstudio-probe: " + ", ".join(f"{n} {said}" for said, n in peers[kind].items()) if peers else ""
+        print(f"{kind}: {counts['found']} of {counts.total()}{beside}")
+    found, planted = sum(counts["found"] for counts in ours.values()), sum(map(Counter.total, ours.values()))
+    print(f"{found} of {planted} planted faults found, MindSpore {mindspore.__version__}")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,6 @@ def test_equal_networks_have_no_call_that_differs(folder: Path, network: str, le
         assert any(call.outcome == "pass" and not is_forward(call.record) for call in calls)
 
 
-# The cell of a recurrent network is one kernel in PyTorch and many calls in MindSpore.
 @pytest.mark.parametrize("level", ["L1", "mix"])
 @pytest.mark.parametrize("network", [name for name in NETWORKS if name != "lstm"])
 def test_most_calls_of_equal_networks_have_a_partner(folder: Path, network: str, level: str) -> None:
@@ -97,10 +96,19 @@ def test_a_changed_layer_is_the_first_culprit(folder: Path, network: str, fault:
     assert [first_culprit(pair) for pair in pairs(folder, network, level, fault)] == [expected] * 2
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_changed_weight_of_a_recurrent_layer_is_the_first_culprit(folder: Path, level: str) -> None:
     found = [first_culprit(pair) for pair in pairs(folder, "lstm", level, "weight")]
-    assert found == ["Cell.lstm.LSTM.forward.0"] * 2
+    expected = "Cell.lstm.LSTM.forward.0" if level == "L0" else "Primitive.LSTM.LSTM.0.forward"
+    assert found == [expected] * 2
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_a_recurrent_layer_is_one_call(folder: Path, level: str) -> None:
+    for pair in pairs(folder, "lstm", level):
+        partners = {frozenset((match.target, match.golden)) for match in pair.matching.matches}
+        for direction in ("forward", "backward"):
+            assert {f"Primitive.LSTM.LSTM.0.{direction}", f"VF.lstm.0.{direction}"} in partners
 
 
 @pytest.mark.parametrize("level", LEVELS)
