@@ -96,10 +96,15 @@ ISOLATED = ["--msprobe-isolate", "--msprobe-timeout=60"]
 WAYS = [
     [],
     ISOLATED,
-    ["-n2"],
-    ["-n2", "--dist=loadfile", *ISOLATED],
-    ["-n2", "--dist=loadgroup"],
-    ["-n1", "--dist=each"],
+    *(
+        pytest.param(way, marks=pytest.mark.slow)
+        for way in (
+            ["-n2"],
+            ["-n2", "--dist=loadfile", *ISOLATED],
+            ["-n2", "--dist=loadgroup"],
+            ["-n1", "--dist=each"],
+        )
+    ),
 ]
 
 

@@ -43,7 +43,10 @@ def levels(checked: Any) -> dict[str, str]:
     return {name: case.properties["msprobe.overflow"] for name, case in checked.cases.items()}
 
 
-@pytest.mark.parametrize("way", [[], ["--msprobe-isolate"], ["-n2"]], ids=" ".join)
+WORKERS = pytest.param(["-n2"], marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("way", [[], ["--msprobe-isolate"], WORKERS], ids=" ".join)
 def test_what_arises_fails_and_what_spreads_warns(
     write_dump: Check, overflowing: Json, check: Check, way: list[str]
 ) -> None:
@@ -61,6 +64,7 @@ def test_what_arises_fails_and_what_spreads_warns(
     assert "levels: 1 critical, 1 high, 1 medium, 1 ignored, 1 clean" in checked.output
 
 
+@pytest.mark.slow
 def test_a_test_of_the_users_own_is_rerun_as_a_check(
     pytester: pytest.Pytester, write_dump: Check, overflowing: Json
 ) -> None:
@@ -276,6 +280,7 @@ def test_the_search_loads_neither_torch_nor_yaml(pytester: Any) -> None:
     assert result.stdout.str().splitlines()[-1] == "False False"
 
 
+@pytest.mark.slow
 def test_workers_tell_the_same(check: Check) -> None:
     checked = check(f"--msprobe-overflow={EXAMPLE}", "-n2", apart=True)
     assert checked.wrong == {CULPRIT}

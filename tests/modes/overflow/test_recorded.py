@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from msprobe_hooks.dump.layout import find_dumps
@@ -18,6 +19,7 @@ from tests.support.requirements import require
 SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"
 
 
+@pytest.mark.slow
 def test_the_planted_overflow_of_a_recorded_step_is_found(tmp_path: Path) -> None:
     require(torch.distributed.is_available(), "torch.distributed")
     command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path)]
