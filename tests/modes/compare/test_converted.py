@@ -146,6 +146,28 @@ def test_a_link_out_of_the_tree_is_not_followed(compare: Compare, trees: tuple[P
     result.stdout.fnmatch_lines(["*leads out of it*"])
 
 
+def test_slices_of_a_task_are_executions_of_their_own(compare: Compare, tmp_path: Path) -> None:
+    """The names of FFTS+ that the converter's source has as examples."""
+    for side, time in (("target", 1673383728093446), ("golden", 1673383728099999)):
+        (tmp_path / side).mkdir()
+        for thread, off in ((0, 0.0), (1, float(side == "target"))):
+            name = f"Add.partition0_rank1_sgt_graph_0_Add.0.3.{time}.4.1.{thread}.0.output.0.npy"
+            np.save(tmp_path / side / name, X + np.float32(off))
+    result = compare(tmp_path / "target", tmp_path / "golden")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["first forward culprit: Kernel.partition0_rank1_sgt_graph_0_Add.1.forward (*"])
+
+
+def test_names_that_were_too_long_are_in_a_table_beside_the_files(compare: Compare, trees: tuple[Path, Path]) -> None:
+    for tree in trees:
+        (file,) = tree.rglob("Mul*.output.0.npy")
+        file.with_name("mapping.csv").write_text(f"{'0f' * 16}.npy,{file.name}\n")
+        file.rename(file.with_name(f"{'0f' * 16}.npy"))
+    compare(*trees).assert_outcomes(passed=3)
+    next(trees[0].rglob("mapping.csv")).unlink()
+    compare(*trees).stderr.fnmatch_lines(["*0f.npy: stands for a name that was too long, and no mapping.csv*"])
+
+
 def test_a_file_with_another_name_is_named_with_what_to_do(compare: Compare, trees: tuple[Path, Path]) -> None:
     np.save(trees[0] / "weights.npy", X)
     result = compare(*trees)

@@ -2,7 +2,10 @@
 
 The converter (``msaccucmp.py convert``, msprobe's ``dc`` and ``cad``) names a file
 ``{op_type}.{op_name}.{task}[.{stream}].{timestamp}.{input|output}.{index}[.{shape}].npy`` and puts all into one folder,
-or into ``{op_name}/{timestamp}/``. Such a tree goes by the first of its files.
+or into ``{op_name}/{timestamp}/``. Such a tree goes by the first of its files. Behind the timestamp, files of a task of
+FFTS+ have three or four numbers (context, thread, device ...). A name that is too long for the system is 32 hexadecimal
+digits, which ``mapping.csv`` beside it has with the name. This is what the converter's source says, which
+mindstudio-probe 26.2 brings along (``msaccucmp/dump_parse``, ``cmp_utils/file_utils.py``).
 """
 
 from __future__ import annotations
@@ -19,17 +22,22 @@ NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
 SUFFIX: Final = ".npy"
 
 # MindSpore's own files have a format's name behind the index, which begins with a letter.
-_NAME = re.compile(r"([^./]+)\.([^/]+?)\.(\d+)(?:\.(\d+))?\.(\d+)\.(input|output)\.(\d+)(?:\.\d[\dx]*)?\.npy", re.ASCII)
+_NAME = re.compile(
+    r"([^./]+)\.([^/]+?)\.(\d+)(?:\.(\d+))?\.(\d+)((?:\.\d+){3,4})?\.(input|output)\.(\d+)(?:\.\d[\dx]*)?\.npy",
+    re.ASCII,
+)
+_SHORTENED = re.compile(r"[0-9a-f]{32}\.npy", re.ASCII)
 
 
 class KernelFile(NamedTuple):
-    """What a file's name tells: of which execution of which kernel, and which of its tensors."""
+    """What a file's name tells: of which execution, or slice of one, of which kernel, and which of its tensors."""
 
     type: str
     op: str
     task: int
     stream: int
     time: int
+    slice: tuple[int, ...]
     side: str
     slot: int
 
@@ -39,8 +47,20 @@ def parse_name(name: str) -> KernelFile | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    kind, op, task, stream, time, side, slot = found.groups()
-    return KernelFile(kind, typeable_name(op), int(task), int(stream or 0), int(time), side, int(slot))
+    kind, op, task, stream, time, numbers, side, slot = found.groups()
+    slice_ = tuple(map(int, numbers[1:].split("."))) if numbers else ()
+    return KernelFile(kind, typeable_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
+
+
+def is_shortened(name: str) -> bool:
+    """Tell whether a file's name stands for one that was too long."""
+    return _SHORTENED.fullmatch(name) is not None
+
+
+def full_names(mapping: Path) -> dict[str, str]:
+    """Return the names that were too long by those that stand for them. Raises OSError where there is no such file."""
+    lines = mapping.read_text(encoding="utf-8", errors="replace").splitlines()
+    return {short: name.strip() for short, _, name in (line.partition(",") for line in lines)}
 
 
 def is_converted_file(path: Path) -> bool:

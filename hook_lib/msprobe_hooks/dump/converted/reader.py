@@ -9,18 +9,27 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from msprobe_hooks.dump.converted.layout import NAME_IN_WORDS, SUFFIX, parse_name, tree_of
+from msprobe_hooks.dump.converted.layout import (
+    NAME_IN_WORDS,
+    SUFFIX,
+    KernelFile,
+    full_names,
+    is_shortened,
+    parse_name,
+    tree_of,
+)
 from msprobe_hooks.dump.kernels import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
 from msprobe_hooks.dump.npy import Array, dtype_name, read_file
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
+from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL, MAPPING_FILE
 from msprobe_hooks.errors import DumpError
 
 
@@ -30,6 +39,7 @@ class _Execution(NamedTuple):
     time: int
     task: int
     stream: int
+    slice: tuple[int, ...]
     op: str
     type: str
 
@@ -140,14 +150,10 @@ def read_tree(path: Path) -> ConvertedDump:
     """
     home = tree_of(path)
     executions: dict[_Execution, list[_File]] = defaultdict(list)
+    names_of = lru_cache(maxsize=4)(_full_names)
     for place, is_link in _places(str(home)):
-        named = parse_name(place.rpartition("/")[2])
-        if named is None:
-            raise DumpError(
-                f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of "
-                "the folder"
-            )
-        execution = _Execution(named.time, named.task, named.stream, named.op, named.type)
+        named = _named(home, place, names_of)
+        execution = _Execution(named.time, named.task, named.stream, named.slice, named.op, named.type)
         executions[execution].append(_File(SIDES[named.side], named.slot, place, is_link))
     kernels = KernelsOnDemand(home, dict(_numbered(executions)))
     return ConvertedDump(
@@ -159,6 +165,31 @@ def read_tree(path: Path) -> ConvertedDump:
         kernels=kernels,
         home=home,
     )
+
+
+def _named(home: Path, place: str, names_of: Callable[[Path], Mapping[str, str]]) -> KernelFile:
+    """Return what the name of a file tells, or the name that it stands for. Raises DumpError where it tells nothing."""
+    name = place.rpartition("/")[2]
+    named = parse_name(name)
+    if named is None and is_shortened(name):
+        named = parse_name(names_of((home / place).parent).get(name, ""))
+        if named is None:
+            raise DumpError(
+                f"{home / place}: stands for a name that was too long, and no {MAPPING_FILE} beside it has it; copy "
+                "that file from where the converter ran"
+            )
+    if named is None:
+        raise DumpError(
+            f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of the folder"
+        )
+    return named
+
+
+def _full_names(folder: Path) -> dict[str, str]:
+    try:
+        return full_names(folder / MAPPING_FILE)
+    except OSError:
+        return {}
 
 
 def _places(home: str) -> Iterator[tuple[str, bool]]:
