@@ -36,6 +36,10 @@ NETWORK = """
     def times_weight(a):
         return mint.matmul(a, WEIGHT)
 
+    @ms.jit
+    def pooled(a):
+        return ops.avg_pool2d(a.reshape((1, 1, 4, 4)), 2)
+
     def by_another_name(a, factor=2):
         return ops.exp(a) * factor
 
@@ -114,6 +118,22 @@ def test_compiled_functions_of_a_loaded_module_are_judged(pytester: pytest.Pytes
     cases = checked(pytester, "-p", "network_of_a_program")
     assert len(cases) == 6
     assert {name: case.text for name, case in cases.items() if case.outcome != "passed"} == {}
+
+
+@pytest.mark.parametrize("function", ["times_weight", "pooled"])
+def test_what_refuses_a_raised_precision_is_judged_in_the_recorded_one_and_says_so(
+    pytester: pytest.Pytester, network: ModuleType, function: str
+) -> None:
+    # A weight in float32 refuses float64 at once, average pooling in its gradient alone.
+    dump_of(lambda x: getattr(network, function)(x).sum(), pytester.path / "dump")
+    run = check(pytester, "--msprobe-dump=dump", "--msprobe-device=cpu", "-k", "Jit", "-p", "network_of_a_program")
+    run.result.stdout.fnmatch_lines(
+        [
+            "passed with little judged 2: golden is the function in the recorded precision (torch.float32): it refuses "
+            "a higher one"
+        ]
+    )
+    run.result.assert_outcomes(passed=2)
 
 
 def test_a_function_of_the_same_name_that_a_module_imports_is_another_one(

@@ -40,8 +40,11 @@ def functions_of_compiled(call: Call, references: ReferenceRegistry, function: C
     cannot be had.
     """
     compiled = function or _found(call)
-    golden = references.get(call.name.qualified_api) or _eagerly(compiled.__wrapped__, call)  # type: ignore[attr-defined]
-    return Functions(bridged(compiled), golden)
+    own = references.get(call.name.qualified_api)
+    if own is not None:
+        return Functions(bridged(compiled), own)
+    golden = _Eagerly(compiled.__wrapped__, call)  # type: ignore[attr-defined]
+    return Functions(bridged(compiled), golden, golden.precision)
 
 
 def _found(call: Call) -> Callable[..., Any]:
@@ -77,26 +80,47 @@ def _is_compiled(value: object) -> TypeGuard[FunctionType]:
     return isinstance(value, FunctionType) and getattr(value, "__wrapped_by_jit__", False) is True
 
 
-def _eagerly(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
-    """Return a function run call by call, in the precision of its arguments or, where it refuses that, as recorded.
+class _Eagerly:
+    """A function run call by call, in the precision of its arguments or, where it refuses that, as recorded.
 
-    It refuses what stands beside tensors of its own, whose dtype is fixed.
+    It refuses what stands beside tensors of its own, whose dtype is fixed, and what MindSpore has no kernel for, in
+    the backward pass too.
     """
-    run = bridged(function)
-    elements = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
-    recorded = [dtype_named(element.dtype) for element in elements]
 
-    def golden(*args: Any, **kwargs: Any) -> Any:
+    def __init__(self, function: Callable[..., Any], call: Call) -> None:
+        self._run = bridged(function)
+        elements = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
+        self._recorded = [dtype_named(element.dtype) for element in elements]
+        self._is_narrow = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return _twice(run, args, kwargs)
+            found = _twice(self._run, args, kwargs)
+            _differentiate((args, kwargs), found)
+            return found
         except REFUSALS:
-            dtypes = iter(recorded)
+            self._is_narrow = True
+            dtypes = iter(self._recorded)
             narrow_args, narrow_kwargs = map_tensors(lambda tensor: tensor.to(next(dtypes)), (args, kwargs))
             precision = torch.get_default_dtype()
-            found = _twice(run, narrow_args, narrow_kwargs)
+            found = _twice(self._run, narrow_args, narrow_kwargs)
             return map_tensors(lambda tensor: tensor.to(precision) if tensor.is_floating_point() else tensor, found)
 
-    return golden
+    def precision(self) -> str:
+        """Say in which precision golden ran where that was not a raised one."""
+        if not self._is_narrow:
+            return ""
+        dtypes = dict.fromkeys(str(dtype) for dtype in self._recorded if dtype.is_floating_point)
+        return f"golden is the function in the recorded precision ({', '.join(dtypes)}): it refuses a higher one"
+
+
+def _differentiate(arguments: Any, found: Any) -> None:
+    """Run the backward pass once, where there is one. Raises what it refuses."""
+    inputs = [tensor for _, tensor in tensors_with_paths(arguments) if tensor.requires_grad]
+    outputs = [tensor for _, tensor in tensors_with_paths(found) if tensor.requires_grad]
+    if inputs and outputs:
+        ones = [torch.ones_like(output) for output in outputs]
+        torch.autograd.grad(outputs, inputs, ones, retain_graph=True, allow_unused=True)
 
 
 def _twice(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
