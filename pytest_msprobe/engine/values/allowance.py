@@ -49,7 +49,9 @@ class Allowance:
 
     def limits(self, magnitude: Floats, ulp: Floats) -> Floats:
         """Return what each element may err by, of golden's magnitudes and their units in the last place."""
-        limit = np.maximum(self.ulps * ulp, np.maximum(self.absolute, self.relative * magnitude))
+        limit = np.maximum(self.absolute, self.relative * magnitude)
+        if self.ulps:
+            limit = np.maximum(limit, self.ulps * ulp)
         if self.scaled:
             limit = np.maximum(limit, self.scaled * np.maximum(magnitude, self.scale))
         return limit
@@ -73,8 +75,9 @@ def errors(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, allow
     """
     if target.dtype == golden.dtype == dtype:
         # What is equal has no error, and is most of many tensors.
-        differing = (target != golden).nonzero().view(-1)
-        if differing.numel() < _FEW * target.numel():
+        unequal = target != golden
+        if int(unequal.count_nonzero()) < _FEW * target.numel():
+            differing = unequal.nonzero().view(-1)
             of_differing = _errors(target[differing], golden[differing], dtype, allowance)
             in_ulps, shares = np.zeros(target.numel()), np.zeros(target.numel())
             in_ulps[differing.numpy()], shares[differing.numpy()] = of_differing.in_ulps, of_differing.shares

@@ -124,7 +124,10 @@ class _Seen:
         of_blocks = np.maximum.reduceat(of_columns, np.arange(0, bottom - top, height), axis=0)
         self.grid[slice(*piece.lines), slice(*piece.blocks)] = of_blocks
         self.counts += _counts(found.in_ulps)
-        most = [(float(found.shares[i]), int(at[i])) for i in _greatest(found.shares)]
+        # Of the pieces behind the first ones few elements are as bad as the worst so far.
+        least = self.worst[-1][0] if len(self.worst) == _WORST else 0.0
+        bad = np.flatnonzero(found.shares >= least) if least else np.arange(found.shares.size)
+        most = [(float(found.shares[bad[i]]), int(at[bad[i]])) for i in _greatest(found.shares[bad])]
         self.worst = sorted(self.worst + most, key=lambda one: (-one[0], one[1]))[:_WORST]
         wrong = at[found.shares > 1]
         if wrong.size:
