@@ -251,3 +251,12 @@ def test_ratios_are_those_of_pytorch() -> None:
     for other in (b, -b):
         found = MindSporeJudging().largest_ratio(Tensor(a), Tensor(other), 1e-4)
         assert found == largest_ratio(torch.from_numpy(a), torch.from_numpy(other), 1e-4)
+
+
+def test_a_recurrent_layer_is_made_again_as_the_primitive_that_it_is(benchmark: Run) -> None:
+    layer, x = nn.LSTM(3, 4), Tensor(np.ones((5, 2, 3), np.float32))
+    expected = layer(x)[0].asnumpy()
+    found: list[Any] = []
+    _, summary = benchmark(lambda: found.append(layer(x)[0].asnumpy()), list=["LSTM"], pert_mode="no_change")
+    assert np.array_equal(found[0], expected)
+    assert summary.perturbed == 1

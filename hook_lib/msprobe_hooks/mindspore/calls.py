@@ -109,7 +109,7 @@ def recording_layers(recorder: MindSporeRecorder) -> Wrap:
 
             def run(*args: Any) -> Any:
                 results = method(primitive, *args)
-                workspace.extend(results[count:])
+                workspace[:] = results[count:]
                 return results[:count]
 
             name = f"{qualified}.{recorder.number(qualified)}.forward"
