@@ -24,6 +24,7 @@ from mindspore.common.api import _pynative_executor
 from msprobe_hooks.dump.static_graph.layout import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.mindspore import graph_engine
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.summary import Summary
 
@@ -113,7 +114,14 @@ class GraphDump:
             raise former_dump(former.parent)
         if self._settings.task == "statistics" and target == "CPU":
             _log.warning("MindSpore takes no statistics of a graph on a CPU: tensors are written in their place")
-        os.environ[VARIABLE] = str(_written(folder, config))
+        if graph_engine.runs_graphs(target):
+            config = graph_engine.engine_config(config)
+            path = _written(folder / graph_engine.CONFIG_FILE, config)
+            graph_engine.name_to_library(str(path), config)
+        else:
+            path = _written(folder / CONFIG_FILE, config)
+            graph_engine.forget()
+        os.environ[VARIABLE] = str(path)
         self._began = time.monotonic()
 
     def end(self, summary: Summary) -> None:
@@ -133,6 +141,7 @@ class GraphDump:
         if not _has_compiled():
             # Nor did MindSpore read the variable.
             del os.environ[VARIABLE]
+            graph_engine.forget()
         self._began = None
 
 
@@ -156,12 +165,12 @@ def _has_compiled() -> bool:
     return bool(api.ms_compile_cache) or any(api.cells_compile_cache.values())
 
 
-def _written(folder: Path, config: dict[str, Any]) -> Path:
-    make_folder(folder)
-    path = folder.absolute() / CONFIG_FILE
+def _written(path: Path, config: dict[str, Any]) -> Path:
+    make_folder(path.parent)
+    path = path.absolute()
     try:
         path.touch(FILE_MODE)
-        path.write_text(json.dumps(config, indent=1))
+        path.write_text(json.dumps(config, indent=4))
     except OSError as error:
         raise RecordingError(f"{path}: cannot be written: {error.strerror}; name a folder that can") from None
     return path

@@ -31,7 +31,7 @@ def start(lr: str = "0.1", at: float = 1.0) -> Started:
     return Started(texts={"run.sh": f"torchrun t.py --lr {lr}"}, packages={"torch": "2", "x": "1"}, weights=weights)
 
 
-@pytest.mark.parametrize("way", [[], ["-n2"]], ids=" ".join)
+@pytest.mark.parametrize("way", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=" ".join)
 def test_each_fact_of_each_rank_is_an_item(write: Callable[..., None], check: Check, way: list[str]) -> None:
     write("a", start(lr="0.2"), start(at=2.0))
     write("b", start(), start())
