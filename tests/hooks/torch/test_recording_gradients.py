@@ -50,8 +50,8 @@ def test_the_gradients_of_all_inputs_are_those_that_autograd_computes(tmp_path, 
 def test_a_result_that_is_changed_in_place_afterwards_has_its_gradient(tmp_path, records):
     x, weight, bias = tensor(2, 5, 3), tensor(4, 3), tensor(4)
     with record(tmp_path / "d"):
+        # In torch 2.13 a view of what a product gave, in 2.15 none.
         output = F.linear(x, weight, bias)
-        assert output._is_view()
         output.mul_(2).sum().backward()
     body = records(tmp_path / "d")["Functional.linear.0.backward"]
     assert [element["shape"] for element in body["input"]] == [[2, 5, 4]]
