@@ -18,7 +18,7 @@ from msprobe_hooks.decoding import JsonError, decode_json
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 
-_UNKNOWN = re.compile(r"Unsupported (?:global|class)[^\n]*?\b([A-Za-z_]\w*(?:\.\w+)+)")
+_UNKNOWN = re.compile(r"(?i:unsupported (?:global|class))[^\n]*?\b([A-Za-z_]\w*(?:\.\w+)+)")
 _DTYPES = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
 _NARROW = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
@@ -37,6 +37,13 @@ def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
         if unknown:
             raise CheckpointError(
                 f"holds objects of class {unknown[1]}, which reading would run code of",
+                file=path,
+                remedy="save tensors, numbers and containers only",
+            ) from None
+        if "weights_only" in str(error):
+            # torch's own text says how to run what the file holds.
+            raise CheckpointError(
+                "holds pickled objects, which reading would run code of",
                 file=path,
                 remedy="save tensors, numbers and containers only",
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from argparse import Namespace
 from collections.abc import Callable
@@ -171,6 +172,27 @@ def test_what_would_run_code_is_named_and_refused(write: Check, check: Check, py
     Path("folder/.metadata").write_bytes(pickle.dumps(Fraction(1, 2)))
     checked = check(f"{FLAG}=folder", "--msprobe-golden=b.pt")
     assert "holds objects of class fractions.Fraction" in checked.errors
+
+
+class Shell:
+    """Something that would run a command when it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch ran",)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_plain", [False, True], ids=["saved", "pickled"])
+def test_what_torch_would_have_a_user_run_is_refused_without_its_advice(check: Check, is_plain: bool) -> None:
+    torch.save({"x": torch.ones(1)}, "b.pt")
+    if is_plain:
+        Path("evil.pt").write_bytes(pickle.dumps(Shell()))
+    else:
+        torch.save({"x": torch.ones(1), "run": Shell()}, "evil.pt")
+    checked = check(f"{FLAG}=evil.pt", "--msprobe-golden=b.pt")
+    assert ("holds pickled objects" if is_plain else "holds objects of class posix.system") in checked.errors
+    assert "set to `False`" not in checked.errors
+    assert not Path("ran").exists()
 
 
 @pytest.mark.parametrize(
