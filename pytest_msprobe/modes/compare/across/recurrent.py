@@ -7,10 +7,18 @@ has the batch first is turned by calls that no recording sees. PyTorch's call ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.names import backward_of, split_called
-from pytest_msprobe.modes.compare.across.bodies import Body, are_one, body_of, flat_tensors, is_tensor, settings_of
+from pytest_msprobe.modes.compare.across.bodies import (
+    Body,
+    are_one,
+    body_of,
+    flat_tensors,
+    settings_of,
+    tensors_of_group,
+)
 from pytest_msprobe.modes.compare.across.compositions import word_of
 
 if TYPE_CHECKING:
@@ -23,6 +31,8 @@ VF_LSTM, LSTM = "VF.lstm", "LSTM"
 _ADD, _VIEW, _CAST, _CONCAT = "Tensor.__add__", "Tensor.view", "Tensor.astype", "Concat"
 _BEFORE = frozenset({"Functional.zeros", _ADD, _VIEW, _CAST, _CONCAT})
 _BEHIND = frozenset({_VIEW, _CAST})
+# How many calls before and behind the kernel may hold what it takes or returns as it was before it was turned.
+_NEAR = 30
 
 
 class Lstm:
@@ -34,6 +44,7 @@ class Lstm:
         self._record = record
         self._body = body_of(dump, record)
         at = calls.index(record)
+        self._neighbours = calls[max(at - _NEAR, 0) : at + _NEAR]
         self._before = self._makers(calls[:at])
         self._behind = self._passing(calls[at + 1 :])
         #: The module that is the layer: its kernel runs in one further in.
@@ -55,21 +66,22 @@ class Lstm:
         """Return the records of the one call by their names; none where the calls are not those of one layer."""
         weights = self._weights()
         inputs, outputs = flat_tensors(self._body, "input_args"), flat_tensors(self._body, "output")
-        if not weights or len(inputs) != 4 or len(outputs) < 3 or (self._is_turned and _has_order(inputs[0])):
+        x = self._turned(inputs[0]) if len(inputs) == 4 else None
+        if not weights or x is None or len(outputs) < 3:
             return {}
         settings = settings_of(self._body)
         values = (settings.get(name) for name in ("has_bias", "num_layers"))
         made = [{"type": type(value).__name__, "value": value} for value in values]
         entries = [entry for entry, _ in weights]
         forward = {
-            "input_args": [self._turned(inputs[0]), inputs[1:3], entries, *made],
+            "input_args": [x, inputs[1:3], entries, *made],
             "input_kwargs": {},
             "output": [self._turned(outputs[0]), *outputs[1:3]],
         }
         backward = body_of(self._dump, backward_of(self._record))
         if not backward:
             return {self._record: forward}
-        arriving = [self._turned(each) if is_tensor(each) else None for each in backward.get("input", [])]
+        arriving = [each and self._turned(each) for each in tensors_of_group(backward, "input")]
         of_x = [each for each in flat_tensors(backward, "output") if each["shape"] == inputs[0]["shape"]]
         leaving = [*map(self._turned, of_x), *(gradient for _, gradient in weights)]
         return {self._record: forward, backward_of(self._record): {"input": arriving[:3], "output": leaving}}
@@ -102,11 +114,24 @@ class Lstm:
 
     @property
     def _is_turned(self) -> bool:
-        y = next(iter(flat_tensors(self._body, "output")), None)
-        return any(_are_turned(flat_tensors(body, "input_args")[0], y) for body in self._behind.values())
+        outputs = flat_tensors(self._body, "output")[:1]
+        taken = [flat_tensors(body, "input_args")[0] for body in self._behind.values()]
+        return any(_are_turned(one, y) for y in outputs for one in taken)
 
     def _turned(self, entry: Any) -> Any:
-        return {**entry, "shape": _turned_shape(entry)} if self._is_turned and len(entry["shape"]) == 3 else entry
+        """Return an entry with time and batch as the layer has them, None where no recording holds its elements so."""
+        shape = _turned_shape(entry)
+        if not self._is_turned or shape is None:
+            return entry
+        plain = None if "data_name" in entry or "md5" in entry else {**entry, "shape": shape}
+        return next((each for each in self._around if _are_turned(each, entry)), plain)
+
+    @cached_property
+    def _around(self) -> list[Any]:
+        """The tensors of the calls before and behind the kernel, forward and backward."""
+        records = [each for name in self._neighbours for each in (name, backward_of(name))]
+        groups = ("input_args", "input", "output")
+        return [one for name in records for group in groups for one in flat_tensors(body_of(self._dump, name), group)]
 
     def _weights(self) -> list[tuple[Any, Any]]:
         """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are not told."""
@@ -114,10 +139,10 @@ class Lstm:
         parts = self._makers_of(_CONCAT)
         for part in flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:
             viewed = next((each for each in self._makers_of(_VIEW) if _made(each[1], part)), None)
-            if viewed is None:
+            taken = flat_tensors(viewed[1], "input_args") if viewed else []
+            if viewed is None or not taken:
                 return []
-            [entry] = flat_tensors(viewed[1], "input_args")
-            added = next((each for each in self._makers_of(_ADD) if _made(each[1], entry)), None)
+            added = next((each for each in self._makers_of(_ADD) if _made(each[1], taken[0])), None)
             name, body = added or viewed
             own = flat_tensors(body, "input_args")
             gradients = flat_tensors(body_of(self._dump, backward_of(name)), "output")
@@ -132,18 +157,14 @@ def _made(body: Body, entry: Any) -> bool:
     return any(are_one(one, entry) for one in flat_tensors(body, "output"))
 
 
-def _turned_shape(entry: Any) -> list[int]:
-    first, second, *others = entry["shape"]
-    return [second, first, *others]
+def _turned_shape(entry: Any) -> list[Any] | None:
+    shape = entry["shape"]
+    return [shape[1], shape[0], shape[2]] if isinstance(shape, list) and len(shape) == 3 else None
 
 
 def _are_turned(one: Any, other: Any) -> bool:
     """Tell whether two entries are of one tensor with time and batch turned, as far as its extremes tell."""
-    if len(one["shape"]) != 3 or one["shape"] != _turned_shape(other):
+    turned = _turned_shape(other)
+    if turned is None or one["shape"] != turned:
         return False
     return all(key in one and str(one[key]) == str(other.get(key)) for key in ("dtype", "Max", "Min"))
-
-
-def _has_order(entry: Any) -> bool:
-    """Tell whether more is known of a tensor than statistics, to which the order of its elements is nothing."""
-    return "data_name" in entry or "md5" in entry

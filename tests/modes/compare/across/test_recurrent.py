@@ -29,8 +29,8 @@ def pt(*shape: int, at: float = 1.0) -> Json:
 
 def of_mindspore(*, batch_first: bool = True, w_hh: float = 4.0, **fields: Any) -> Json:
     """What ``nn.LSTM`` records of 6 steps: input 1, states 2, weights 3 and 4, biases 5 and 6, output 7."""
-    x, y, dy, dx = (t(6, 2, n, at=at, **fields) for n, at in ((3, 1), (4, 7), (4, 8), (3, 9)))
-    given = t(2, 6, 4, at=7, **fields) if batch_first else y
+    x, y, dy, dx = (t(6, 2, n, at=at, **fields) for n, at in ((3, 1.0), (4, 7.0), (4, 8.0), (3, 9.0)))
+    given = t(2, 6, 4, at=7.0, **fields) if batch_first else y
     state, flat = t(1, 2, 4, at=2), t(128, 1, 1, at=12)
     return {
         "Mint.tanh.0.forward": forward(t(2, 6, 3), output=[t(2, 6, 3)]),
@@ -96,11 +96,30 @@ def test_a_changed_weight_is_a_differing_input_of_the_lstm(tmp_path: Path) -> No
     assert rows == {"input.2.1": "fail"}
 
 
-def test_an_lstm_whose_elements_are_in_another_order_than_pytorchs_stays_what_it_is(tmp_path: Path) -> None:
-    target, golden = runs(tmp_path, of_mindspore(data_name="x.npy"), of_pytorch())
+def test_elements_are_those_of_the_tensors_from_before_they_were_turned(tmp_path: Path) -> None:
+    ours = of_mindspore(data_name="turned.npy")
+    ours["Mint.tanh.0.forward"] = forward(t(2, 6, 5), output=[t(2, 6, 3, data_name="as it was.npy")])
+    target, golden = runs(tmp_path, ours, of_pytorch())
+    composed, _, _ = composed_runs(target, golden, Mappings())
+    assert composed.body(LSTM)["input_args"][0]["data_name"] == "as it was.npy"
+
+
+def test_an_lstm_whose_elements_are_nowhere_in_pytorchs_order_stays_what_it_is(tmp_path: Path) -> None:
+    ours = {name: body for name, body in of_mindspore(data_name="turned.npy").items() if "tanh" not in name}
+    target, golden = runs(tmp_path, ours, of_pytorch())
     composed, _, names = composed_runs(target, golden, Mappings())
     assert list(composed.records) == list(target.records)
     assert names == {}
+
+
+@pytest.mark.parametrize("shape", [None, 3, [2], [], "6, 2"])
+@pytest.mark.parametrize("group", ["input_args", "output"])
+@pytest.mark.parametrize("record", [LSTM, "Tensor.view.0.forward", "Tensor.astype.0.forward"])
+def test_a_malformed_shape_costs_the_whole_and_no_more(tmp_path: Path, record: str, group: str, shape: Any) -> None:
+    ours = of_mindspore()
+    ours[record][group][0] = ours[record][group][0] | {"shape": shape}
+    target, golden = runs(tmp_path, ours, of_pytorch())
+    composed_runs(target, golden, Mappings())
 
 
 def test_an_lstm_whose_weights_come_from_elsewhere_stays_what_it_is(tmp_path: Path) -> None:
