@@ -83,6 +83,14 @@ def test_a_folder_without_a_dump_is_a_usage_error(pytester: pytest.Pytester) -> 
     assert f"{folder}: no dump.json in this folder or below it" in usage_error(pytester, "--msprobe-dump=empty")
 
 
+def test_graphs_without_a_tensor_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("early")
+    (folder / "rank_0" / "graphs").mkdir(parents=True)
+    (folder / "rank_0" / "Net" / "0" / "0").mkdir(parents=True)
+    text = f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first"
+    assert text in usage_error(pytester, "--msprobe-dump=early")
+
+
 def test_an_enormous_file_is_refused_unread(pytester: pytest.Pytester) -> None:
     with (pytester.path / "dump.json").open("wb") as file:
         file.truncate(5 * 2**30)

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from msprobe_hooks.dump.converted.layout import find_trees, is_converted_file, tree_of
-from msprobe_hooks.dump.static_graph.layout import find_iterations, is_iteration_file, iteration_of, rank_of_file
+from msprobe_hooks.dump.static_graph.layout import (
+    find_iterations,
+    has_graphs,
+    is_iteration_file,
+    iteration_of,
+    rank_of_file,
+)
 from msprobe_hooks.errors import DumpError
 
 DUMP_FILE: Final = "dump.json"
@@ -69,6 +75,10 @@ def find_dumps(folder: Path) -> list[Path]:
     # A tree has as many folders as kernels: it is gone through once.
     folders = [*os.walk(folder)]
     found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
+    if not found and has_graphs(folder):
+        raise DumpError(
+            f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first, dump it again"
+        )
     if not found:
         raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
     return found

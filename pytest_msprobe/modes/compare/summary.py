@@ -76,7 +76,10 @@ class CompareSummary:
         lines = [line for pair in self._pairs for line in self._culprits(pair)]
         total = sum(self._outcomes.values(), Counter[str]())
         if not (lines or self._inherited) and total:
-            lines = ["no compared call differs" if total["pass"] else "nothing was compared"]
+            if not total["pass"]:
+                lines = ["nothing was compared"]
+            elif not total["fail"]:
+                lines = ["no compared call differs"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
         lines.append(f"{sum(total.values())} calls: {counts}")
         if finished_before:

@@ -57,15 +57,32 @@ class _Draft:
 def read_ir(path: Path) -> list[IrNode]:
     """Return the nodes of a graph that tell their scope, those of the gradient with the lines of their forward node.
 
-    Raises DumpError where the file cannot be read.
+    Raises DumpError where the file cannot be read, or ends inside of a graph.
     """
+    lines = _Lines()
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            nodes = [node for node in _nodes(file) if node.scope]
+            nodes = [node for node in _nodes(lines.of(file)) if node.scope]
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}; name the .ir file that the run wrote") from None
+    if lines.are_open:
+        raise DumpError(f"{path}: the text of the graph is cut off; copy the file again")
     forward = {node.id: node.lines for node in nodes if node.id and not node.scope.startswith(_GRADIENTS)}
     return [node if node.lines else replace(node, lines=forward.get(node.forward_id, ())) for node in nodes]
+
+
+class _Lines:
+    """The lines of a text; ``are_open`` while they are inside of a graph."""
+
+    def __init__(self) -> None:
+        self.are_open = False
+
+    def of(self, text: Iterable[str]) -> Iterator[str]:
+        """Yield the lines."""
+        for line in text:
+            if line.startswith(("subgraph ", "}")):
+                self.are_open = line.startswith("s")
+            yield line
 
 
 def _nodes(text: Iterable[str]) -> Iterator[IrNode]:

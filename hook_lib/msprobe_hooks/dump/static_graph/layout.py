@@ -69,6 +69,11 @@ def find_iterations(folders: Iterable[tuple[str, list[str], list[str]]]) -> list
     return sorted(found, key=lambda file: (rank_of_file(file) or 0, iteration_of(file), file))
 
 
+def has_graphs(folder: Path) -> bool:
+    """Tell whether MindSpore was about to dump graphs into a folder: their texts come before any tensor."""
+    return any(_RANK.fullmatch(place.parent.name) for place in folder.rglob("graphs"))
+
+
 def _is_kernels_file(name: str) -> bool:
     return name == STATISTIC_FILE or name.endswith(TENSOR_SUFFIX)
 

@@ -102,6 +102,11 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
             "rank_<N>/graphs/*.ir with the dump"
         )
     cells = [cell for flow in flows for name, cell in flow.cells.items() if name in flow.forward]
+    if not any(cells):
+        raise DumpError(
+            f"{graph.path.parent}: the text of the graph has no scopes, which tell the cells of kernels; copy "
+            "rank_<N>/graphs/*.ir as the run wrote them"
+        )
     root = _root(cells, counts)
     if root is None:
         raise DumpError(

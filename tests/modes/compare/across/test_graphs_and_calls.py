@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,20 @@ def test_a_changed_weight_is_named_where_it_goes_in(compare: Compare, tmp_path: 
 def test_a_graph_without_its_text_is_one_clear_error(compare: Compare, tmp_path: Path) -> None:
     result = compare(graph(tmp_path / "graph", text=""), calls(tmp_path / "calls", "pytorch"))
     result.stderr.fnmatch_lines(["*the text of the graph is not there, which tells the cells of kernels; copy *"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (re.sub(r".*scope.*", "", TEXT), "the text of the graph has no scopes, which tell the cells of kernels; copy "),
+        (f"subgraph @g() {{\n{TEXT}", "the text of the graph is cut off; copy the file again"),
+    ],
+)
+def test_a_text_that_tells_no_cells_or_ends_early_is_one_clear_error(
+    compare: Compare, tmp_path: Path, text: str, message: str
+) -> None:
+    result = compare(graph(tmp_path / "graph", text=text), calls(tmp_path / "calls", "pytorch"))
+    result.stderr.fnmatch_lines([f"*{message}*"])
 
 
 def test_a_run_without_modules_is_one_clear_error(compare: Compare, tmp_path: Path) -> None:
