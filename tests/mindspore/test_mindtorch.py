@@ -20,15 +20,13 @@ from tests.support.runs import check
 STAND_IN = Path(__file__).parents[1] / "support" / "mindtorch_stand_in"
 
 TRAINING = """
+    import importlib
     import sys
 
     import mindspore
     import numpy as np
 
-    if sys.argv[1] == "torch":
-        import torch
-    else:
-        import mindtorch.torch as torch
+    torch = importlib.import_module(sys.argv[1])
 
     from msprobe_hooks import record
 
@@ -53,10 +51,11 @@ TRAINING = """
 
 @pytest.fixture
 def of_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put MindTorch on the path as a package ``mindtorch``."""
+    """Put MindTorch on the path as a package ``mindtorch``, and as ``msadapter``, its former name."""
     folder = tmp_path / "installed"
-    shutil.copytree(STAND_IN / "torch", folder / "mindtorch" / "torch")
-    (folder / "mindtorch" / "__init__.py").touch()
+    for package, name in (("mindtorch", "torch"), ("msadapter", "torch"), ("msadapter", "pytorch")):
+        shutil.copytree(STAND_IN / "torch", folder / package / name)
+        (folder / package / "__init__.py").touch()
     monkeypatch.syspath_prepend(folder)
     yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "mindtorch"]:
@@ -69,7 +68,7 @@ def recorded(pytester: pytest.Pytester, how: str) -> dict[str, Any]:
     return dump
 
 
-@pytest.mark.parametrize("how", ["torch", "mindtorch.torch"])
+@pytest.mark.parametrize("how", ["torch", "mindtorch.torch", "msadapter.torch", "msadapter.pytorch"])
 def test_a_recording_has_torchs_names_and_mindspores_tensors(
     pytester: pytest.Pytester, of_its_own_name: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
