@@ -89,6 +89,10 @@ class CapturedLogs(logging.Handler):
             if not isinstance(nextitem, JudgedItem):
                 self._detach()
 
+    def pytest_sessionfinish(self) -> None:
+        """Be at no logger any more: a run may end before its last item."""
+        self._detach()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         """Keep what is logged while an item is set up."""

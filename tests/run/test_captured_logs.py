@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pytest_msprobe.run.captured_logs import CapturedLogs
 
 Write = Callable[..., Path]
 Json = dict[str, Any]
@@ -36,22 +39,19 @@ def pytest_runtest_teardown(item):
     logging.warning("torn down")
 """
 
-COUNTED = """
-import logging, pytest
+AFTERWARDS = """
+def test_of_a_user():
+    import torch
+    from tests.run.test_captured_logs import handlers_of_ours
+    assert handlers_of_ours() == 0
+"""
 
-def attached():
+
+def handlers_of_ours() -> int:
+    """Return at how many loggers a handler for what items log is."""
     root = logging.getLogger()
     loggers = [root, *(one for one in root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
-    return sum(type(handler).__name__ == "CapturedLogs" for one in loggers for handler in one.handlers)
-
-def test_of_a_user(caplog):
-    import torch
-    logging.getLogger("torch").warning("of a test")
-    assert attached() == 0
-
-def pytest_sessionfinish():
-    assert attached() == 0
-"""
+    return sum(isinstance(handler, CapturedLogs) for one in loggers for handler in one.handlers)
 
 
 @pytest.fixture
@@ -109,8 +109,15 @@ class TestLogsOfItems:
         result = self.run(pytester, "--log-cli-level=WARNING")
         result.stdout.fnmatch_lines(["*live log call*", "*of mine*"])
 
-    def test_no_logger_keeps_a_handler_after_the_items(self, pytester):
-        add(pytester, COUNTED)
-        pytester.path.joinpath("test_after.py").write_text(COUNTED)
-        result = self.run(pytester, "dump.json", "test_after.py")
-        result.assert_outcomes(passed=1, failed=1)
+    def test_no_logger_has_the_handler_while_a_test_of_another_kind_runs(self, pytester):
+        pytester.path.joinpath("test_after.py").write_text(AFTERWARDS)
+        self.run(pytester, "dump.json", "test_after.py").assert_outcomes(passed=1, failed=1)
+
+
+def test_no_logger_keeps_the_handler_where_a_run_ends_before_its_last_item(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, make_device: Callable[[str], None]
+) -> None:
+    write_dump(records)
+    make_device("result = result + 1")
+    pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=faulty", "-x").assert_outcomes(failed=1)
+    assert handlers_of_ours() == 0
