@@ -14,11 +14,11 @@ from msprobe_hooks.instruments.environment.packages import installed_packages
 from msprobe_hooks.instruments.environment.started import Started, rank_file, write_started
 from msprobe_hooks.instruments.environment.texts import arguments_without_secrets, read_texts, without_secrets
 from msprobe_hooks.instruments.environment.variables import allowed_variables
+from msprobe_hooks.record import Framework, require_framework
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from msprobe_hooks.instruments.environment.torch_start import TorchStart
+    from msprobe_hooks.instruments.environment.start import Start, Training
+    from msprobe_hooks.recording.session import Model
 
 #: Under this name the command line of the training stands among its launch scripts.
 COMMAND_LINE = "command line"
@@ -26,18 +26,19 @@ COMMAND_LINE = "command line"
 
 def write_environment(
     path: str | Path,
-    model: nn.Module | None = None,
+    model: Model | None = None,
     *,
     files: Sequence[str | Path] = (),
     settings: Any = None,
     steps: int = 2,
     variables: Sequence[str] = (),
-) -> TorchStart:
-    """Write what this training of PyTorch is started with to ``rank<n>.json`` in a folder.
+    framework: Framework = "pytorch",
+) -> Start:
+    """Write what this training of PyTorch or MindSpore is started with to ``rank<n>.json`` in a folder.
 
     Called at the top of the script, it counts random calls until the first forward pass, notes at each of the first
     ``steps`` calls of the model its batch, parameters and buffers, and is gone. The model is ``model``, or what
-    ``follow`` of the returned object names, else the first module with parameters that is called. ``files`` are
+    ``follow`` of the returned object names, else the first module or cell with parameters that is called. ``files`` are
     launch scripts and YAML settings, ``settings`` a mapping or a namespace of hyperparameters, ``variables`` patterns
     of environment variables beside those that docs/environment.md lists. Secrets are left out.
 
@@ -46,16 +47,27 @@ def write_environment(
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ConfigError("steps", steps, "an int of at least 1")
+    require_framework(framework)
     started = without_training(files, settings, variables)
     # The arguments alone: the path of the script is another on another machine.
     started.texts = {**(started.texts or {}), COMMAND_LINE: without_secrets(shlex.join(sys.argv[1:]))}
-    from msprobe_hooks.instruments.environment.torch_start import TorchStart
+    from msprobe_hooks.instruments.environment.start import Start
 
-    start = TorchStart(Path(path), started, steps)
+    start = Start(Path(path), started, steps, _training(framework))
     start.begin()
     if model is not None:
         start.follow(model)
     return start
+
+
+def _training(framework: Framework) -> Training:
+    if framework == "mindspore":
+        from msprobe_hooks.instruments.environment.mindspore_training import MindSporeTraining
+
+        return MindSporeTraining()
+    from msprobe_hooks.instruments.environment.torch_training import TorchTraining
+
+    return TorchTraining()
 
 
 def without_training(files: Sequence[str | Path], settings: Any, variables: Sequence[str]) -> Started:

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from msprobe_hooks.recording.interposition import Around, Interposition
 from msprobe_hooks.torch import api_lists
-from msprobe_hooks.torch.interposition import Around, Interposition
 
 Call = TypeVar("Call")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 

@@ -13,7 +13,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 

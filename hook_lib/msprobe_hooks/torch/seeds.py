@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.seeds import seed_python
-from msprobe_hooks.torch.interposition import Interposition
 
 
 def seed_everything(seed: int, mode: bool, rm_dropout: bool) -> None:

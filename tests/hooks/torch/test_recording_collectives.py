@@ -6,7 +6,7 @@ import torch
 from msprobe_hooks.dump.communication_lines import read_lines
 from msprobe_hooks.dump.communications import read_calls
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.recording.interposition import Interposition
 from tests.support.forked_ranks import forked_ranks
 from tests.support.requirements import require
 

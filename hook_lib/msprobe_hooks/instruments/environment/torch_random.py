@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.torch.apis import Api, ApiTable
 from msprobe_hooks.torch.calls import CallMode
-from msprobe_hooks.torch.interposition import Interposition
 from msprobe_hooks.torch.threads import ThisThread
 
 _FUNCTIONS = (
@@ -56,6 +56,7 @@ class TorchRandom:
         self._mode.end()
         if self._seeding is not None:
             self._seeding.remove()
+            self._seeding = None
 
     def _seed(self, function: Any, args: Any, kwargs: Any) -> Any:
         self._counts.note_seed(_SEED, args, kwargs)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from msprobe_hooks.instruments.environment.batches import values_given
 from msprobe_hooks.instruments.environment.started import TensorFact
 from msprobe_hooks.recording.statistics import Number
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
-
-_DEEPEST = 32
 
 
 def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
@@ -26,22 +24,15 @@ def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[s
 
 def batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, TensorFact | str]:
     """Return the values that a model was called with, by place, as ``args.0`` or ``kwargs.inputs.mask``."""
-    return dict([*_leaves("args", args, 0), *_leaves("kwargs", kwargs, 0)])
+    return values_given(args, kwargs, _fact_of)
 
 
-def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, TensorFact | str]]:
+def _fact_of(value: Any) -> TensorFact | None:
     if isinstance(value, Tensor):
-        yield path, tensor_fact(value)
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        yield path, tensor_fact(torch.from_numpy(np.ascontiguousarray(value).copy()))
-    elif value is None or isinstance(value, (bool, int, float, str)):
-        yield path, f"{type(value).__name__}: {value}" if isinstance(value, str) else str(value)
-    elif depth < _DEEPEST and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(f"{path}.{key}", each, depth + 1)
-    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
-        for place, each in enumerate(value):
-            yield from _leaves(f"{path}.{place}", each, depth + 1)
+        return tensor_fact(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return tensor_fact(torch.from_numpy(np.ascontiguousarray(value).copy()))
+    return None
 
 
 def tensor_fact(tensor: Tensor) -> TensorFact:

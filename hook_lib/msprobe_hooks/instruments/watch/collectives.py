@@ -19,8 +19,8 @@ from torch import Tensor
 from msprobe_hooks.dump.collectives import RECEIVED
 from msprobe_hooks.instruments.watch import config
 from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
-from msprobe_hooks.torch.interposition import Around
 
 _log = logging.getLogger("msprobe_hooks")
 

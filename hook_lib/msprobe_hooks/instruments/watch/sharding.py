@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from msprobe_hooks.torch.interposition import Interposition
+from msprobe_hooks.recording.interposition import Interposition
 
 #: Takes what FSDP2 keeps of parameters, of which ``sharded_param`` is the model's, and gradients of this process.
 Listener = Callable[["list[Any]", "list[Tensor]"], None]

@@ -67,4 +67,6 @@ def _calling(call: Callable[..., Any], function: FunctionType) -> CodeType:
     code = compile("lambda *args, **kwargs: 'call'.__call__(*args, **kwargs)", function.__code__.co_filename, "eval")
     inner = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
     constants = tuple(call if constant == "call" else constant for constant in inner.co_consts)
-    return inner.replace(co_consts=constants, co_name=function.__name__)
+    # Stacks show the line in which the function begins.
+    line = function.__code__.co_firstlineno
+    return inner.replace(co_consts=constants, co_name=function.__name__, co_firstlineno=line)
