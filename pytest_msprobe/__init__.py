@@ -1,9 +1,14 @@
-"""Precision checks as pytest test cases."""
+"""Precision checks as pytest test cases.
+
+PYTEST_DONT_REWRITE, as `plain_imports` sees to: pytest warns of plugins that it was to rewrite and could not.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe import plain_imports
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.check import check_call
@@ -24,6 +29,9 @@ _HOMES = {
 }
 
 __all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard", "tensors"]
+
+
+plain_imports.begin()
 
 
 def __getattr__(name: str) -> Any:

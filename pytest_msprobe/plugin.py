@@ -1,4 +1,4 @@
-"""pytest's hooks; each calls the function that does the work."""
+"""pytest's hooks; each calls the function that does the work. PYTEST_DONT_REWRITE, as for the whole package."""
 
 from __future__ import annotations
 
