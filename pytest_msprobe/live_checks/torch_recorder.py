@@ -21,7 +21,9 @@ from msprobe_hooks.torch.session import Operators
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation
+from pytest_msprobe.engine.replay.resolve import operations
 from pytest_msprobe.engine.replay.side import may_work_in_place
+from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.live_checks.judge import JUDGED_DEVICES
 from pytest_msprobe.live_checks.observed import on_cpu
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
@@ -38,6 +40,16 @@ class TorchLiveRecorder(LiveRecorder, TorchRecorder):
     """Has calls of PyTorch judged: its tensors are those that are judged."""
 
     kept_class = TorchKeptElements
+
+    @classmethod
+    def setup(cls, setup: Setup) -> Setup:
+        """Return what its checks have in common, once torch has listed its operations.
+
+        It filters warnings for it, after which Python gives again those that it gave once: better now than among those
+        of the training.
+        """
+        operations()
+        return setup
 
     def rank(self) -> int | None:
         """Return this process's rank."""

@@ -199,13 +199,13 @@ def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
 
 def _is_operation(function: object) -> bool:
     try:
-        return function in _operations()
+        return function in operations()
     except TypeError:
         return False
 
 
 @cache
-def _operations() -> frozenset[Any]:
+def operations() -> frozenset[Any]:
     """Return every function of torch that works on tensors: those that a tensor-like class could override."""
     from_variable_functions = (
         getattr(torch._C._VariableFunctions, name)
