@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.modes.checkpoint import options as checkpoint_options
-from pytest_msprobe.modes.checkpoint.options import GOLDEN, checkpoint_key
+from pytest_msprobe.modes.checkpoint.options import checkpoint_key
+from pytest_msprobe.run.golden import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.golden import GOLDEN, golden_path
 
-GOLDEN = "--msprobe-golden"
 _LIMIT, _JSON = "--msprobe-checkpoint-limit", "--msprobe-checkpoint-json"
 
 
@@ -50,14 +50,11 @@ def refuse_stray_options(config: pytest.Config) -> None:
 def read_options(config: pytest.Config) -> CheckpointOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     folder = config.invocation_params.dir
-    golden, json = config.getoption("msprobe_golden"), config.getoption("msprobe_checkpoint_json")
-    if not golden:
-        raise OptionError("--msprobe-checkpoint names the checkpoint under test: give --msprobe-golden PATH as well")
-    if not (folder / golden).exists():
-        raise OptionError(f"--msprobe-golden {golden!r}: no such file or folder")
+    golden = golden_path(config, "--msprobe-checkpoint", "checkpoint")
+    json = config.getoption("msprobe_checkpoint_json")
     if json and (folder / json).is_dir():
         raise OptionError(f"{_JSON} {json!r}: expected a file")
-    return CheckpointOptions(folder / golden, _limit(config), folder / json if json else None)
+    return CheckpointOptions(golden, _limit(config), folder / json if json else None)
 
 
 def _limit(config: pytest.Config) -> float:

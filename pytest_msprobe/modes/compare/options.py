@@ -15,6 +15,7 @@ from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.run.golden import golden_path
 from pytest_msprobe.run.mode import shares
 from pytest_msprobe.storage.digests import fingerprint
 
@@ -94,15 +95,11 @@ def add_options(group: Any) -> None:
 def read_options(config: pytest.Config) -> CompareOptions:
     """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     folder = config.invocation_params.dir
-    golden, mapping = config.getoption("msprobe_golden"), config.getoption("msprobe_data_mapping")
-    if not golden:
-        raise OptionError("--msprobe-compare names the run under test: give --msprobe-golden PATH as well")
-    if not (folder / golden).exists():
-        raise OptionError(f"--msprobe-golden {golden!r}: no such file or folder")
+    golden, mapping = golden_path(config, "--msprobe-compare", "run"), config.getoption("msprobe_data_mapping")
     if mapping and not (folder / mapping).is_file():
         raise OptionError(f"--msprobe-data-mapping {mapping!r}: no such file")
     return CompareOptions(
-        golden=folder / golden,
+        golden=golden,
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
         mapping=folder / mapping if mapping else None,
         quick=bool(config.getoption("msprobe_compare_quick")),

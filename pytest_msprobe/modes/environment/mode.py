@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.modes.environment.options import GOLDEN, XLSX, environment_key, read_options
+from pytest_msprobe.modes.environment.options import XLSX, environment_key, read_options
 from pytest_msprobe.run.folders import make_folder
+from pytest_msprobe.run.golden import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen
 

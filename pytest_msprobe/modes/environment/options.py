@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.golden import golden_path
 
-GOLDEN = "--msprobe-golden"
 XLSX = "--msprobe-xlsx"
 
 
@@ -28,13 +28,9 @@ environment_key = pytest.StashKey[EnvironmentOptions]()
 def read_options(config: pytest.Config) -> EnvironmentOptions:
     """Read and check the options. Raises OptionError that says what is wrong."""
     folder = config.invocation_params.dir
-    golden, xlsx = config.getoption("msprobe_golden"), config.getoption("msprobe_xlsx")
-    if not golden:
-        raise OptionError("--msprobe-environment names the start under test: give --msprobe-golden PATH as well")
-    if not (folder / golden).exists():
-        raise OptionError(f"--msprobe-golden {golden!r}: no such file or folder")
+    golden, xlsx = golden_path(config, "--msprobe-environment", "start"), config.getoption("msprobe_xlsx")
     if xlsx and find_spec("xlsxwriter") is None:
         raise OptionError("--msprobe-xlsx requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
     if xlsx and (folder / xlsx).exists() and not (folder / xlsx).is_dir():
         raise OptionError(f"--msprobe-xlsx {xlsx!r}: expected a folder")
-    return EnvironmentOptions(folder / golden, folder / xlsx if xlsx else None)
+    return EnvironmentOptions(golden, folder / xlsx if xlsx else None)

@@ -14,6 +14,7 @@ from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.modes.monitor.page import options as page_options
 from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.run.folders import make_folder
+from pytest_msprobe.run.golden import GOLDEN
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
@@ -35,7 +36,7 @@ class MonitorMode:
     name = "monitor"
     flag = "--msprobe-monitor"
     #: Options of a comparison that mean the same here.
-    shared_options = (page_options.HTML, monitor_options.GOLDEN)
+    shared_options = (page_options.HTML, GOLDEN)
     flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
 
     def add_options(self, group: pytest.OptionGroup) -> None:

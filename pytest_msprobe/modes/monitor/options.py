@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.golden import GOLDEN
 
 #: As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
-
-#: A comparison's option for the run to compare with.
-GOLDEN = "--msprobe-golden"
 
 
 @dataclass(frozen=True, slots=True)
