@@ -30,7 +30,7 @@ class FailedApis:
 
     def add(self, plain: dict[str, Any]) -> None:
         """Count a result that `to_plain` took apart."""
-        name, direction = _api(plain["record"])
+        name, direction = api_and_direction(plain["record"])
         outcome = plain["verdict"]["outcome"]
         if outcome == "skip":
             return
@@ -65,7 +65,7 @@ def _told(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.most_common())
 
 
-def _api(record: str) -> tuple[str, str]:
+def api_and_direction(record: str) -> tuple[str, str]:
     """Return what a record calls and its direction; another record's own name, and no direction."""
     try:
         name = parse_api_name(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.reports.failed_apis import api_and_direction
 from pytest_msprobe.reports.pages.writing import page_number
 from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.reports.verdicts.details import Details
@@ -36,7 +36,7 @@ class Rows:
         result = record.result
         if result.verdict.outcome == "fail":
             self._details.add(len(self), result)
-        api, direction = _api(result.record)
+        api, direction = api_and_direction(result.record)
         told = {
             "api": api,
             "direction": direction,
@@ -79,14 +79,6 @@ def deciding_metric(result: DirectionResult) -> str:
         if (limit := verdict.limits.get(name)) is not None
     }
     return max(shares, key=lambda name: shares[name], default="")
-
-
-def _api(record: str) -> tuple[str, str]:
-    try:
-        name = parse_api_name(record)
-    except ValueError:
-        return record, ""
-    return name.qualified_api, name.direction
 
 
 def _dtype(result: DirectionResult) -> str:
