@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -22,6 +21,7 @@ from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.hosts.elsewhere import as_controller_has
 from pytest_msprobe.reports.labels import label, labels_key
 from pytest_msprobe.reports.text import printable
+from pytest_msprobe.run.folders import absolute
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
@@ -50,7 +50,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     if wanted:
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.args = [*(config.args if named else ()), *wanted]
-    paths = [_absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
+    paths = [absolute(config, argument.partition("::")[0]) for argument in [*wanted, *config.args]]
     dumps = dict.fromkeys(paths[: len(wanted)] if own else [*paths[: len(wanted)], *filter(_may_be_dump, paths)])
     config.stash[labels_key] = label(dumps) if own is None else {path: own.label(path) for path in dumps}
     return {path: read(path) for path in dumps}
@@ -95,14 +95,9 @@ def first_framework(config: pytest.Config, options: Options) -> str:
 def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Path]]) -> list[str]:
     """Return pytest's arguments for a dump, a folder of dumps, or either with ``::`` and the name of one record."""
     name, *record = text.split("::", 1)
-    path = _absolute(config, name)
+    path = absolute(config, name)
     dumps = find(path) if path.is_dir() else [path]
     return ["::".join([str(dump), *record]) for dump in dumps]
-
-
-def _absolute(config: pytest.Config, path: str) -> Path:
-    # As pytest makes its arguments absolute: symbolic links stay.
-    return Path(os.path.abspath(config.invocation_params.dir / path))  # noqa: PTH100
 
 
 def collect_directory(path: Path, parent: pytest.Collector) -> KernelsFolder | None:
