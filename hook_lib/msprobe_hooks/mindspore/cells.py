@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
-from mindspore.common import api
 from mindspore.common.hook_handle import HookHandle
 
+from msprobe_hooks.mindspore.compiling import FUNCTIONS, Compilations
 from msprobe_hooks.recording import modules
 from msprobe_hooks.recording.recorder import Recorder
 
@@ -43,17 +43,11 @@ class CellHooks(modules.ModuleHooks):
 
     def __init__(self, recorder: Recorder, cells: Iterable[tuple[str, nn.Cell]]) -> None:
         super().__init__(recorder, cells)
-        former = self._former_compile = api._JitExecutor.compile
-
-        def compile_without(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            with self._out_of_the_way():
-                return former(executor, *args, **kwargs)
-
-        api._JitExecutor.compile = compile_without
+        self._compilations = Compilations((FUNCTIONS,), self._out_of_the_way)
 
     def remove(self) -> None:
         """Take the hooks off."""
-        api._JitExecutor.compile = self._former_compile
+        self._compilations.end()
         super().remove()
 
     def is_hidden(self) -> bool:

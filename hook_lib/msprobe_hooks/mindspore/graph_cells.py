@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from mindspore import nn, ops
-from mindspore.common import api
 from mindspore.ops.operations.debug_ops import DumpGradient, TensorDump
 
 from msprobe_hooks.dump.writer import make_folder
 from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.mindspore.compiling import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.mindspore.dumped_cells import dumped_calls, settle
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.filters import DataMode
@@ -49,9 +49,7 @@ class GraphCells:
                 stem = str(self._folder / str(len(self._prefixes)))
                 cell.construct = _telling(cell, stem, recorder.directions).__get__(cell, type(cell))
                 self._prefixes.append(prefix)
-        self._compilers = [(owner, owner.compile) for owner in (api._CellGraphExecutor, api._JitExecutor)]
-        for owner, compile_ in self._compilers:
-            owner.compile = _with_one_clear_error(compile_)
+        self._compilations = Compilations((CELLS, FUNCTIONS), _explained)
 
     def remove(self) -> None:
         """Give the cells their own ``construct`` again."""
@@ -60,10 +58,8 @@ class GraphCells:
                 del cell.construct
             else:
                 cell.construct = former
-        for owner, compile_ in self._compilers:
-            owner.compile = compile_
         self._former.clear()
-        self._compilers.clear()
+        self._compilations.end()
 
     def collect(self) -> None:
         """Hand the recorder what the cells told since the last time."""
@@ -133,18 +129,9 @@ def _telling(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
     return construct
 
 
-def _with_one_clear_error(compile_: Callable[..., Any]) -> Callable[..., Any]:
-    """Return MindSpore's compile with an error of ours where the backend cannot write tensors."""
-
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        with _explained():
-            return compile_(*args, **kwargs)
-
-    return compiled
-
-
 @contextmanager
 def _explained() -> Iterator[None]:
+    """Raise one clear error where the backend cannot write tensors."""
     try:
         yield
     except Exception as error:

@@ -7,16 +7,17 @@ compiled.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import mindspore
 from mindspore import mint, ops
-from mindspore.common import api
 
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
+from msprobe_hooks.mindspore.compiling import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.recording.interposition import Interposition
 
 _IN_OPS = (
@@ -45,7 +46,7 @@ class MindSporeRandom:
             if hasattr(module, name)
         }
         self._counting: list[Interposition] = []
-        self._compilers: list[tuple[Any, Callable[..., Any]]] = []
+        self._compilations: Compilations | None = None
 
     @property
     def names(self) -> list[str]:
@@ -56,17 +57,15 @@ class MindSporeRandom:
         """Begin counting."""
         for name, function in self._functions.items():
             self._counting.append(Interposition(function, self._noting(name)))
-        self._compilers = [(owner, owner.compile) for owner in (api._CellGraphExecutor, api._JitExecutor)]
-        for owner, compile_ in self._compilers:
-            owner.compile = self._ending(compile_)
+        self._compilations = Compilations((CELLS, FUNCTIONS), self._uncounted)
 
     def end(self) -> None:
         """End counting."""
         for each in self._counting:
             each.remove()
-        for owner, compile_ in self._compilers:
-            owner.compile = compile_
-        self._counting, self._compilers = [], []
+        self._counting.clear()
+        if self._compilations is not None:
+            self._compilations.end()
 
     def _noting(self, name: str) -> Callable[[Callable[..., Any], Any, Any], Any]:
         counts, is_seed = self._counts, name.rpartition(".")[2] in _SEEDS
@@ -83,9 +82,7 @@ class MindSporeRandom:
 
         return noting
 
-    def _ending(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            self.end()
-            return compile_(*args, **kwargs)
-
-        return compiled
+    @contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        self.end()
+        yield
