@@ -11,14 +11,14 @@ from mindspore import Tensor, nn
 from mindspore.communication import get_group_size
 
 from msprobe_hooks.instruments.environment.batches import values_given
+from msprobe_hooks.instruments.environment.facts import digest, fact
 from msprobe_hooks.instruments.environment.mindspore_random import MindSporeRandom
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.start import Told, digest
+from msprobe_hooks.instruments.environment.start import Told
 from msprobe_hooks.instruments.environment.started import TensorFact
 from msprobe_hooks.mindspore.context import process_rank
 from msprobe_hooks.mindspore.values import host
 from msprobe_hooks.recording.array_statistics import Array, measure
-from msprobe_hooks.recording.statistics import Number
 
 _SWITCHES = (
     *("mode", "device_target", "deterministic", "pynative_synchronize", "jit_config", "jit_level", "jit_syntax_level"),
@@ -132,17 +132,4 @@ def _tensor_fact(tensor: Tensor) -> TensorFact:
 
 
 def _array_fact(array: Array, dtype: str) -> TensorFact:
-    known = measure(array)
-    return TensorFact(
-        _float(known.max),
-        _float(known.min),
-        _float(known.mean),
-        _float(known.norm),
-        dtype,
-        tuple(array.shape),
-        digest(np.ascontiguousarray(array).tobytes()),
-    )
-
-
-def _float(value: Number | None) -> float | None:
-    return None if value is None else float(value)
+    return fact(measure(array), dtype, tuple(array.shape), np.ascontiguousarray(array).tobytes())

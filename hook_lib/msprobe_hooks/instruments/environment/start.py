@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import random
 import warnings
@@ -14,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from msprobe_hooks.errors import StartError
+from msprobe_hooks.instruments.environment.facts import digest
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts, ReplacedFunctions
 from msprobe_hooks.instruments.environment.started import Started, TensorFact, rank_file, write_started
 from msprobe_hooks.recording.session import Model
@@ -178,8 +178,3 @@ def _generator_states(seeded: dict[str, str]) -> dict[str, str]:
         kind, keys, *place = np.random.get_state(legacy=True)
         states["state of np.random"] = digest(repr((kind, np.asarray(keys).tobytes(), place)).encode())
     return states
-
-
-def digest(state: bytes) -> str:
-    """Return the BLAKE2b digest of bytes, 128 bits as hexadecimal digits."""
-    return hashlib.blake2b(state, digest_size=16).hexdigest()

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from msprobe_hooks.instruments.environment.facts import digest
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.start import Told, digest
+from msprobe_hooks.instruments.environment.start import Told
 from msprobe_hooks.instruments.environment.started import TensorFact
 from msprobe_hooks.instruments.environment.torch_random import TorchRandom
 from msprobe_hooks.instruments.environment.torch_switches import torch_switches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks.instruments.environment.batches import values_given
+from msprobe_hooks.instruments.environment.facts import fact
 from msprobe_hooks.instruments.environment.started import TensorFact
-from msprobe_hooks.recording.statistics import Number
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 
@@ -45,15 +44,9 @@ def tensor_fact(tensor: Tensor) -> TensorFact:
         known = measure(own)
         if isinstance(known, Deferred):
             fetch([known])
-        return TensorFact(
-            _float(known.max), _float(known.min), _float(known.mean), _float(known.norm), dtype, shape, _digest(own)
-        )
+        return fact(known, dtype, shape, _bytes(own))
 
 
-def _digest(tensor: Tensor) -> str:
+def _bytes(tensor: Tensor) -> memoryview:
     flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return hashlib.blake2b(flat.view(torch.uint8).cpu().numpy().data, digest_size=16).hexdigest()
-
-
-def _float(value: Number | None) -> float | None:
-    return None if value is None else float(value)
+    return flat.view(torch.uint8).cpu().numpy().data
