@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-# Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice.
-import torch  # noqa: F401
+# Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice, nor can
+# its compiler, which optimizers load when they first step, and whose operators register once in a process.
+import torch
+import torch._dynamo  # noqa: F401
 from hypothesis import settings
 
 import pytest_msprobe.engine.replay.user_check  # noqa: F401
