@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from msgspec import UNSET, UnsetType
 
-from msprobe_hooks.instruments.overflow_check.observed import Observed, Side, Stub, mapped
+from msprobe_hooks.instruments.overflow_check.observed import Observed, Side, State, Stub, mapped
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 
 
@@ -21,7 +21,7 @@ class Looking(Protocol):
     def blank(self, looks: Any) -> Any:
         """Return a tensor without values."""
 
-    def former(self, key: tuple[int, int]) -> tuple[Any, Any]:
+    def former(self, state: State) -> tuple[Any, Any]:
         """Return what is known of the greatest and the least value of a tensor that was freed or has changed."""
 
     def summarise(self, tensor: Any, entry: TensorEntry) -> None:
@@ -41,10 +41,10 @@ class RecordBuilder:
         self._recorder = recorder
         self._observed = observed
         self._with_files = with_files
-        self._keys: dict[int, tuple[int, int]] = {}
+        self._states: dict[int, State] = {}
         self._blanks: list[Any] = []
-        #: What was built for each tensor, by its id and version.
-        self.entries: list[tuple[tuple[int, int], TensorEntry]] = []
+        #: What was built for each tensor.
+        self.entries: list[tuple[State, TensorEntry]] = []
         self._missing: str | None = None
         self._builder = recorder.elements_class(observed.name, self._summarise, self._save)
 
@@ -56,7 +56,7 @@ class RecordBuilder:
         return record | {"details": self._builder.details} if self._builder.details else record
 
     def _elements(self, side: Side) -> Any:
-        self._keys = {id(tensor): (id(tensor), version) for tensor, version in side.tensors}
+        self._states = {id(tensor): State(tensor, version) for tensor, version in side.tensors}
         return side.elements(mapped(side.values, self._found), self._builder)
 
     def _found(self, value: Any) -> Any:
@@ -67,19 +67,19 @@ class RecordBuilder:
             # Blanks are kept, so that their ids are nobody else's.
             tensor = self._recorder.blank(value.looks)
             self._blanks.append(tensor)
-        self._keys[id(tensor)] = value.key
+        self._states[id(tensor)] = value.state
         return tensor
 
     def _summarise(self, tensor: Any, entry: TensorEntry) -> None:
-        key = self._keys[id(tensor)]
+        state = self._states[id(tensor)]
         is_freed = any(blank is tensor for blank in self._blanks)
-        if not is_freed and self._recorder.version(tensor) == key[1]:
+        if not is_freed and self._recorder.version(tensor) == state.version:
             self._missing = None
             self._recorder.summarise(tensor, entry)
-            self.entries.append((key, entry))
+            self.entries.append((state, entry))
         else:
             self._missing = "freed" if is_freed else "overwritten"
-            entry.Max, entry.Min = self._recorder.former(key)
+            entry.Max, entry.Min = self._recorder.former(state)
 
     def _save(self, tensor: Any, file: str) -> str | UnsetType:
         if self._missing is not None:

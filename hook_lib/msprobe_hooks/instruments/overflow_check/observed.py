@@ -17,34 +17,51 @@ _GONE = -2
 _NO_DETAILS: Mapping[str, Any] = {}
 
 
+class State:
+    """A tensor in one of its versions, told from whatever tensor comes to its address when it is freed.
+
+    States are equal only where they are of one tensor: while a weak reference is kept, Python gives the same one to all
+    who ask for one to that object.
+    """
+
+    __slots__ = ("_reference", "version")
+
+    def __init__(self, tensor: Any, version: int) -> None:
+        self._reference = weakref.ref(tensor)
+        self.version = version
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and self._reference is other._reference and self.version == other.version
+
+    def __hash__(self) -> int:
+        return hash((id(self._reference), self.version))
+
+    def tensor(self) -> Any:
+        """Return the tensor, in whichever version it is now; None where nobody has kept it."""
+        return self._reference()
+
+
 class Stub:
     """What is kept of a tensor: its memory for as long as it is held, then only where to find it while others keep it.
 
-    ``key`` and ``version`` say which tensor it was, in which state; ``looks`` is what a framework needs to make one
-    like it without values.
+    ``state`` says which tensor it was, in which version; ``looks`` is what a framework needs to make one like it
+    without values.
     """
 
-    __slots__ = ("_alias", "_id", "_known", "looks", "version")
+    __slots__ = ("_alias", "looks", "state")
 
-    def __init__(self, tensor: Any, version: int, looks: Any) -> None:
-        self._id = id(tensor)
-        self.version = version
+    def __init__(self, state: State, looks: Any) -> None:
+        self.state = state
         self.looks = looks
-        self._known = weakref.ref(tensor)
         self._alias: Any = None
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The tensor's id and version."""
-        return self._id, self.version
 
     def find(self) -> Any:
         """Return the tensor, or one that shares its memory; None where nobody has kept it."""
-        return self._known() if self._alias is None else self._alias
+        return self.state.tensor() if self._alias is None else self._alias
 
     def hold(self, alias_of: Callable[[Any], Any]) -> None:
         """Hold the memory, where it is still there."""
-        tensor = self._known()
+        tensor = self.state.tensor()
         if tensor is not None:
             self._alias = alias_of(tensor)
 

@@ -24,6 +24,7 @@ from msprobe_hooks.instruments.overflow_check.looking import LookingRecorder
 from msprobe_hooks.instruments.overflow_check.observed import (
     Observed,
     PostponedElements,
+    State,
     Stub,
     inputs_and_outputs,
 )
@@ -62,10 +63,10 @@ class OverflowRecorder(LookingRecorder):
         self.on_overflow: Callable[[Overflow], None] | None = None
         self._ring: list[Observed] = []
         self._ring_bytes = 0
-        # What is known of tensors, by id and version: witnesses of those that a call has written over, and which were
-        # found to hold inf or nan.
-        self._overwritten: dict[tuple[int, int], Any] = {}
-        self._non_finite: dict[tuple[int, int], TensorEntry | None] = {}
+        # What is known of tensors: witnesses of those that a call has written over, and which were found to hold inf or
+        # nan.
+        self._overwritten: dict[State, Any] = {}
+        self._non_finite: dict[State, TensorEntry | None] = {}
         self._around: set[str] = set()
         self._threads = _Thread()
 
@@ -197,10 +198,10 @@ class OverflowRecorder(LookingRecorder):
     def _before_change(self, tensors: list[tuple[Any, int]]) -> None:
         # A value that a call writes over is gone when the call is looked at, and from whoever gave it.
         for (tensor, version), witness in zip(tensors, self.witnesses([one for one, _ in tensors]), strict=True):
-            self._overwritten[id(tensor), version] = witness
+            self._overwritten[State(tensor, version)] = witness
 
     def _stub(self, tensor: Any, version: int) -> Stub:
-        return Stub(tensor, version, self.looks(tensor))
+        return Stub(State(tensor, version), self.looks(tensor))
 
     def _put_stubs(self, observed: Observed) -> None:
         for side in observed.sides():
@@ -225,10 +226,12 @@ class OverflowRecorder(LookingRecorder):
         with self.lock, self.quiet():
             ring, self._ring, self._ring_bytes = self._ring, [], 0
             arrived = [stub for observed in ring for stub in observed.arrived]
-            wrong = {stub.key for stub, number in zip(arrived, self._numbers(arrived), strict=True) if number - number}
+            wrong = {
+                stub.state for stub, number in zip(arrived, self._numbers(arrived), strict=True) if number - number
+            }
             self._non_finite.update(dict.fromkeys(wrong))
             for observed in ring:
-                if any(stub.key in wrong for stub in observed.arrived):
+                if any(stub.state in wrong for stub in observed.arrived):
                     self._judge(observed)
             for observed in ring:
                 observed.let_go()
@@ -238,15 +241,15 @@ class OverflowRecorder(LookingRecorder):
             self._overwritten.clear()
 
     def _numbers(self, stubs: list[Stub]) -> list[float]:
-        intact = [stub for stub in stubs if self.version(stub.find()) == stub.version]
+        intact = [stub for stub in stubs if self.version(stub.find()) == stub.state.version]
         known = dict(zip(map(id, intact), self.witnesses([stub.find() for stub in intact]), strict=True))
         # What was written over by a call that does not say so cannot be told.
-        return self.numbers([known.get(id(stub), self._overwritten.get(stub.key, 0.0)) for stub in stubs])
+        return self.numbers([known.get(id(stub), self._overwritten.get(stub.state, 0.0)) for stub in stubs])
 
     def _note_non_finite(self, arrived: list[tuple[Any, int]], answers: list[bool | None]) -> None:
         for (tensor, version), is_finite in zip(arrived, answers, strict=True):
             if is_finite is False:
-                self._non_finite[id(tensor), version] = None
+                self._non_finite[State(tensor, version)] = None
 
     def _judge(self, observed: Observed) -> None:
         """Write a record whose output holds inf or nan, where they arise in it, after that of its forward call."""
@@ -255,7 +258,7 @@ class OverflowRecorder(LookingRecorder):
         records = {one.name: builder.record() for one, builder in zip(seen, builders, strict=True)}
         super().fetch()  # type: ignore[safe-super]
         for builder in builders:
-            self._non_finite.update((key, entry) for key, entry in builder.entries if key in self._non_finite)
+            self._non_finite.update((state, entry) for state, entry in builder.entries if state in self._non_finite)
         settings = self.settings
         raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
@@ -274,16 +277,14 @@ class OverflowRecorder(LookingRecorder):
                 self._add(one.name, record, one.parent, one.count, one.stack)
         self._report(observed, finding, traffic.inputs)
 
-    def former(self, key: tuple[int, int]) -> tuple[Any, Any]:
+    def former(self, state: State) -> tuple[Any, Any]:
         """Return what is known of the greatest and the least value of a tensor that was freed or has changed."""
-        witness = self._overwritten.get(key)
-        # What is known of a freed tensor may stand under the id of this one; its witness is its own.
-        if witness is not None and math.isfinite(*self.numbers([witness])):
-            return None, None
-        entry = self._non_finite.get(key)
+        entry = self._non_finite.get(state)
         if entry is not None:
             return entry.Max, entry.Min
-        return _NAN if witness is not None or key in self._non_finite else (None, None)
+        witness = self._overwritten.get(state)
+        is_wrong = witness is not None and not math.isfinite(*self.numbers([witness]))
+        return _NAN if is_wrong or state in self._non_finite else (None, None)
 
     def _report(self, observed: Observed, finding: Finding, inputs: tuple[Place, ...]) -> None:
         files = self._files
