@@ -20,7 +20,7 @@ PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPA
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix fuzz lint bench site generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix fuzz lint bench instructions keep-instructions site generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -65,6 +65,13 @@ site: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
+
+# What an item costs, counted as instructions, may be at most 1.3 times what is kept; needs valgrind and a C compiler.
+instructions: $(VENV)/installed
+	$(BIN)/python benchmarks/instructions.py
+
+keep-instructions: $(VENV)/installed
+	$(BIN)/python benchmarks/instructions.py --keep
 
 # A test makes these again and compares.
 generated_tests: $(VENV)/installed

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".bench"
 PEER_PYTHON = ROOT / ".peer" / "bin" / "python"
 
+QUOTES = "MSPROBE_BENCH_QUOTES"
 PASSED, SOME_FAILED = 0, 1
 _KEPT_OUTPUT = 4000
 
@@ -125,6 +126,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def quote(what: str, measured: float, *, unit: str = "x", wanted: str = "") -> None:
+    """Hand over a number that the documents quote to ``run_all.py``; a script that runs alone only prints its own.
+
+    ``unit`` is ``x`` for a ratio. It is one line of JSON in the file that ``MSPROBE_BENCH_QUOTES`` names.
+    """
+    if path := os.environ.get(QUOTES):
+        line = {"what": what, "wanted": wanted, "measured": measured, "unit": unit, "load": os.getloadavg()[0]}
+        with Path(path).open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def scratch() -> Path:
