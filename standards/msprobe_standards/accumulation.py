@@ -72,15 +72,15 @@ class Walk:
         self.over_tail = 0
         self.where: dict[str, int] = {}
 
-    def over(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        """Walk over two tensors of the same shape and family, float or complex."""
+    def over(self, target: torch.Tensor, golden: torch.Tensor, scale: float | None = None) -> None:
+        """Walk over two tensors of the same shape and family, float or complex; without a ``scale`` it is theirs."""
         length = min(CHUNK, target.numel()) * (2 if target.is_complex() else 1)
         self._buffers = [torch.empty(length, dtype=torch.float64) for _ in range(3)]
         self._scratch = np.empty((4, length))
         self._flags = np.empty((2, length), dtype=np.bool_)
         with np.errstate(all="ignore"):
             if "scaled" in self.groups or self.bounds.ulp_floor:
-                self.scale = self._mean_magnitude(golden)
+                self.scale = self._mean_magnitude(golden) if scale is None else scale
             self._walk(target, golden)
             peak = self.max_golden + self.max_abs_err
             if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:

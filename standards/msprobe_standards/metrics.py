@@ -120,13 +120,15 @@ def measure(
     dtype: torch.dtype | None = None,
     only: Collection[str] | None = None,
     bounds: Bounds | None = None,
+    scale: float | None = None,
 ) -> Metrics:
     """Measure how far ``target`` is from ``golden``.
 
     Both are CPU tensors of one shape and one family (bool, int, float, complex); the golden one usually has the wider
     dtype. ``dtype`` is the target's own dtype where ``target`` merely carries its values in a wider one. ``only`` names
     the metrics that are needed (default: all of `METRICS` that the dtype has); metrics that come for free may be
-    added. ``bounds`` says where shares are counted (default: `msprobe_bounds` of the dtype).
+    added. ``bounds`` says where shares are counted (default: `msprobe_bounds` of the dtype). ``scale`` is that of the
+    whole output where the tensors are a part of one (default: their own).
 
     Raises ValueError for differing shapes, families, an unknown metric name, and tensors that `in_parts` takes apart.
     """
@@ -138,7 +140,7 @@ def measure(
     groups = frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
     target, golden = _plain(target), _plain(golden)
     walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
-    walk.over(target, golden)
+    walk.over(target, golden, scale)
     numbers = {name: value for group in _RESULTS if group in groups for name, value in _RESULTS[group](walk)}
     if "neighbours" in groups:
         numbers["shared_error"], numbers["shared_z"] = shared_error(target, golden, dtype, walk.bounds.shared_floor)
