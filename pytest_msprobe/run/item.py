@@ -165,10 +165,10 @@ class JudgedItem(pytest.Item, ABC):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
-    def reportinfo(self) -> tuple[Any, None, str]:
-        """Return the file, and the item's name with the file's label."""
+    def reportinfo(self) -> tuple[Any, int, str]:
+        """Return the file, a line for items that a mark skips, and the name with the label of the file."""
         # Where an id ends as this does, pytest -v would print that part with "::" for ".", an id that selects nothing.
-        return self.path, None, labelled(self.name, self.path, self.config.stash[labels_key])
+        return self.path, 0, labelled(self.name, self.path, self.config.stash[labels_key])
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:

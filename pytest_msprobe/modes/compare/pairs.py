@@ -76,6 +76,8 @@ class Pair:
         self.unmerged = unmerged
         self.surroundings = target.surroundings
         self._first: dict[bool | None, int | None] = {}
+        # The places of calls that were compared by their own mode and do not differ.
+        self._agreeing: set[int] = set()
 
     @property
     def has_stack(self) -> bool:
@@ -152,6 +154,8 @@ class Pair:
         outcome = "pass" if self.mode == "structure" else outcome_of(rows)
         call = self._call(order, outcome, rows)
         if outcome in ("pass", "skip"):
+            if self.mode != "structure":
+                self._agreeing.add(order)
             return call
         call = replace(call, cause=self._cause(call))
         first = self.reshaped if self.policy.other_shapes == "skip" else None
@@ -312,6 +316,8 @@ class Pair:
         for order, match in enumerate(self.matching.matches):
             target, golden = match.target, match.golden
             if target is None or golden is None or forward not in (None, is_forward(target)):
+                continue
+            if mode == self.mode and order in self._agreeing:
                 continue
             try:
                 if not self.is_equal(match) and outcome_of(self._judged(target, golden, mode)) in ("warn", "fail"):

@@ -1,27 +1,37 @@
 """The fast path through pytest for calls that agree.
 
 A comparison takes a tenth of a millisecond and has no fixtures, yet the hooks around pytest's phases of setup, call and
-teardown take five times as long. Items that pass or skip are reported without them, each phase as always: some plugins
-count an item at its teardown. What fails goes through pytest's own protocol.
+teardown take five times as long. Where nobody but pytest itself listens to them, items that pass or skip are reported
+without them, each phase as always. What fails goes through pytest's own phases, and so does everything where another
+plugin or a ``conftest.py`` has a hook that would not be called.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from pytest_msprobe.modes.compare.items import ComparedItem
 from pytest_msprobe.reports.text import printable
+from pytest_msprobe.run.foreign import has_foreign
 
 if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult
 
-# The hooks that the fast path does not call.
-_LEFT_OUT = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown", "pytest_runtest_makereport")
+# The hooks that the fast path does not call; of the protocol, those that would run an item in our place.
+_LEFT_OUT = (
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+    "pytest_runtest_makereport",
+)
+# Marks by which pytest itself would not run an item, or take its failure for a success.
+_EVALUATED_MARKS = ("skip", "skipif", "xfail")
 
 
 class FastPath:
@@ -35,38 +45,33 @@ class FastPath:
         """Keep dumps and items, which live as long as the process, out of every later garbage collection."""
         gc.freeze()
         # Every conftest.py has been loaded.
-        self._is_open = not is_watched(self._config)
+        self._is_open = not (self._config.getoption("setupshow", False) or has_foreign(self._config, _LEFT_OUT))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Take the fast path for compared calls that agree."""
-        return run_quickly(item, nextitem) if self._is_open else None
+        """Take the fast path for compared calls, but for the last: with it pytest tears the session down."""
+        is_ours = isinstance(item, ComparedItem) and isinstance(nextitem, ComparedItem)
+        if not (self._is_open and is_ours) or any(map(item.get_closest_marker, _EVALUATED_MARKS)):
+            return None
+        run_quickly(item, nextitem)
+        return True
 
 
-def is_watched(config: pytest.Config) -> bool:
-    """Tell whether the user asks to see the phases: ``--setup-show`` and its like, or hooks in a ``conftest.py``."""
-    hooks = (getattr(config.hook, name) for name in _LEFT_OUT)
-    names = (implementation.plugin_name for hook in hooks for implementation in hook.get_hookimpls())
-    return bool(config.getoption("setupshow", False)) or any(Path(name).name == "conftest.py" for name in names)
-
-
-def run_quickly(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run an item and report it, if it agrees; None leaves it to pytest, and with it the teardown of the session."""
-    if not isinstance(item, ComparedItem) or not isinstance(nextitem, ComparedItem):
-        return None
+def run_quickly(item: ComparedItem, nextitem: pytest.Item) -> None:
+    """Run an item and report each of its phases; one that fails has them as pytest makes them."""
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     start = time.time()
     result = item.reach_verdict()
     if result.verdict.outcome == "fail":
-        return None
-    hook = item.ihook
-    report = _call_report(item, result, start)
-    item.attach(report)
-    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    hook.pytest_runtest_logreport(report=_empty_report(item, "setup", report.start))
-    hook.pytest_runtest_logreport(report=report)
-    hook.pytest_runtest_logreport(report=_empty_report(item, "teardown", report.stop))
+        runtestprotocol(item, nextitem=nextitem)
+    else:
+        report = _call_report(item, result, start)
+        item.attach(report)
+        hook.pytest_runtest_logreport(report=_empty_report(item, "setup", report.start))
+        hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logreport(report=_empty_report(item, "teardown", report.stop))
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 def _call_report(item: ComparedItem, result: DirectionResult, start: float) -> pytest.TestReport:

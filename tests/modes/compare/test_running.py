@@ -61,3 +61,75 @@ def test_a_comparison_does_not_depend_on_the_plugin_for_junit(pytester: pytest.P
     result = pytester.runpytest_inprocess(*options, "-p", "no:junitxml")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.parseoutcomes()["passed"] == 3
+
+
+_COUNTING = """
+import pytest
+seen = []
+class Counting:
+    @pytest.hookimpl(wrapper=True)
+    def {hook}(self, item):
+        seen.append(item.name)
+        return (yield)
+def pytest_configure(config):
+    config.pluginmanager.register(Counting())
+def pytest_unconfigure():
+    print("seen", len(seen), len(set(seen)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "calls"),
+    [
+        ("pytest_runtest_protocol", 5),
+        ("pytest_runtest_setup", 5),
+        ("pytest_runtest_call", 5),
+        ("pytest_runtest_teardown", 5),
+        ("pytest_runtest_makereport", 15),
+    ],
+)
+def test_a_plugin_that_listens_to_a_phase_hears_of_every_call(
+    pytester: pytest.Pytester, options: list[str], hook: str, calls: int
+) -> None:
+    pytester.makepyfile(counting=_COUNTING.format(hook=hook))
+    pytester.syspathinsert()
+    result = pytester.runpytest_inprocess(*options, "-p", "counting", "-s")
+    assert f"seen {calls} 5" in result.stdout.str()
+
+
+def test_a_plugin_that_runs_items_itself_runs_every_call(pytester: pytest.Pytester, options: list[str]) -> None:
+    result = pytester.runpytest_inprocess(*options, "-p", "rerunfailures", "--reruns=1")
+    # The wrong call runs twice, and is told twice.
+    assert result.parseoutcomes() == {"failed": 1, "passed": 3, "skipped": 1, "rerun": 1}
+
+
+def test_marks_that_a_conftest_gives_have_their_meaning(pytester: pytest.Pytester, options: list[str]) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            items[0].add_marker(pytest.mark.skip(reason="not today"))
+            items[1].add_marker(pytest.mark.xfail)
+            items[2].add_marker(pytest.mark.xfail)
+        """
+    )
+    outcomes = pytester.runpytest_inprocess(*options, "-p", "no:randomly").parseoutcomes()
+    assert outcomes == {"skipped": 2, "xfailed": 1, "xpassed": 1, "passed": 1}
+
+
+def test_a_call_is_announced_before_it_is_compared(pytester: pytest.Pytester, options: list[str]) -> None:
+    pytester.makeconftest(
+        """
+        from pytest_msprobe.modes.compare.items import ComparedItem
+        judge = ComparedItem.judge
+        def judge_loudly(item):
+            print("judged", item.name)
+            return judge(item)
+        ComparedItem.judge = judge_loudly
+        def pytest_runtest_logstart(nodeid):
+            print("started", nodeid)
+        """
+    )
+    output = pytester.runpytest_inprocess(*options, "-s").stdout.str()
+    for number in range(5):
+        assert output.index(f"::Torch.relu.{number}.forward\n") < output.index(f"judged Torch.relu.{number}.forward")
