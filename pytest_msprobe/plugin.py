@@ -39,6 +39,7 @@ from pytest_msprobe.run import (
 )
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.hosts import reach
+from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
@@ -146,6 +147,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it, and see that what is to be watched was."""
+    if isinstance(item, JudgedItem):
+        return (yield)
     with checks_of_tests.running(item), examples_of(item), recording.recording_if_marked(item):
         done = yield
     require_training(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,7 @@ def _general_precision() -> str:
         return _BY_BACKEND
 
 
+@functools.cache
 def _cpu_switches() -> dict[str, Any]:
     """Return the switches of oneDNN by operation, as far as this torch has them."""
     import torch

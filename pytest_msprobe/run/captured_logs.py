@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.run.item import JudgedItem, hooks_key
+from pytest_msprobe.run.item import JudgedItem
 
 _PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 
@@ -24,8 +24,8 @@ def register(config: pytest.Config) -> None:
     formatter = getattr(pytests, "formatter", None)
     if formatter is None or any(_is_set(config, name) for name in ("log_level", "log_cli", "log_cli_level")):
         return
-    config.stash[hooks_key] = HooksWithout(config.pluginmanager, pytests).instead_of
-    config.pluginmanager.register(CapturedLogs(formatter), "msprobe-captured-logs")
+    hooks = HooksWithout(config.pluginmanager, pytests)
+    config.pluginmanager.register(CapturedLogs(formatter, hooks), "msprobe-captured-logs")
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
@@ -61,9 +61,10 @@ class _Hooks:
 class CapturedLogs(logging.Handler):
     """A handler that keeps what is logged in a phase of an item, for the section of its report that pytest has too."""
 
-    def __init__(self, formatter: logging.Formatter) -> None:
+    def __init__(self, formatter: logging.Formatter, hooks: HooksWithout) -> None:
         super().__init__()
         self.setFormatter(formatter)
+        self._hooks = hooks
         self._lines: list[str] = []
         self._is_in_phase = False
         self._attached: list[logging.Logger] = []
@@ -83,9 +84,11 @@ class CapturedLogs(logging.Handler):
         if not isinstance(item, JudgedItem):
             return (yield)
         self._attach()
+        item.running_hooks = self._hooks.instead_of(item.ihook)
         try:
             return (yield)
         finally:
+            item.running_hooks = None
             if not isinstance(nextitem, JudgedItem):
                 self._detach()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 # Thousands of items share a path, and pytest would work it out for each.
 _relative_paths_key = pytest.StashKey[dict[Path, str]]()
 
-#: Makes of pytest's hooks those that it calls for an item.
-hooks_key = pytest.StashKey[Callable[[Any], Any]]()
-
 
 class PrecisionWarning(UserWarning):
     """A result is worse than it should be, but within what its standard fails for."""
@@ -64,6 +61,8 @@ class JudgedItem(pytest.Item, ABC):
     runs_on_device = False
     #: Whether ``--msprobe-isolate`` judges it in a child: it may hang, crash or take all memory.
     is_isolated = True
+    #: What pytest calls for the item while it runs, where that is not what it calls for a test.
+    running_hooks: Any = None
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -72,8 +71,7 @@ class JudgedItem(pytest.Item, ABC):
     @property
     def ihook(self) -> Any:
         """The hooks that pytest calls for the item."""
-        hooks, own = super().ihook, self.config.stash.get(hooks_key, None)
-        return hooks if own is None else own(hooks)
+        return super().ihook if self.running_hooks is None else self.running_hooks
 
     @abstractmethod
     def judge(self) -> DirectionResult:

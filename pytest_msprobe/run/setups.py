@@ -77,6 +77,15 @@ class Setups:
         host = "" if here is None else here.host
         return Start(f"{setups[0].device.name}:{self._index}", described, modes, host)
 
+    @functools.cached_property
+    def properties(self) -> list[tuple[str, str]]:
+        """What JUnit shows of each item that ran here: the device, its math modes and the seed."""
+        return [
+            ("msprobe.device", self.start.device),
+            ("msprobe.math_modes", self.start.modes_in_words),
+            ("msprobe.seed", str(self._options.seed)),
+        ]
+
     @property
     def card(self) -> str:
         """The card that items run on, such as ``npu:3``; empty before one has started."""

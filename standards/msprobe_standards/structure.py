@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
+
 from msprobe_standards.judging import failure, judge
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
-    import torch
-
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
 
@@ -130,7 +130,9 @@ def _listed(children: Mapping[object, object]) -> str:
 
 def _kind(node: object) -> str | None:
     """Return the kind of container, None for a leaf."""
-    if isinstance(node, Mapping):
+    if isinstance(node, torch.Tensor):
+        return None
+    if isinstance(node, (dict, Mapping)):
         return "dict"
     if isinstance(node, tuple):
         return "tuple"
@@ -138,4 +140,4 @@ def _kind(node: object) -> str | None:
 
 
 def _children(node: object) -> Mapping[object, object]:
-    return dict(node) if isinstance(node, Mapping) else dict(enumerate(node))  # type: ignore[arg-type]
+    return dict(node) if isinstance(node, (dict, Mapping)) else dict(enumerate(node))  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ no direction.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 Direction = Literal["forward", "backward"]
@@ -104,6 +105,8 @@ class ApiName:
         return api_record(self.key, self.direction)
 
 
+# Whoever handles a record asks several times in a row.
+@lru_cache(64)
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.
 

@@ -126,7 +126,15 @@ def walk_tensors(elements: Elements, path: str = "") -> Iterator[tuple[str, Tens
 
 def tensors_of(elements: Elements) -> list[TensorElement]:
     """Return every tensor among the elements, nested ones included, in recorded order."""
-    return [leaf for _, leaf in walk(elements, "") if isinstance(leaf, TensorElement)]
+    found: list[TensorElement] = []
+    for element in elements.values() if isinstance(elements, dict) else elements:
+        if isinstance(element, TensorElement):
+            found.append(element)
+        elif isinstance(element, MappingElement):
+            found += tensors_of(element.items)
+        elif isinstance(element, list):
+            found += tensors_of(element)
+    return found
 
 
 def forward_record(name: str, body: object) -> ForwardRecord:
@@ -251,7 +259,7 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str):
         _refuse(f"{path}.dtype", "a dtype's name", dtype)
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+    if not isinstance(shape, list) or not set(map(type, shape)) <= {int} or min(shape, default=0) < 0:
         _refuse(f"{path}.shape", "an array of sizes", shape)
     _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
@@ -290,15 +298,11 @@ _NON_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
 
 def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
     value = fields.get(key)
-    if value is None or (isinstance(value, (bool, int, float)) and not _is_beyond_floats(value)):
+    # JSON allows integers of more than 300 digits, which no tensor holds.
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max):
         return value
     number = _non_finite(value) if isinstance(value, str) else None
     return _refuse(f"{path}.{key}", "a number", value) if number is None else number
-
-
-def _is_beyond_floats(number: Number) -> bool:
-    """Tell whether a number is an integer of more than 300 digits, which JSON allows and no tensor holds."""
-    return isinstance(number, int) and abs(number) > sys.float_info.max
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

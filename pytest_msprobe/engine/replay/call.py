@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from msprobe_hooks.dump.names import ApiName, parse_api_name
@@ -33,6 +34,7 @@ class Call:
 NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
 
 
+@cache
 def operation(api: str) -> str:
     """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor.
 

@@ -136,19 +136,26 @@ class Replay:
 
     def _select(self, direction: Direction, leaf: Any, modes: Collection[str] = ()) -> Standard:
         try:
-            return self.setup.policy.select(
-                self.call.api,
+            return self._select_by_policy(
                 output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
-                input_dtypes=self._input_dtypes,
-                framework=self.setup.framework.name,
-                device=hardware(self.setup.device),
                 backward=direction == "backward",
-                scalars=self.trial.subject.arguments.has_rounded_scalars,
-                recorded_baseline=self._recorded is not None or self.setup.baseline is not None,
                 math_modes=modes,
             )
         except ValueError as error:
             raise _NoRuleError(str(error)) from None
+
+    @functools.cached_property
+    def _select_by_policy(self) -> Callable[..., Standard]:
+        """What gives the standard for an output, by what all outputs of the call share."""
+        return functools.partial(
+            self.setup.policy.select,
+            self.call.api,
+            input_dtypes=self._input_dtypes,
+            framework=self.setup.framework.name,
+            device=hardware(self.setup.device),
+            scalars=self.trial.subject.arguments.has_rounded_scalars,
+            recorded_baseline=self._recorded is not None or self.setup.baseline is not None,
+        )
 
     @functools.cached_property
     def _input_dtypes(self) -> frozenset[torch.dtype]:
@@ -159,11 +166,16 @@ class Replay:
 
         A backward record looks at both directions, so that it gets the same inputs wherever it runs.
         """
-        if self._source is None and not (self.setup.real_data and has_tensor_files(self.call)):
+        if self._is_drawn:
             self._look_for_loss("forward")
             if direction == "backward":
                 self._look_for_loss("backward")
         return self.trial
+
+    @functools.cached_property
+    def _is_drawn(self) -> bool:
+        """Whether the inputs are random, not those of files."""
+        return self._source is None and not (self.setup.real_data and has_tensor_files(self.call))
 
     def _look_for_loss(self, direction: Direction) -> None:
         if direction in self._lost:
@@ -195,7 +207,6 @@ class Replay:
         require_memory(call, setup.device, setup.admit)
         seed, real_data = setup.seed, setup.real_data
         arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
-        is_drawn = self._source is None and not (real_data and has_tensor_files(call))
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
         backward = call.backward
         subject = Subject(
@@ -210,7 +221,7 @@ class Replay:
             seed=stream_seed(seed, call.name.key, "generator"),
             stand_in=functions.stand_in,
             call=call,
-            drawn=(seed, narrow) if is_drawn else None,
+            drawn=(seed, narrow) if self._is_drawn else None,
         )
         return self._trial_of(subject, setup.device)
 

@@ -31,6 +31,8 @@ def with_error_maps(
 ) -> list[OutputResult]:
     """Return the results with a map of each of the worst that fail; ``select`` gives the standard of an output."""
     failing = [result for result in results if result.verdict.outcome == "fail"]
+    if not failing:
+        return list(results)
     worst = heapq.nlargest(_MOST_MAPS, failing, key=lambda result: result.verdict.margin)
     mapped = list(results)
     for place, result in enumerate(results):

@@ -39,8 +39,10 @@ Admit = Callable[[int, Callable[[], float]], None]
 def require_memory(call: Call, device: Device, admit: Admit) -> None:
     """Ask for the memory that a check of this call takes, of the machine and of a card with memory of its own."""
     needed = needed_bytes(call)
-    if needed >= _ALWAYS_FREE:
-        admit(needed, free_bytes)
+    # A card needs less than that.
+    if needed < _ALWAYS_FREE:
+        return
+    admit(needed, free_bytes)
     on_card = needed_on_card(call)
     if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
         admit(on_card, lambda: free_on_card(device))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -216,7 +217,7 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
-    switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    switched_on = any(map(functools.partial(operator.is_, True), (*arguments.args, *arguments.kwargs.values())))
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or "out" in arguments.kwargs or traits_of(operation).in_place
 
@@ -224,13 +225,12 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
 @contextlib.contextmanager
 def _numeric_context(side: Side) -> Iterator[None]:
     former = torch.get_default_dtype()
-    torch.set_default_dtype(side.default_dtype)
-    try:
-        with contextlib.ExitStack() as stack:
-            if side.full_precision:
-                stack.enter_context(full_precision())
-            if side.autocast is not None:
-                stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
-            yield
-    finally:
-        torch.set_default_dtype(former)
+    with contextlib.ExitStack() as stack:
+        if former is not side.default_dtype:
+            torch.set_default_dtype(side.default_dtype)
+            stack.callback(torch.set_default_dtype, former)
+        if side.full_precision:
+            stack.enter_context(full_precision())
+        if side.autocast is not None:
+            stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
+        yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -100,6 +101,7 @@ class Traits:
     recurrent: bool = False
 
 
+@cache
 def traits_of(api: str) -> Traits:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
     return TABLE.get(operation(api), _NOTHING_SPECIAL)

@@ -37,7 +37,7 @@ def unwarned() -> Iterator[None]:
     filters: list[object] = warnings.filters  # type: ignore[assignment]
     if _FILTER not in filters[:1]:
         # One that others were put before does nothing there.
-        filters[:] = [_FILTER, *(each for each in filters if each != _FILTER)]
+        filters[:] = [_FILTER, *filter(_FILTER.__ne__, filters)]
     former, _here.is_unwarned = _here.is_unwarned, True
     try:
         yield

@@ -7,6 +7,7 @@ the same whatever a device does to most inputs; so are gradients that all are ze
 from __future__ import annotations
 
 import math
+import operator
 from enum import IntEnum
 
 import torch
@@ -119,7 +120,7 @@ def _sample_variety(sample: list[float]) -> _Variety:
     if not values:
         return _Variety.ONE
     count = len(values)
-    square = sum(value * value for value in values) / count
+    square = sum(map(operator.mul, values, values)) / count
     return _variety(max(values), min(values), sum(values) / count, square, _FOUND_ROUNDING)
 
 

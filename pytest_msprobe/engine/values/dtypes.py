@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import torch
 
@@ -12,6 +13,7 @@ from pytest_msprobe.results.skips import Skip, SkipReason
 _LOW_PRECISION_BITS = 16
 
 
+@cache
 def dtype_named(name: str) -> torch.dtype:
     """Return torch's dtype for a recorded name such as ``torch.float16`` or, as MindSpore spells it, ``Float16``.
 

@@ -16,7 +16,9 @@ def span(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def has_gaps(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has other elements in between its own, or one element at several places."""
-    return tensor.layout is torch.strided and span(tensor.shape, tensor.stride()) != tensor.numel()
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return False
+    return span(tensor.shape, tensor.stride()) != tensor.numel()
 
 
 def overlaps(tensor: torch.Tensor) -> bool:

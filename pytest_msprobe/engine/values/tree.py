@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,16 +29,20 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, tree)
 
 
-def tensors_with_paths(tree: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each tensor with its path, such as ``0``, ``0.1`` or ``kwargs.bias``."""
+def tensors_with_paths(tree: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
+    """Return each tensor with its path, such as ``0``, ``0.1`` or ``kwargs.bias``."""
     if isinstance(tree, torch.Tensor):
-        yield path, tree
-    elif isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from tensors_with_paths(value, f"{path}.{key}" if path else str(key))
-    elif isinstance(tree, (list, tuple)):
-        for index, value in enumerate(tree):
-            yield from tensors_with_paths(value, f"{path}.{index}" if path else str(index))
+        return [(path, tree)]
+    if not isinstance(tree, (dict, list, tuple)):
+        return []
+    found: list[tuple[str, torch.Tensor]] = []
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        place = f"{path}.{key}" if path else str(key)
+        if isinstance(value, torch.Tensor):
+            found.append((place, value))
+        elif isinstance(value, (dict, list, tuple)):
+            found += tensors_with_paths(value, place)
+    return found
 
 
 def map_with_paths(function: Callable[[str, Any], Any], tree: Any, path: str) -> Any:

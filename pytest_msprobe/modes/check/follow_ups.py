@@ -63,7 +63,9 @@ def followed_up(judged: Judged, steps: list[FollowUp]) -> DirectionResult:
     for step in steps:
         if judged.result.breakdown is Breakdown.OOM:
             break
-        judged = replace(judged, result=_followed(judged, step))
+        result = _followed(judged, step)
+        if result is not judged.result:
+            judged = replace(judged, result=result)
     return judged.result
 
 

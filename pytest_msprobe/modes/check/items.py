@@ -14,7 +14,6 @@ from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from pytest_msprobe.run.chosen import is_chosen
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
@@ -41,14 +40,9 @@ class RecordItem(DumpItem):
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the device, its math modes and the seed, and why a verdict says little where it does."""
-        start, options = self.config.stash[setups_key].start, self.config.stash[options_key]
         little = self.result.extras.get(LITTLE_JUDGED) if self.result is not None else None
-        return [
-            *([("msprobe.little_judged", str(little))] if little else []),
-            ("msprobe.device", start.device),
-            ("msprobe.math_modes", start.modes_in_words),
-            ("msprobe.seed", str(options.seed)),
-        ]
+        told = [("msprobe.little_judged", str(little))] if little else []
+        return [*told, *self.config.stash[setups_key].properties]
 
     def signature(self) -> Hashable | None:
         """Return the API and all inputs but the values of their tensors; None for a backward record."""
