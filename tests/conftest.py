@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest_msprobe.engine.replay.user_check  # noqa: F401
 from tests.support import dumps, runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import Json
+from tests.support.forked import Forked, forked_from_torch
 from tests.support.requirements import VARIABLE
 
 # No test depends on how fast or how busy a machine is. CI tries the same each time; elsewhere the search goes on.
@@ -27,6 +28,13 @@ settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.e
 settings.load_profile("untimed")
 
 OTHER_PLUGINS = ("hypothesispytest", "html", "metadata", "rerunfailures")
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """Run programs in processes that need not load torch."""
+    with forked_from_torch() as forked:
+        yield forked
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_tests_that_cannot_be_run_are_one_error_with_pytests_words(
 
 
 def test_a_projects_own_settings_do_not_disturb_the_run(generate: Callable[..., tuple[int, str]], folder: Path) -> None:
-    (folder / "pytest.ini").write_text("[pytest]\naddopts = -n 2 -v --strict-markers\nfilterwarnings = error\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -n 1 -v --strict-markers\nfilterwarnings = error\n")
     status, printed = generate(EXAMPLE, "-k", "silu", "--msprobe-device=cpu")
     assert (status, "4 passed" in printed) == (0, True), printed
 

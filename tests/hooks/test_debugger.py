@@ -21,10 +21,16 @@ def debugger():
         PrecisionDebugger._instance._finish()
 
 
-def run(folder, script):
-    return subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True, timeout=120
-    )
+@pytest.fixture
+def run(forked, tmp_path):
+    """Run a script in a process of its own and return how it ended, without an error."""
+
+    def run(script):
+        done = forked.run(script, tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
 
 
 def test_steps_go_to_folders_of_their_own_and_numbers_restart(tmp_path, records, debugger):
@@ -187,40 +193,41 @@ def test_apis_can_be_left_out_by_name(tmp_path, records, debugger):
     assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]
 
 
-def test_the_end_of_the_process_says_what_was_recorded(tmp_path):
+def test_the_end_of_the_process_says_what_was_recorded(run):
     script = (
         "import torch, msprobe_hooks as m\n"
         "d = m.PrecisionDebugger(dump_path='d')\n"
         "d.start(); torch.tanh(torch.ones(2)); d.stop()\n"
     )
-    assert "recorded 1 calls" in run(tmp_path, script).stderr
+    assert "recorded 1 calls" in run(script).stderr
 
 
-def test_an_empty_recording_says_which_filter_removed_everything(tmp_path):
+def test_an_empty_recording_says_which_filter_removed_everything(run):
     script = (
         "import torch, msprobe_hooks as m, json\n"
         "json.dump({'dump_path': 'd', 'statistics': {'list': ['conv']}}, open('config.json', 'w'))\n"
         "d = m.PrecisionDebugger('config.json')\n"
         "d.start(); torch.tanh(torch.ones(2)); d.stop()\n"
     )
-    text = run(tmp_path, script).stderr
+    text = run(script).stderr
     assert "nothing was recorded: everything was removed, 1 by list" in text
 
 
-def test_a_recording_that_never_started_says_so(tmp_path):
+def test_a_recording_that_never_started_says_so(run):
     script = (
         "import msprobe_hooks as m\nd = m.PrecisionDebugger(dump_path='d', step=[5])\nd.start(); d.stop(); d.step()\n"
     )
-    text = run(tmp_path, script).stderr
+    text = run(script).stderr
     assert "nothing was recorded: recording was never started in a step and rank" in text
     assert "1 by step" in text
 
 
-def test_importing_the_package_imports_no_framework(tmp_path):
-    run(tmp_path, "import sys, msprobe_hooks; assert 'torch' not in sys.modules and 'mindspore' not in sys.modules")
+def test_importing_the_package_imports_no_framework():
+    script = "import sys, msprobe_hooks; assert 'torch' not in sys.modules and 'mindspore' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
-def test_seeding_makes_runs_equal_and_silences_dropout(tmp_path):
+def test_seeding_makes_runs_equal_and_silences_dropout(run):
     script = (
         "import torch, random, numpy as np, torch.nn.functional as F\n"
         "from torch.nn.functional import dropout\n"
@@ -233,7 +240,7 @@ def test_seeding_makes_runs_equal_and_silences_dropout(tmp_path):
         "x = torch.ones(50)\n"
         "assert torch.equal(dropout(x, 0.5), x) and torch.equal(torch.nn.Dropout(0.9)(x), x)\n"
     )
-    run(tmp_path, script)
+    run(script)
 
 
 @pytest.mark.parametrize(("key", "value"), [("seed", -1), ("seed", True), ("mode", 1), ("rm_dropout", None)])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import pytest_msprobe
+from tests.support.forked import Forked
 
 
 def gradients(loss: Tensor, *leaves: Tensor) -> list[Tensor]:
@@ -162,8 +162,11 @@ print([str(warning.message)[:15] for warning in given])
 """
 
 
-def test_a_warning_that_is_given_once_is_given_once_and_those_of_the_reference_never() -> None:
-    run = subprocess.run([sys.executable, "-c", GIVEN_ONCE], check=True, capture_output=True, text=True)
+def test_a_warning_that_is_given_once_is_given_once_and_those_of_the_reference_never(
+    forked: Forked, tmp_path: Path
+) -> None:
+    run = forked.run(GIVEN_ONCE, tmp_path)
+    assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "['of the training', 'Casting complex']"
 
 

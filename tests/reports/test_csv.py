@@ -150,6 +150,7 @@ def test_the_metrics_are_those_of_the_output(dump: None, check: Any, tables: Any
     assert float(wrong["ULP误差最大值"]) == pytest.approx(0.5 * 2**23)
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_rows_of_one(dump: None, check: Any, tables: Any) -> None:
     run(check, "-n2", apart=True)
     results, details = tables()
@@ -167,7 +168,7 @@ def test_a_warning_is_spelled_as_msprobe_spells_it(
     always_warns: list[str], write_dump: Write, records: Json, check: Any, tables: Any
 ) -> None:
     write_dump({"Functional.softmax.0.forward": records["Functional.softmax.0.forward"]})
-    check("--msprobe-dump=dump.json", "--msprobe-csv=out", *always_warns, apart=True)
+    check("--msprobe-dump=dump.json", "--msprobe-csv=out", *always_warns, "-Wdefault")
     results, details = tables()
     assert results[1] == ["Functional.softmax.0", "Warning", " "]
     assert details[1][-2:] == ["Warning", "worth a look"]

@@ -21,6 +21,7 @@ def test_ids_that_v_prints_select_what_they_name(pytester: pytest.Pytester, writ
         pytester.runpytest_inprocess(printed_id, "--msprobe-device=sim").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_dump_and_card_are_named_where_there_are_several(
     pytester: pytest.Pytester, write_dump: Write, make_device: Callable[[str], None]
 ) -> None:

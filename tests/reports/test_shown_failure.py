@@ -35,14 +35,14 @@ def test_with_colours_the_reason_is_red_and_the_verdict_and_the_command_stand_ou
     assert "\x1b[36m pytest a\x1b[0m" in lines[6]
 
 
-@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "a worker"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["alone", "a worker"])
 def test_by_tb_line_a_failure_is_one_line(
     pytester: Any, write_dump: Callable[..., Any], records: dict[str, Any], make_device: Any, workers: list[str]
 ) -> None:
     write_dump(records)
     make_device("if record == 'Functional.softmax.0.forward': result = result + 1")
     run = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--tb=line", *workers)
-    result = run_pytest(pytester, *run, apart=True)
+    result = run_pytest(pytester, *run, apart=bool(workers))
     lines = result.stdout.lines
     assert [line for line in lines if line.startswith("dump.json::Functional.softmax.0.forward: output.0: ")]
     assert not any("Run this item alone" in line for line in lines)

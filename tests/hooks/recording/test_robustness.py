@@ -38,7 +38,7 @@ def test_an_interrupted_call_says_so_in_its_record(tmp_path, records):
     assert records(tmp_path / "d")["Torch.tanh.0.forward"]["exception"].startswith("KeyboardInterrupt")
 
 
-def test_a_forked_child_writes_nothing(tmp_path):
+def test_a_forked_child_writes_nothing(forked, tmp_path):
     script = (
         "import os, torch\n"
         "from msprobe_hooks import record\n"
@@ -52,12 +52,12 @@ def test_a_forked_child_writes_nothing(tmp_path):
         "    assert os.waitpid(child, 0)[1] == 0\n"
         "    torch.relu(torch.ones(2))\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
+    assert forked.run(script, tmp_path).returncode == 0
     dump = read_dump(tmp_path / "d/step0/rank/dump.json")
     assert list(dump.records) == ["Torch.tanh.0.forward", "Torch.relu.0.forward"]
 
 
-def test_loader_workers_are_not_recorded(tmp_path):
+def test_loader_workers_are_not_recorded(forked, tmp_path):
     script = (
         "import torch\n"
         "from msprobe_hooks import record\n"
@@ -67,7 +67,7 @@ def test_loader_workers_are_not_recorded(tmp_path):
         f"with record({str(tmp_path / 'd')!r}):\n"
         "    for batch in torch.utils.data.DataLoader(Data(), num_workers=2): torch.tanh(batch)\n"
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
+    assert forked.run(script, tmp_path).returncode == 0
     names = list(read_dump(tmp_path / "d/step0/rank/dump.json").records)
     assert [name for name in names if "tanh" in name] == [f"Torch.tanh.{i}.forward" for i in range(4)]
     assert not [name for name in names if "sigmoid" in name]

@@ -7,7 +7,6 @@ from msprobe_hooks.dump.communication_lines import read_lines
 from msprobe_hooks.dump.communications import read_calls
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.recording.interposition import Interposition
-from tests.support.forked_ranks import forked_ranks
 from tests.support.requirements import require
 
 require(torch.distributed.is_available(), "torch.distributed")
@@ -24,19 +23,13 @@ with record(folder + "/d") as session:
 """
 
 
-@pytest.fixture(scope="module")
-def processes():
-    with forked_ranks() as processes:
-        yield processes
-
-
 @pytest.fixture
-def ranks(processes, tmp_path):
+def ranks(forked, tmp_path):
     """Run a script's body in two processes of a gloo group and return each rank's records."""
 
     def run(body):
         script = PRELUDE + "".join(f"    {line}\n" for line in body) + "dist.barrier(); dist.destroy_process_group()\n"
-        processes.run(script, [[str(rank), "2", "0", str(tmp_path)] for rank in range(2)], tmp_path)
+        forked.run_ranks(script, [[str(rank), "2", "0", str(tmp_path)] for rank in range(2)], tmp_path)
         return [read_dump(tmp_path / f"d/step0/rank{rank}/dump.json") for rank in range(2)]
 
     return run

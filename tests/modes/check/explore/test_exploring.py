@@ -38,7 +38,7 @@ def tensors(finding: Finding | None) -> list[torch.Tensor]:
 # No alarm where nothing is wrong --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["gpt2", "resnet18", "lstm-mix"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "resnet18", "lstm-mix"])
 def test_the_cpu_raises_no_alarm(name: str) -> None:
     dump, judged = read_dump(DUMPS / name / "dump.json"), 0
     for recorded in read_calls([dump.path], 1):
@@ -185,7 +185,7 @@ def test_time_ends_exploring(dump_of: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", "resnet18", "lstm-mix"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.slow), "resnet18", "lstm-mix"])
 def test_what_is_printed_computes_what_is_right(name: str) -> None:
     dump, ran = read_dump(DUMPS / name / "dump.json"), 0
     for recorded in read_calls([dump.path], 1):
