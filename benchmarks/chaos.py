@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from measure import table
+from measure import quote, table
 
 from pytest_msprobe.journal.file import Entry, read_journal
 
@@ -106,6 +106,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         trial = Trial(Path(folder), options)
         problems = trial.run()
+    quote("planted crashes, hangs and kills that ended otherwise than planned", len(problems), unit="", wanted="0")
     print(*problems, f"{len(problems)} problems" if problems else "as planned", sep="\n")
     raise SystemExit(bool(problems))
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from measure import ROOT, scratch, table
+from measure import ROOT, quote, scratch, table
 
 sys.path.insert(0, str(ROOT))
 
@@ -61,6 +61,8 @@ def measured(count: int, rounds: int) -> list[str]:
     written = time.perf_counter() - start
     shown = [seconds_to_show(path) for _ in range(rounds)]
     size = path.stat().st_size / MIB
+    quote(f"the page of {count} records", size, unit="MiB")
+    quote(f"the page of {count} records, until its first rows are shown", statistics.median(shown), unit="s")
     return [str(count), f"{size:.1f}", f"{written:.1f}", f"{statistics.median(shown):.2f}, {min(shown):.2f}"]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dumps import SMALL, call_count, recorded
-from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, run, scratch, table
+from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, quote, run, scratch, table
 
 
 def peer(dump: Path, *, sample: int = 0, collection: bool = True) -> Run:
@@ -70,6 +70,9 @@ def main() -> None:
         print(f"(the peer as it is: scaled from {options.sample} calls)")
     print()
     print(table(["what", "wall s", "CPU s", "calls/s", "time, ours = 1", "peak MiB"], rows))
+    for name, wanted in (("peer as it is", 60), ("peer without its garbage collection", 2.0)):
+        ratio = medians[name].wall / medians[ours].wall
+        quote(f"checking {calls} calls, {name} / ours", ratio, wanted=f"at least {wanted}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from measure import run, scratch, table
+from measure import quote, run, scratch, table
 
 Json = dict[str, Any]
 
@@ -37,6 +37,9 @@ def main() -> None:
         named = f"{told[0]}: {told[1].strip()[:120]}" if told else "nothing differs"
         numbers = [f"{size / 2**20:.0f}", f"{judged.wall:.1f}", f"{judged.cpu:.1f}", f"{judged.peak:.0f}"]
         rows.append([f"{fault}, rank {odd}" if told else fault, *numbers, named])
+        size_of_run = f"{options.ranks} ranks x {options.records} communications, {fault}"
+        quote(size_of_run, judged.cpu, unit="CPU s")
+        quote(size_of_run, judged.peak, unit="MiB")
     print(f"{options.ranks} ranks x {options.records} records\n")
     print(table(["fault", "dumps MiB", "wall s", "CPU s", "peak MiB", "named"], rows))
 

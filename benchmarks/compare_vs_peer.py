@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, run, scratch, table
+from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, quote, run, scratch, table
 
 PEER26_PYTHON = ROOT / ".peer26" / "bin" / "python"
 CALLS, UNMATCHED, UNMATCHED_BY_PEER = 8_000, 20_000, 1_200
@@ -133,6 +133,8 @@ def measured(title: str, folder: Path, rounds: int, peers: bool = True) -> str:
         [name, f"{one.wall:.2f}", f"{one.cpu:.2f}", f"{one.cpu / base.cpu:.1f}", f"{one.peak:.0f}"]
         for name, one in done.items()
     ]
+    for name, one in done.items():
+        quote(f"{title}: {name}", one.cpu / base.cpu, unit="x our CPU time")
     return f"{title}\n\n" + table(["", "wall s", "CPU s", "CPU, times ours", "peak MiB"], rows)
 
 

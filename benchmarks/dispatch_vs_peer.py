@@ -11,7 +11,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from measure import PEER_PYTHON, ROOT, step_seconds, table
+from measure import PEER_PYTHON, ROOT, quote, step_seconds, table
 
 SCRIPT = ROOT / "benchmarks" / "peer" / "dispatched_steps.py"
 
@@ -34,6 +34,8 @@ def main() -> None:
             ratios[tool].append(seconds(python, tool, options.steps) / plain)
         print({tool: round(found[-1], 1) for tool, found in ratios.items()}, flush=True)
     ours, peer = (statistics.median(ratios[tool]) for tool in ("ours", "peer"))
+    quote("a dispatched step / a plain step", ours)
+    quote("the same by msprobe 1.2.2", peer)
     print(f"\nmedians of {options.rounds} rounds of {options.steps} steps\n")
     print(
         table(

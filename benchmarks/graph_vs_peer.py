@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from compare_vs_peer import PEER26_PYTHON, peer, tensor
-from measure import PEER_PYTHON, Run, by_turns, middle, run, scratch, table
+from measure import PEER_PYTHON, Run, by_turns, middle, quote, run, scratch, table
 
 _INNER = 3
 #: A block is its module, three modules with a call each, and a call; forward and backward.
@@ -101,6 +101,9 @@ def measured(title: str, runs: dict[str, Callable[[], Run]], rounds: int) -> str
         for name, one in done.items()
     ]
     first = next(iter(done))
+    for name, one in done.items():
+        quote(f"{title}: {name}", one.cpu / base.cpu, unit=f"x the CPU time of {first}")
+        quote(f"{title}: {name}", one.peak / base.peak, unit=f"x the memory of {first}")
     header = ["", "wall s", "CPU s", f"CPU, times {first}", "peak MiB", f"peak, times {first}"]
     return f"{title}\n\n" + table(header, rows)
 

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from measure import table
+from measure import quote, table
 from verdict_quality import OWN, find
 
 from msprobe_standards import Policy
@@ -50,6 +50,7 @@ def main() -> None:
         print(f"seed {seed}: {rows[-1][2]} cases, {rows[-1][4]} alarms", flush=True)
     print(table(["seed", "devices that differ", "cases", "with other bits", "alarms"], rows))
     totals = [sum(row[i] for row in rows) for i in (2, 3, 4)]
+    quote(f"alarms in {totals[0]} cases on correct devices", totals[2], unit="", wanted="0")
     print(f"{len(calls)} calls: {totals[0]} cases, {totals[1]} with other bits, {totals[2]} alarms")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bare_items import bare_items
 from dumps import SMALL, recorded
-from measure import logged, plugin_words, pytest_words, table
+from measure import logged, plugin_words, pytest_words, quote, table
 
 
 def main() -> None:
@@ -34,6 +34,9 @@ def main() -> None:
         rows.append([name, len(chosen), *map(milliseconds, quartiles([own_cost(item, floor) for item in chosen]))])
     apis = statistics.median(item["api_seconds"] for item in items.values())
     print(f"an item that does nothing: {milliseconds(floor)} ms; the API's calls of an item: {milliseconds(apis)} ms\n")
+    own = statistics.median(own_cost(item, floor) for item in items.values())
+    quote("an item beyond a bare item / the API's calls of an item", (own + apis) / apis, wanted="at most 1.5")
+    quote("an item's own cost, median", own * 1e3, unit="ms")
     print(table(["items", "count", "1st quartile ms", "median ms", "3rd quartile ms"], rows))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from dumps import large
-from measure import ROOT, plugin_words, run, scratch, table
+from measure import ROOT, plugin_words, quote, run, scratch, table
 
 ROUNDS = 15
 REPORTED = 2000
@@ -60,6 +60,7 @@ def writing(line: str, path: Path) -> str:
     writer.close()
     added = [after - before for before, after in zip(plain, journaled, strict=True)]
     times = [*map(statistics.median, (plain, journaled, added)), max(added)]
+    quote("what a journal adds to an item", times[2], unit="ms", wanted="at most 0.05")
     rows = [[len(line), *(f"{milliseconds:.4f}" for milliseconds in times)]]
     return table(["bytes per line", "reports without ms", "with journal ms", "added ms", "largest added ms"], rows)
 
@@ -99,6 +100,8 @@ def resuming(words: list[str], journal: Path, last: str) -> str:
         reading = statistics.median(moment["configured"] for moment in runs)
         collecting = statistics.median(moment["collected"] - moment["configured"] for moment in runs)
         starting = statistics.median(moment["first item"] - moment["collected"] for moment in runs)
+        if way == "resumed":
+            quote("from collection to the first missing item", starting, unit="s", wanted="at most 2")
         rows.append([way, f"{reading:.2f}", f"{collecting:.2f}", f"{starting:.2f}"])
     return table(["run", "dump and journal read s", "collected s", "from there to the first item s"], rows)
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from measure import by_turns, middle, plugin_words, run, table
+from measure import by_turns, middle, plugin_words, quote, run, table
 from static_graph_vs_peer import dumped
 
 
@@ -37,6 +37,7 @@ def main() -> None:
     milliseconds = [1000 * (a - b) / kernels for a, b in ((whole.wall, one.wall), (whole.cpu, one.cpu))]
     print(whole.output.strip().splitlines()[-1])
     print(f"\nmedians of {options.rounds} rounds, load {os.getloadavg()[0]:.1f}\n")
+    quote(f"a kernel of {kernels}, start-up aside", milliseconds[1], unit="CPU ms")
     row = [str(kernels), f"{whole.cpu:.1f}", f"{one.cpu:.1f}", *(f"{each:.1f}" for each in milliseconds)]
     titles = ["kernels", "CPU s", "of it start-up", "ms per kernel, wall", "ms per kernel, CPU"]
     print(table(titles, [[*row]]))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from measure import quote
 from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
 
 import pytest_msprobe
@@ -77,6 +78,7 @@ def main():
             count = from_dump(Path(folder, "dump"))
             per_record["dump"].append((time.process_time() - began) / count)
     live, dump = (statistics.median(times[1:]) * 1e3 for times in per_record.values())
+    quote("a record checked live / from a dump", live / dump, wanted="at most 1.5")
     print(f"everything checked: live {live:.2f} ms per record, from a dump {dump:.2f} ms, ratio {live / dump:.2f}")
     for share in (0.2, 0.05):
         ratios = []
@@ -85,6 +87,7 @@ def main():
             with pytest_msprobe.live(share=share, per_api=None) as checks:
                 budgeted = seconds(lambda: [step(model, ids) for _ in range(arguments.steps)])
             ratios.append(budgeted / plain)
+        quote(f"a step with share={share} / a plain one", statistics.median(ratios), wanted="at most 1.3")
         print(f"share={share}: a step takes {statistics.median(ratios):.2f} x, {checks.counts.total()} records checked")
 
 

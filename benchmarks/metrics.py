@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from measure import table
+from measure import quote, table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "standards"))
 
@@ -73,6 +73,9 @@ def large(elements: int, rounds: int) -> str:
         extra = extra_memory(function)
         ratio = f"{medians[name] / yardstick:.2f}"
         rows.append([name, f"{medians[name]:.2f}", ratio, f"{extra / MIB:.0f}", f"{extra / pair:.3f}"])
+        if function is both["measure, every metric"]:
+            quote("every metric of a large pair / assert_close", medians[name] / yardstick, wanted="at most 2")
+            quote("memory for every metric / the pair", extra / pair, wanted="at most 0.25")
     header = [f"{elements // MIB} Mi float32 elements", "median s", "ratio", "extra MiB", "extra / pair"]
     return table(header, rows)
 

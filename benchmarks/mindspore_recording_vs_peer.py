@@ -16,7 +16,7 @@ import os
 import statistics
 import subprocess
 
-from measure import ROOT, scratch, table
+from measure import ROOT, quote, scratch, table
 
 PYTHON = ROOT / ".peer26-mindspore" / "bin" / "python"
 SCRIPT = ROOT / "benchmarks" / "peer" / "mindspore_steps.py"
@@ -54,6 +54,8 @@ def main() -> None:
         ratios = [peer[1] / ours[1] for ours, peer in zip(runs["ours"], runs["msprobe"], strict=True)]
         plain = statistics.median(each[0] for own in runs.values() for each in own)
         added = [statistics.median(each[1] for each in runs[tool]) for tool in TOOLS]
+        wanted = {"L1": "at least 6", "L0": "at least 8"}.get(level, "")
+        quote(f"MindSpore, {level}: added by msprobe 26.2.0 / here", statistics.median(ratios), wanted=wanted)
         rows.append([level, f"{plain:.3f}", *(f"{each:.3f}" for each in added), f"{statistics.median(ratios):.1f}"])
     print(f"\nmedians of {options.rounds} rounds of {options.steps} steps, load {os.getloadavg()[0]:.1f}\n")
     print(table(["level", "plain step, CPU s", "added here", "added by msprobe", "msprobe / here"], rows))

@@ -9,7 +9,7 @@ import statistics
 import sys
 
 from bare_items import bare_items
-from measure import ROOT, plugin_words, run, scratch, table
+from measure import ROOT, plugin_words, quote, run, scratch, table
 
 sys.path.insert(0, str(ROOT))
 
@@ -32,6 +32,7 @@ def main() -> None:
     rows = [[way, f"{1000 * statistics.median(found):.3f}"] for way, found in (("with", on), ("without", off))]
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {options.items} items\n")
     print(table(["line of progress", "CPU an item, ms (median of blocks)"], rows))
+    quote("what the line of progress adds to an item", quarters[1], unit="CPU ms")
     told = f"median of {len(added)} pairs; quartiles {quarters[0]:.4f}, {quarters[2]:.4f}"
     print(f"added: {quarters[1]:.4f} ms an item ({told})")
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from bare_items import bare_items
 from dumps import large
-from measure import by_turns, middle, plugin_words, pytest_words, run, table
+from measure import by_turns, middle, plugin_words, pytest_words, quote, run, table
 
 READ = "import sys, pathlib; from msprobe_hooks.dump.reader import read_dump; read_dump(pathlib.Path(sys.argv[1]))"
 IMPORT = "import pathlib; from msprobe_hooks.dump.reader import read_dump"
@@ -37,7 +37,11 @@ def main() -> None:
     print(f"{options.records} records, {dump.stat().st_size / 2**20:.0f} MiB, medians of {options.rounds} rounds\n")
     print(table(["what", "wall s", "CPU s", "peak MiB"], rows))
     print(f"reading beyond the import: {medians[reading].cpu - medians[nothing].cpu:.2f} CPU s")
-    print(f"collecting against the bare collector: {medians[ours].cpu / medians[theirs].cpu:.2f} x its CPU s\n")
+    ratio = medians[ours].cpu / medians[theirs].cpu
+    print(f"collecting against the bare collector: {ratio:.2f} x its CPU s\n")
+    quote(f"reading {options.records} records", medians[reading].cpu, unit="CPU s", wanted="at most 0.8")
+    quote(f"collecting {options.records} records / bare items", ratio, wanted="at most 1.15")
+    quote(f"peak of collecting {options.records} records", medians[ours].peak, unit="MiB", wanted="at most 450")
 
 
 if __name__ == "__main__":

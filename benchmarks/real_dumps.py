@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dumps import unpacked
-from measure import logged, plugin_words, table
+from measure import logged, plugin_words, quote, table
 
 SHOWN_ALARMS = 20
 
@@ -42,6 +42,9 @@ def main() -> None:
             elif outcome != "pass":
                 alarms[f"{dump}/{record}: {outcome}: {reason}"].append(seed)
 
+    total = sum(outcomes.values(), Counter[str]())
+    alarmed = total["fail"] + total["warn"]
+    quote(f"records of {len(chosen)} dumps that fail or warn on this CPU", alarmed, unit="", wanted="0")
     seeds = " ".join(map(str, options.seeds))
     print(f"{len(chosen)} dumps, seeds {seeds}: {time.perf_counter() - start:.0f} s, one process, one thread\n")
     rows = [[name, *numbers(each)] for name, each in [*outcomes.items(), ("all", sum(outcomes.values(), Counter()))]]

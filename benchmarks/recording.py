@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from measure import quote
 from torch import nn
 
 from msprobe_hooks import record
@@ -228,6 +229,10 @@ def main() -> None:
         folder = Path(name)
         plain, recorded, stopped = small_call(folder / "call")
         print(f"small call, us: plain {plain:.2f}, recorded {recorded:.1f}, loaded but stopped {stopped:.2f}")
+        quote("a recorded small call", recorded, unit="CPU us", wanted="at most 60")
+        quote(
+            "a small call while not recording, beyond a plain one", stopped - plain, unit="CPU us", wanted="at most 1"
+        )
         print(f"small call with gradient, us per record: {small_training(folder / 'chain'):.1f}")
         levels = {
             "L1 statistics": {"level": "L1"},
@@ -245,6 +250,7 @@ def main() -> None:
                     make_step(family, has_optimizer),
                     **options,
                 )
+                quote(f"{family.__name__}, {label}: recorded step / plain step", recorded / plain)
                 print(
                     f"{family.__name__}{' with AdamW' if has_optimizer else ''}, {label}: plain {plain:.1f} ms, "
                     f"recorded {recorded:.1f} ms, ratio {recorded / plain:.2f}, stopped {stopped / plain:.2f}, "

@@ -10,7 +10,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from measure import ROOT, step_seconds, table
+from measure import ROOT, quote, step_seconds, table
 
 SCRIPT = ROOT / "benchmarks" / "peer" / "recorded_steps.py"
 ENVIRONMENTS = {"1.2.2": ROOT / ".peer", "26.2": ROOT / ".peer26"}
@@ -23,6 +23,15 @@ KINDS = {
     "L1, stopped": ("--level", "L1", "--stopped"),
     "overflow_check": ("--task", "overflow_check"),
     "free_benchmark, add_noise": ("--task", "free_benchmark", "--pert-mode", "add_noise"),
+}
+
+# The most that a recorded step may take, as a multiple of a plain one.
+WANTED = {
+    "L1 statistics": "at most 1.4",
+    "L0 statistics": "at most 1.1",
+    "mix statistics": "at most 1.5",
+    "L1 md5": "at most 1.6",
+    "L1, stopped": "at most 1.02",
 }
 
 
@@ -53,6 +62,9 @@ def main() -> None:
             runs.setdefault("ours", []).append(seconds(environment, "msprobe_hooks", kind, options.steps) / plain)
         rows.append([name, *(f"{statistics.median(runs[key]):.2f}" for key in ("ours", *options.versions))])
         print(rows[-1], flush=True)
+        quote(f"{name}: recorded step / plain step", statistics.median(runs["ours"]), wanted=WANTED.get(name, ""))
+        for version in options.versions:
+            quote(f"{name}: the same by msprobe {version}", statistics.median(runs[version]))
     print(f"\nmedians of {options.rounds} rounds of {options.steps} steps\n")
     print(table(["recorded step / plain step", "here", *options.versions], rows))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import execnet
 import torch
-from measure import ROOT, table
+from measure import ROOT, quote, table
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
@@ -119,6 +119,7 @@ def main() -> None:
                 f"{(elsewhere - work) / plain:.2f}",
                 f"{(elsewhere - work) / bare:.2f}",
             ]
+            quote(f"a record of {size / 2**20:g} MiB elsewhere, without its work / echo", (elsewhere - work) / plain)
             rows.append([f"{size / 2**20:g} MiB", *milliseconds, *ratios])
         group.terminate(timeout=1)
         device.close()

@@ -1,45 +1,199 @@
-"""Run every benchmark and print one markdown page with their tables and the commands that gave them."""
+"""Run every benchmark that a document quotes, and end with one table of the numbers that are quoted.
+
+    python benchmarks/run_all.py [--quick] [--only recording.py ...] [--dumps FOLDER]
+
+What needs a part that is not here (msprobe's environments, a browser, sshd) is named with that part and not run.
+``--quick`` runs small sizes once, to see that all of them work; its numbers mean little.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
+from measure import PEER_PYTHON, QUOTES, ROOT, scratch, table
 
-SECTIONS = {
-    "Checking small records, against mindstudio-probe": ["check_vs_peer.py"],
-    "Reading and collecting 200 000 records": ["read_and_collect.py"],
-    "The plugin's own cost per item": ["item_cost.py"],
-    "Metrics of large tensors": ["metrics.py"],
-    "Two workers": ["workers.py"],
-    "Journals": ["journal.py"],
-    "Recording": ["recording.py"],
-    "Recording, against mindstudio-probe": ["recording_vs_peer.py"],
-    "Files of a watched run": ["series_files.py"],
-}
+FOLDER = ROOT / "benchmarks"
+MINDSPORE = ".venv-mindspore"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What some benchmarks need beside this project's environment."""
+
+    name: str
+    is_here: Callable[[], bool]
+
+
+def environment(folder: str, holds: str) -> Part:
+    """Return the part that is a Python environment in this project's folder."""
+    return Part(f"{holds} in {folder}", (ROOT / folder / "bin" / "python").exists)
+
+
+def command(name: str) -> Part:
+    """Return the part that is a program."""
+    return Part(name, lambda: shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None)
+
+
+PEER = Part("msprobe 1.2.2 in .peer", PEER_PYTHON.exists)
+PEER26 = environment(".peer26", "msprobe 26.2.0")
+PEER26_MINDSPORE = environment(".peer26-mindspore", "msprobe 26.2.0 with MindSpore")
+WITH_MINDSPORE = environment(MINDSPORE, "MindSpore")
+MODELS = environment(".venv-models", "the libraries of models")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A script and where its numbers are quoted.
+
+    ``page`` is a file of ``docs/``; ``quick`` the options for a small size; ``environment`` the folder of its Python,
+    where that is not this one; ``left_out`` why it is not run here.
+    """
+
+    title: str
+    page: str
+    words: str
+    quick: str = ""
+    needs: tuple[Part, ...] = ()
+    environment: str = ""
+    left_out: str = ""
+
+    def missing(self) -> str:
+        """Tell why it cannot be run; empty where it can."""
+        parts = [part.name for part in self.needs if not part.is_here()]
+        return self.left_out or (f"needs {' and '.join(parts)}" if parts else "")
+
+    def command(self, *, is_quick: bool) -> list[str]:
+        """Return how its script is run."""
+        python = str(ROOT / self.environment / "bin" / "python") if self.environment else sys.executable
+        script, *options = shlex.split(f"{self.words} {self.quick if is_quick else ''}")
+        return [python, str(FOLDER / script), *options]
+
+
+PERFORMANCE = "performance.md"
+BENCHMARKS = (
+    Benchmark("Checking small records", PERFORMANCE, "check_vs_peer.py", "--rounds 1 --sample 5", (PEER,)),
+    Benchmark("Our own cost of an item", PERFORMANCE, "item_cost.py", needs=(PEER,)),
+    Benchmark("200 000 records", PERFORMANCE, "read_and_collect.py", "--rounds 1 --records 4000"),
+    Benchmark("Metrics of large tensors", PERFORMANCE, "metrics.py", "--rounds 1 --elements 2097152"),
+    Benchmark("Two workers", PERFORMANCE, "workers.py", "--rounds 1", (PEER,)),
+    Benchmark("Journals", PERFORMANCE, "journal.py", "--records 1000"),
+    Benchmark("A healthy CPU", PERFORMANCE, "real_dumps.py", "--seeds 0"),
+    Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),
+    Benchmark("Graphs of two runs", PERFORMANCE, "graph_vs_peer.py", "--rounds 1 --nodes 400 --large 2000"),
+    Benchmark("Recording", PERFORMANCE, "recording.py", "--repeat 1"),
+    Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),
+    Benchmark("Watching a training", PERFORMANCE, "watching.py", "--pairs 4 --only gpt2"),
+    Benchmark("Live checks", PERFORMANCE, "live.py", "--repeat 1 --steps 3"),
+    Benchmark("Beside msprobe's checks", PERFORMANCE, "dispatch_vs_peer.py", "--rounds 1 --steps 2", (PEER,)),
+    Benchmark("Files of a watched run", PERFORMANCE, "series_files.py", "--steps 100"),
+    Benchmark("Files of a watched run, CSV", PERFORMANCE, "series_files.py --format csv --steps 300", "--steps 20"),
+    Benchmark("MindSpore", PERFORMANCE, "mindspore_vs_peer.py", "--rounds 1 --times 1", (PEER26_MINDSPORE,), MINDSPORE),
+    Benchmark(
+        "Recording MindSpore",
+        PERFORMANCE,
+        "mindspore_recording_vs_peer.py",
+        "--rounds 1 --steps 3",
+        (PEER26_MINDSPORE,),
+    ),
+    Benchmark("Kernels of a graph", PERFORMANCE, "kernel_check.py", "--rounds 1 --layers 1", (WITH_MINDSPORE,)),
+    Benchmark("Converted kernel files", PERFORMANCE, "converted_vs_peer.py", "--rounds 1 --files 400"),
+    Benchmark("Showing two files", PERFORMANCE, "show.py", "--rounds 1 --elements 2097152"),
+    Benchmark(
+        "Static graphs",
+        PERFORMANCE,
+        "static_graph_vs_peer.py --layers 1",
+        "--rounds 1",
+        (WITH_MINDSPORE, PEER26_MINDSPORE),
+    ),
+    Benchmark("Communication", "communication.md", "communication.py", "--ranks 4 --records 100"),
+    Benchmark("A card elsewhere", "remote.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
+    Benchmark("Many workers", "scaling.md", "scaling.py", "--workers 1 2 --records 50"),
+    Benchmark(
+        "The page of a check",
+        "check-page.md",
+        "check_page.py",
+        "--rounds 1 --records 1000",
+        (command("chromium"), command("chromedriver")),
+    ),
+    Benchmark("The line of progress", "user-guide.md", "progress_cost.py", "--items 2000"),
+    Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),
+    Benchmark("Healthy cases", "verdict-quality.md", "healthy_cases.py", "--per-api 1"),
+    Benchmark("Sizes of samples", "verdict-quality.md", "sample_sizes.py", "--draws 1"),
+    Benchmark("Crashes and hangs", "containment.md", "chaos.py", "--items 60 --faults 6 --kills 1"),
+    Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
+    Benchmark(
+        "Accuracy of MindSpore's CPU kernels",
+        "standards.md",
+        "mindspore_cpu_accuracy.py",
+        left_out="writes rules of a policy, which is for who means to change them",
+    ),
+    Benchmark(
+        "Real architectures", "compatibility.md", "models.py", "--only swin --seeds 0", (MODELS,), ".venv-models"
+    ),
+    Benchmark(
+        "Dumps of both recorders", "compatibility.md", "roundtrip/differences.py", "--family lstm", (PEER, PEER26)
+    ),
+    Benchmark("Instructions of an item", "../benchmarks/README.md", "instructions.py", needs=(command("valgrind"),)),
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    scripts = {each.words.split()[0] for each in BENCHMARKS}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, once: whether everything works")
+    parser.add_argument("--only", nargs="+", metavar="SCRIPT", choices=sorted(scripts), default=sorted(scripts))
     parser.add_argument("--dumps", type=Path, help="a folder of recorded dumps, for real_dumps.py")
     options = parser.parse_args()
 
-    sections = dict(SECTIONS)
-    if options.dumps:
-        sections["Recorded dumps on a healthy CPU"] = ["real_dumps.py", str(options.dumps)]
-    print(f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    failed = []
-    for title, words in sections.items():
-        print(f"## {title}\n\n`python benchmarks/{' '.join(words)}`\n", flush=True)
-        if subprocess.run([sys.executable, FOLDER / words[0], *words[1:]], check=False).returncode:
-            failed.append(words[0])
+    machine = f"{os.cpu_count()} x {processor()}"
+    print(f"{machine}, Python {platform.python_version()}\n")
+    rows, failed = [], []
+    for benchmark in (each for each in BENCHMARKS if each.words.split()[0] in options.only):
+        print(f"## {benchmark.title}\n", flush=True)
+        words = benchmark.command(is_quick=options.quick)
+        missing = benchmark.missing()
+        if Path(words[1]).name == "real_dumps.py":
+            missing = "" if options.dumps else "needs recorded dumps, from --dumps"
+            words.insert(2, str(options.dumps))
+        if missing:
+            print(f"not run: {missing}\n", flush=True)
+            rows.append(
+                [benchmark.title, benchmark.page, f"`{Path(words[1]).name}`", "", f"not run: {missing}", "", ""]
+            )
+            continue
+        print(f"`python {shlex.join([str(Path(words[1]).relative_to(ROOT)), *words[2:]])}`\n", flush=True)
+        with TemporaryDirectory(dir=scratch()) as folder:
+            quotes = Path(folder, "quotes.jsonl")
+            if subprocess.run(words, env={**os.environ, QUOTES: str(quotes)}, check=False).returncode:
+                failed.append(benchmark.words.split()[0])
+            for line in quoted(quotes):
+                where = f"{machine}, load {line['load']:.1f}"
+                number = f"{line['measured']:.4g}"
+                rows.append(
+                    [benchmark.title, benchmark.page, line["what"], line["wanted"], number, line["unit"], where]
+                )
+    print("## What the documents quote\n")
+    print(table(["benchmark", "page", "what", "wanted", "measured", "unit", "machine"], rows))
     if failed:
-        raise SystemExit(f"without result: {', '.join(failed)}")
+        raise SystemExit(f"ended with an error: {', '.join(failed)}")
+
+
+def quoted(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what a benchmark has handed over by ``measure.quote``."""
+    if path.exists():
+        yield from map(json.loads, path.read_text().splitlines())
 
 
 def processor() -> str:

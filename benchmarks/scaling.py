@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from measure import ROOT, plugin_words, pytest_words, run, scratch, table
+from measure import ROOT, plugin_words, pytest_words, quote, run, scratch, table
 
 _TIMES = ROOT / "benchmarks" / "resnet50_seconds.json"
 
@@ -61,6 +61,8 @@ def main() -> None:
             ]
         )
         print(*rows[-1], flush=True)
+        quote(f"{workers} workers: efficiency", sum(seconds) / ours["wall"] / workers)
+        quote(f"{workers} workers: controller, an item", 1e6 * ours["cpu"] / ours["items"], unit="CPU us")
     header = [
         "workers",
         "wall s",

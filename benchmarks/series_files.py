@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from measure import run, scratch, table
+from measure import quote, run, scratch, table
 
 STATISTICS = ("norm", "min", "max", "mean", "zeros")
 STEPS_PER_FILE = 100
@@ -52,6 +52,10 @@ def measure(kind: str, steps: int, tensors: int) -> None:
             f"{reading.peak:.0f}",
         ]
     ]
+    run_of = f"{kind}, {steps} x {tensors}"
+    wanted = "at most 40" if kind == "parquet" else ""
+    quote(f"{run_of}: of a tensor and step", size / steps / tensors, unit="bytes", wanted=wanted)
+    quote(f"{run_of}: reading all series", reading.cpu, unit="CPU s")
     head = ["format", "steps x tensors", "bytes per tensor and step", "write ms per step", "peak MiB"]
     print(table([*head, "read all s", "CPU s", "peak MiB"], rows))
 

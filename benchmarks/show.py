@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from measure import Run, by_turns, middle, run, scratch, table
+from measure import Run, by_turns, middle, quote, run, scratch, table
 
 MIB = 2**20
 
@@ -92,6 +92,9 @@ def measured(folder: Path, target: str, elements: int, rounds: int) -> str:
         [name, f"{one.cpu - start:.2f}", f"{(one.cpu - start) / yardstick:.2f}", *grown_cells(one, pair)]
         for name, one in done.items()
     ]
+    for name, one in done.items():
+        quote(f"{target}.npy: {name} / assert_close", (one.cpu - start) / yardstick)
+        quote(f"{target}.npy: {name}, memory / the pair", grown(one) / pair)
     return table([f"{target}.npy", "CPU s", "ratio", "MiB beyond the maps", "of the pair"], rows)
 
 

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from measure import ROOT, Run, by_turns, middle, plugin_words, run, table
+from measure import ROOT, Run, by_turns, middle, plugin_words, quote, run, table
 
 PEER = ROOT / ".peer26-mindspore" / "bin" / "msprobe"
 MINDSPORE = ROOT / ".venv-mindspore" / "bin" / "python"
@@ -108,6 +108,8 @@ def compare(folder: Path, rounds: int, layers: int) -> None:
         [name, f"{one.wall:.2f}", f"{one.wall / base.wall:.1f}", f"{one.cpu:.2f}", f"{one.cpu / base.cpu:.1f}"]
         for name, one in done.items()
     ]
+    ratio = done["msprobe 26.2.0"].cpu / base.cpu
+    quote(f"{pairs} tensors of a static graph: msprobe 26.2.0", ratio, unit="x our CPU time")
     print(f"{pairs} tensors on each side, load {os.getloadavg()[0]:.1f}\n")
     print(table(["", "wall s", "wall, times ours", "CPU s", "CPU, times ours"], rows))
     print(agreement(rows_of(tables["ours"]), rows_of(tables["peer"])))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from dumps import unpacked
-from measure import ROOT, table
+from measure import ROOT, quote, table
 
 from msprobe_standards import Policy
 from tests.corpus.correct_devices import CORRECT_DEVICES
@@ -77,7 +77,9 @@ def summary(names: list[str], faults: dict[Variant, list[Tally]], devices: dict[
         shown = [tallies[i] for tallies in faults.values() if tallies[i].touched]
         found = sum(bool(tally.found) for tally in shown)
         differing = [tallies[i] for tallies in devices.values() if tallies[i].touched]
+        quote(f"{name}: of {len(shown)} planted faults found", 100 * found / len(shown), unit="%")
         alarms = sum(len(tallies[i].failed) for tallies in devices.values())
+        quote(f"{name}: alarms on {len(differing)} correct devices", alarms, unit="", wanted="0")
         lines.append(
             f"* `{name}`: {found} of the {len(shown)} faults that it can show are found "
             f"({100 * found / len(shown):.1f} %); {alarms} alarms on the {len(differing)} correct devices that differ."

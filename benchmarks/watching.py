@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import ROOT, table
+from measure import ROOT, quote, table
 from recording import BATCH, GPT2, SEQUENCE, VOCABULARY
 from recording_vs_peer import ENVIRONMENTS
 from torch import Tensor, nn
@@ -52,6 +52,9 @@ CASES = {
     "all features, norm min max mean": (ALL, ["norm", "min", "max", "mean"]),
     "all features, six statistics": (ALL, EVERY_STATISTIC),
 }
+
+# The most that watching may add, as a multiple of reading what is watched.
+WANTED = {"gradients, norm": "at most 1.5", "all features, norm": "at most 3"}
 
 
 class Residual(nn.Module):
@@ -246,6 +249,8 @@ def row(name: str, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         )
 
     every = [*found]
+    quote(f"{name}: added / reading", over("ours", "read", every), wanted=WANTED.get(name.partition(", ")[2], ""))
+    quote(f"{name}: watched / plain step", 1 + over("ours", "plain", every))
     cells = [
         name,
         f"{middle(found, 'plain'):.0f}",
@@ -255,6 +260,8 @@ def row(name: str, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"{1 + over('ours', 'plain', every):.3f}",
     ]
     for key in ENVIRONMENTS:
+        if "peer" in found.get(key, {}):
+            quote(f"{name}: added / added by {key}", over("ours", "peer", [key]), wanted="at most 0.33")
         cells.append(f"{over('ours', 'peer', [key]):.2f}" if "peer" in found.get(key, {}) else "-")
     return cells
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from dumps import UNEVEN, recorded
-from measure import Run, by_turns, middle, plugin_words, run, table
+from measure import Run, by_turns, middle, plugin_words, quote, run, table
 
 
 def workers(dump: Path, count: int) -> Run:
@@ -30,6 +30,7 @@ def main() -> None:
     ]
     print(f"medians of {options.rounds} rounds, start-up included\n")
     print(table(["what", "wall s", "CPU s", "faster than -n 1"], rows))
+    quote("-n 2 faster than -n 1, wall", medians[one].wall / medians[two].wall, wanted="at least 1.8")
 
 
 if __name__ == "__main__":
