@@ -1,18 +1,17 @@
 """What recording costs: time per recorded small call, and a training step against a plain one.
 
-    python benchmarks/recording.py [--threads 1] [--repeat 5]
+    python benchmarks/recording.py [--threads 1] [--repeat 5] [--models GPT2 ...] [--kinds "L1 md5" ...]
 
 Two models in plain torch, 4 layers, hidden 256, 4 heads, sequence 128, batch 2, vocabulary 512: GPT-2-like, forward and
-backward, and Llama-like with an AdamW that goes from parameter to parameter, which is a recorder's worst case. Ratios
-are of CPU time of this process, the median over repetitions that alternate plain and recorded steps; what ``step()``
-writes at their end is not in them.
+backward, and Llama-like with an AdamW that is fused, goes through lists of parameters, or from parameter to parameter,
+which is a recorder's worst case. Ratios are of CPU time of this process, the least over repetitions that alternate
+plain and recorded steps, and of that of the training's own thread; what ``step()`` writes at their end is not in them.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from measure import quote
+from recording_vs_peer import WANTED
 from torch import nn
 
 from msprobe_hooks import record
@@ -134,10 +134,11 @@ class Llama(nn.Module):
         return self.head(self.ln_f(x))
 
 
-def make_step(family=GPT2, has_optimizer=False):
+def make_step(family=GPT2, **of_optimizer):
+    """Return a model and a function that trains it one step, with an AdamW where it is told which one."""
     torch.manual_seed(0)
     model = family()
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False) if has_optimizer else None
+    optimizer = torch.optim.AdamW(model.parameters(), **of_optimizer) if of_optimizer else None
     ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE))
 
     def step():
@@ -150,14 +151,34 @@ def make_step(family=GPT2, has_optimizer=False):
     return model, step
 
 
+MODELS = {
+    "GPT2": (GPT2, {}),
+    "Llama, AdamW": (Llama, {"foreach": False}),
+    "Llama, AdamW foreach": (Llama, {"foreach": True}),
+    "Llama, AdamW fused": (Llama, {"fused": True}),
+}
+KINDS = {
+    "L1 statistics": {"level": "L1"},
+    "L0 statistics": {"level": "L0"},
+    "mix statistics": {"level": "mix"},
+    "L1 md5": {"level": "L1", "summary_mode": "md5"},
+    "L1 overflow_check": {"level": "L1", "task": "overflow_check"},
+    "L1 tensor": {"level": "L1", "task": "tensor"},
+}
+
+
 def cpu_seconds(run):
-    start = time.process_time()
+    """Return the CPU seconds that a function takes: of all threads, and of this one."""
+    process, thread = time.process_time(), time.thread_time()
     run()
-    return time.process_time() - start
+    return time.process_time() - process, time.thread_time() - thread
 
 
-def step_ratio(folder: Path, repeat: int, made, **options):
-    """Return the medians of a plain and of a recorded step in CPU milliseconds, and the records per step."""
+def step_costs(folder: Path, repeat: int, made, **options):
+    """Return the least CPU seconds (of all threads, of this one) of steps, and the records of each recorded one.
+
+    The steps are plain ones, recorded ones, and those with a session that is stopped.
+    """
     model, step = made
     step()
     session = open_session(settings(folder, **options), model, "pytorch")
@@ -174,14 +195,11 @@ def step_ratio(folder: Path, repeat: int, made, **options):
         plain.append(cpu_seconds(step))
         recorded.append(cpu_seconds(one_recorded))
         session.step()
+        session.stop()
     stopped = [cpu_seconds(step) for _ in range(repeat)]
     summary = session.close()
-    return (
-        statistics.median(plain) * 1e3,
-        statistics.median(recorded) * 1e3,
-        statistics.median(stopped) * 1e3,
-        (summary.looked_at if isinstance(summary, OverflowSummary) else summary.records) // (repeat + 1),
-    )
+    records = summary.looked_at if isinstance(summary, OverflowSummary) else summary.records
+    return *(tuple(map(min, zip(*runs, strict=True))) for runs in (plain, recorded, stopped)), records // (repeat + 1)
 
 
 def small_call(folder: Path, count: int = 5000):
@@ -193,12 +211,12 @@ def small_call(folder: Path, count: int = 5000):
             torch.add(x, y)
 
     run()
-    plain = cpu_seconds(run)
+    plain, _ = cpu_seconds(run)
     with record(folder) as session:
         run(1000)
-        recorded = cpu_seconds(run)
+        recorded, _ = cpu_seconds(run)
         session.stop()
-        stopped = cpu_seconds(run)
+        stopped, _ = cpu_seconds(run)
     return tuple(seconds / count * 1e6 for seconds in (plain, recorded, stopped))
 
 
@@ -212,10 +230,10 @@ def small_training(folder: Path, count: int = 2000):
         y.sum().backward()
 
     run()
-    plain = cpu_seconds(run)
+    plain, _ = cpu_seconds(run)
     with record(folder) as session:
         run()
-        recorded = cpu_seconds(run)
+        recorded, _ = cpu_seconds(run)
     return (recorded - plain) / (session.summary.records / 2) * 1e6
 
 
@@ -223,6 +241,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as name:
@@ -234,27 +254,19 @@ def main() -> None:
             "a small call while not recording, beyond a plain one", stopped - plain, unit="CPU us", wanted="at most 1"
         )
         print(f"small call with gradient, us per record: {small_training(folder / 'chain'):.1f}")
-        levels = {
-            "L1 statistics": {"level": "L1"},
-            "L0 statistics": {"level": "L0"},
-            "mix statistics": {"level": "mix"},
-            "L1 md5": {"level": "L1", "summary_mode": "md5"},
-            "L1 overflow_check": {"level": "L1", "task": "overflow_check"},
-            "L1 tensor": {"level": "L1", "task": "tensor"},
-        }
-        for family, has_optimizer in ((GPT2, False), (Llama, True)):
-            for label, options in levels.items():
-                plain, recorded, stopped, records = step_ratio(
-                    folder / f"{family.__name__}-{label.replace(' ', '-')}",
-                    arguments.repeat,
-                    make_step(family, has_optimizer),
-                    **options,
+        for model in arguments.models:
+            family, of_optimizer = MODELS[model]
+            for kind in arguments.kinds:
+                plain, recorded, stopped, records = step_costs(
+                    folder / f"{model}-{kind}", arguments.repeat, make_step(family, **of_optimizer), **KINDS[kind]
                 )
-                quote(f"{family.__name__}, {label}: recorded step / plain step", recorded / plain)
+                ratio = recorded[0] / plain[0]
+                quote(f"{model}, {kind}: recorded step / plain step", ratio, wanted=WANTED.get(kind, ""))
                 print(
-                    f"{family.__name__}{' with AdamW' if has_optimizer else ''}, {label}: plain {plain:.1f} ms, "
-                    f"recorded {recorded:.1f} ms, ratio {recorded / plain:.2f}, stopped {stopped / plain:.2f}, "
-                    f"{records} records"
+                    f"{model}, {kind}: plain {plain[0] * 1e3:.1f} ms, recorded {recorded[0] * 1e3:.1f} ms, "
+                    f"ratio {ratio:.2f}, of its own thread {recorded[1] / plain[1]:.2f}, "
+                    f"stopped {stopped[0] / plain[0]:.2f}, {records} records",
+                    flush=True,
                 )
 
 
