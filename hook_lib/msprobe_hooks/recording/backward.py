@@ -21,15 +21,15 @@ _Tensor = TypeVar("_Tensor")
 
 def tensors_in(values: Any, tensor_class: type[_Tensor]) -> list[_Tensor]:
     """Return the tensors of nested lists, tuples and mappings, depth first."""
+    if isinstance(values, tensor_class):
+        return [values]
     found: list[_Tensor] = []
     _collect(values, tensor_class, found)
     return found
 
 
 def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> None:
-    if isinstance(values, tensor_class):
-        found.append(values)
-    elif isinstance(values, (tuple, list)):
+    if isinstance(values, (tuple, list)):
         for value in values:
             # Most values are tensors or plain ones, for which nothing is called.
             if isinstance(value, tensor_class):
@@ -37,8 +37,7 @@ def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> 
             elif type(value) not in _PLAIN:
                 _collect(value, tensor_class, found)
     elif isinstance(values, Mapping):
-        for value in values.values():
-            _collect(value, tensor_class, found)
+        _collect(list(values.values()), tensor_class, found)
 
 
 _PLAIN = frozenset({int, float, bool, str, slice, type(None)})

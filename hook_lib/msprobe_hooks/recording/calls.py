@@ -138,7 +138,7 @@ class ApiCall(CallRecord):
             has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
             with recorder.quiet():
                 if has_grad:
-                    self._inputs = recorder.inputs((args, kwargs))
+                    self._inputs = recorder.inputs((args, kwargs) if kwargs else args)
                 if wanted.forward and recorder.filter.admits(self.name):
                     self._take_inputs(args, kwargs)
                     if settings is not None:

@@ -2,20 +2,96 @@
 
 from __future__ import annotations
 
+import queue
+import sys
+import threading
 import zlib
 from typing import TypeAlias
 
 import numpy as np
+
+from msprobe_hooks.recording.statistics import Statistics
+
+# Up to this many bytes it costs less to take the checksum than to copy them and hand them to a thread.
+try:
+    from isal.isal_zlib import crc32 as _crc32
+
+    _AT_ONCE_BYTES = sys.maxsize
+except ImportError:
+    _crc32 = zlib.crc32
+    _AT_ONCE_BYTES = 16 * 2**10
+
+_WAITING_BYTES = 256 * 2**20
 
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def crc32(raw: Bytes) -> str:
     """Return the CRC-32 as 8 hexadecimal digits."""
-    return f"{zlib.crc32(raw.data):08x}"
+    return f"{_crc32(raw.data):08x}"
 
 
 def xor64(raw: Bytes) -> str:
     """Return the bytes, zero-padded to a multiple of 8, folded as 64-bit words by XOR, as ``0x`` and 16 digits."""
     padded = np.pad(raw, (0, -raw.size % 8))
     return f"0x{int(np.bitwise_xor.reduce(padded.view(np.uint64))):016x}"
+
+
+class ChecksumThread:
+    """CRC-32s that are computed while the program goes on; zlib holds no lock of Python's meanwhile.
+
+    Nothing is waited for but by ``wait``: bytes are copied, so that the program may write over its own, and where few
+    are given, or too many copies wait, the checksum is taken at once. So it is of all where python-isal is installed,
+    which computes CRC-32 with the processor's carry-less multiplication, faster than memory is copied.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[Bytes, Statistics] | threading.Event | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        # Each is written by one thread alone.
+        self._given_bytes = 0
+        self._done_bytes = 0
+
+    def start(self) -> None:
+        """Begin the thread, if it has not begun."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._take_all, name="msprobe checksums", daemon=True)
+            self._thread.start()
+
+    def take(self, raw: Bytes, statistics: Statistics, *, is_copy: bool = False) -> None:
+        """Have ``statistics.checksum`` set: now, or by the time that ``wait`` returns, where it then ``is_waiting``.
+
+        ``is_copy`` says that nobody else will write over these bytes.
+        """
+        size = raw.nbytes
+        if size <= _AT_ONCE_BYTES or self._given_bytes - self._done_bytes + size > _WAITING_BYTES:
+            statistics.checksum = crc32(raw)
+            return
+        statistics.is_waiting = True
+        self._given_bytes += size
+        self._queue.put((raw if is_copy else raw.copy(), statistics))
+
+    def wait(self) -> None:
+        """Wait until all checksums are there."""
+        if self._thread is not None and self._given_bytes != self._done_bytes:
+            done = threading.Event()
+            self._queue.put(done)
+            done.wait()
+
+    def close(self) -> None:
+        """End the thread when all checksums are there."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _take_all(self) -> None:
+        while (job := self._queue.get()) is not None:
+            if isinstance(job, threading.Event):
+                job.set()
+                continue
+            raw, statistics = job
+            statistics.checksum = crc32(raw)
+            self._done_bytes += raw.nbytes
+            # The copy is not kept until the next one comes.
+            del job, raw

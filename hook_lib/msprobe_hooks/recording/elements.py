@@ -64,29 +64,39 @@ NOT_OWN: Any = object()
 
 Summarise = Callable[[Any, TensorEntry], None]
 Save = Callable[[Any, str], str | UnsetType]
+Shared = Callable[[Any], TensorEntry]
 
 
 class Elements(ABC):
     """Builds the elements of one record; a framework says what its own values become.
 
     ``summarise`` fills a tensor's entry with what is collected of its values; ``save`` (or None) stores the values and
-    returns the name of their file, which ends in ``suffix``, or UNSET where there is none yet.
+    returns the name of their file, which ends in ``suffix``, or UNSET where there is none yet. Where nothing is stored,
+    ``shared`` may give the entry that all records of a tensor have while it does not change.
     """
 
-    __slots__ = ("_save", "_summarise", "details", "name")
+    __slots__ = ("_save", "_shared", "_summarise", "details", "name")
 
     tensor_class: ClassVar[type]
     suffix: ClassVar[str]
 
-    def __init__(self, name: str, summarise: Summarise, save: Save | None) -> None:
+    def __init__(self, name: str, summarise: Summarise, save: Save | None, shared: Shared | None = None) -> None:
         self.name = name
         self.details: dict[str, Any] = {}
         self._summarise = summarise
         self._save = save
+        self._shared = shared
 
-    def sequence(self, values: Any, category: str) -> list[Any]:
-        """Return the elements of positional values; ``category`` starts their paths."""
-        return [self.element(value, f"{category}.{place}") for place, value in enumerate(values)]
+    def sequence(self, values: Any, path: str, depth: int = 0) -> list[Any]:
+        """Return the elements of positional values; ``path`` starts theirs."""
+        shared, tensor_class = self._shared, self.tensor_class
+        if shared is None:
+            return [self.element(value, f"{path}.{place}", depth) for place, value in enumerate(values)]
+        # Most values are tensors, and a path is of use to files and details alone.
+        return [
+            shared(value) if isinstance(value, tensor_class) else self.element(value, f"{path}.{place}", depth)
+            for place, value in enumerate(values)
+        ]
 
     def mapping(self, values: Mapping[str, Any], category: str) -> dict[str, Any]:
         """Return the elements of named values."""
@@ -97,7 +107,7 @@ class Elements(ABC):
         if isinstance(value, (tuple, list)):
             self._note_container(value, "output")
             return self.sequence(value, "output")
-        return [self.element(value, "output.0")]
+        return self.sequence((value,), "output")
 
     def whole(self, value: Any) -> Any:
         """Return what a record that is one value becomes; tensors inside are filed under their place alone."""
@@ -135,6 +145,8 @@ class Elements(ABC):
         return NOT_OWN
 
     def _tensor(self, tensor: Any, path: str) -> TensorEntry:
+        if self._shared is not None:
+            return self._shared(tensor)
         entry = self.describe(tensor)
         self._summarise(tensor, entry)
         if self._save is not None:
@@ -147,7 +159,7 @@ class Elements(ABC):
         if depth >= _MAX_DEPTH:
             self.details[path] = {"nested_deeper_than": _MAX_DEPTH}
             return None
-        return [self.element(value, f"{path}.{place}", depth + 1) for place, value in enumerate(values)]
+        return self.sequence(values, path, depth + 1)
 
     def _named(self, key: Any, value: Any, path: str, depth: int = 0) -> Any:
         named = self.named(key, value)

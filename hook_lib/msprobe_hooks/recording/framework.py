@@ -10,8 +10,9 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.backward import Emit, Inputs
-from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.elements import Elements, Shared, TensorEntry
 from msprobe_hooks.recording.passes import Engine
+from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 
@@ -21,6 +22,8 @@ class Framework(ABC):
     framework: ClassVar[str]
     elements_class: ClassVar[type[Elements]]
     engine: ClassVar[Engine]
+    #: What gives the entry that all records of an unchanged tensor share, None where each has its own.
+    shared: Shared | None = None
 
     @abstractmethod
     def quiet(self) -> AbstractContextManager[None]:
@@ -65,8 +68,8 @@ class Framework(ABC):
         """Measure everything anew, as after a step."""
 
     @abstractmethod
-    def fetch(self) -> None:
-        """Bring numbers that are still on a device to the host."""
+    def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
+        """Bring those numbers to the host that are still on a device."""
 
     @abstractmethod
     def open_files(self, folder: Path) -> TensorFiles:

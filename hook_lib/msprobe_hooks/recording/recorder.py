@@ -16,14 +16,16 @@ from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.dump.spool import Dropped
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.recording.backward import Inputs
+from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.framework import Framework
 from msprobe_hooks.recording.passes import BackwardPasses
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.spooling import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
+from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.step_files import StepFiles, prepare
 from msprobe_hooks.recording.summary import Count, Summary
 from msprobe_hooks.recording.tensor_files import TensorFiles
@@ -58,6 +60,10 @@ class Recorder(Framework):
         self.passes = BackwardPasses(self.engine)
         self._started = 0.0
         self._is_begun = False
+        self.checksums = ChecksumThread()
+        #: Entries of tensors whose numbers are still to come.
+        self._waiting: list[tuple[TensorEntry, Statistics]] = []
+        self._keeps_all = settings.task == "tensor"
         abandon_in_children(self)
 
     # what observers ask
@@ -102,11 +108,31 @@ class Recorder(Framework):
 
     def keeps(self, name: str) -> bool:
         """Tell whether the tensors of a record are written to files."""
-        return self.settings.task == "tensor" or any(part in name for part in self.settings.tensor_list)
+        parts = self.settings.tensor_list
+        return self._keeps_all or (bool(parts) and any(part in name for part in parts))
 
     def elements(self, name: str) -> Elements:
         """Return a builder for the elements of a record."""
-        return self.elements_class(name, self.summarise, self.save if self.keeps(name) else None)
+        if self.keeps(name):
+            return self.elements_class(name, self.summarise, self.save)
+        return self.elements_class(name, self.summarise, None, self.shared)
+
+    def fill(self, entry: TensorEntry, statistics: Statistics) -> None:
+        """Fill a tensor's entry, now or, where numbers are still to come, when the files are written."""
+        if statistics.is_waiting:
+            self._waiting.append((entry, statistics))
+        else:
+            entry.fill(statistics)
+
+    def fetch(self) -> None:
+        """Fill the entries whose numbers were still to come."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self.checksums.wait()
+            self.fetch_numbers({id(statistics): statistics for _, statistics in waiting}.values())
+            for entry, statistics in waiting:
+                statistics.is_waiting = False
+                entry.fill(statistics)
 
     def takes_gradients(self, step: int) -> bool:
         """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
@@ -168,6 +194,8 @@ class Recorder(Framework):
                 self._or_fail(lambda: self._open(rank))
             if self._files is None:
                 return False
+        if self.settings.summary_mode == "md5":
+            self.checksums.start()
         # Nobody looked while recording was off.
         self.forget()
         self.summary.started = True
@@ -210,6 +238,7 @@ class Recorder(Framework):
         """Stop, finish the files and return what was recorded."""
         self.stop()
         self.close_step()
+        self.checksums.close()
         if self._spool is not None:
             self._spool.close()
         self.summary.removed.update(self.filter.removed)

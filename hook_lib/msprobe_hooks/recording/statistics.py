@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 Number: TypeAlias = float | int | bool
 
 
 @dataclass(slots=True)
 class Statistics:
-    """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite."""
+    """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite.
+
+    ``is_waiting`` tells that some are still to come; ``entry`` is what records share that say these of a tensor.
+    """
 
     max: Number | None = None
     min: Number | None = None
@@ -19,3 +22,5 @@ class Statistics:
     finite_max: float | None = None
     finite_min: float | None = None
     checksum: str | None = None
+    is_waiting: bool = field(default=False, compare=False, repr=False)
+    entry: Any = field(default=None, compare=False, repr=False)

@@ -6,13 +6,16 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.recording import checksums
-from msprobe_hooks.recording.checksums import Bytes
+from msprobe_hooks.recording.checksums import Bytes, ChecksumThread
+from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch.statistics import is_readable
 
 
-def crc32(tensor: Tensor) -> str | None:
-    """Return the CRC-32 of a tensor's bytes."""
-    return checksums.crc32(_raw(tensor)) if is_readable(tensor) else None
+def take_crc32(tensor: Tensor, statistics: Statistics, thread: ChecksumThread) -> None:
+    """Have the CRC-32 of a tensor's bytes become the statistics' checksum, by a thread where they are many."""
+    if is_readable(tensor):
+        raw = _raw(tensor)
+        thread.take(raw, statistics, is_copy=raw.ctypes.data != tensor.data_ptr())
 
 
 def xor64(tensor: Tensor) -> str | None:

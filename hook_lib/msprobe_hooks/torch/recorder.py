@@ -17,13 +17,15 @@ from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
-from msprobe_hooks.torch.checksums import crc32, xor64
-from msprobe_hooks.torch.elements import TorchElements
+from msprobe_hooks.torch.checksums import take_crc32, xor64
+from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.engine import TorchEngine
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class TorchRecorder(Recorder):
@@ -39,8 +41,8 @@ class TorchRecorder(Recorder):
     is_recompute = staticmethod(is_recomputed)
 
     def __init__(self, settings: Settings) -> None:
-        self.measured = Measured(_measure_for(settings.summary_mode))
-        self._waiting: list[tuple[TensorEntry, Deferred]] = []
+        self.measured = Measured(self._measure_for(settings.summary_mode))
+        self.shared = self._shared_entry
         super().__init__(settings)
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
@@ -67,25 +69,29 @@ class TorchRecorder(Recorder):
         """Measure everything anew."""
         self.measured.forget()
 
-    def fetch(self) -> None:
+    def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
         """Bring the numbers that wait on devices to the host, with few transfers."""
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            fetch(list({id(statistics): statistics for _, statistics in waiting}.values()))
-            for entry, statistics in waiting:
-                entry.fill(statistics)
+        fetch([statistics for statistics in waiting if isinstance(statistics, Deferred)])
 
     def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes ``.pt`` files into a folder."""
         return TorchTensorFiles(folder)
 
+    def _shared_entry(self, tensor: Tensor) -> TensorEntry:
+        if type(tensor) not in _PLAIN:
+            entry = tensor_entry(tensor)
+            self.summarise(tensor, entry)
+            return entry
+        statistics = self.measured(tensor)
+        entry = statistics.entry
+        if entry is None or entry.requires_grad is not tensor.requires_grad:
+            entry = statistics.entry = tensor_entry(tensor)
+            self.fill(entry, statistics)
+        return entry
+
     def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
         """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
-        statistics = self.measured(tensor if type(tensor) is Tensor else local_part(tensor))
-        if type(statistics) is Deferred and statistics.is_waiting:
-            self._waiting.append((entry, statistics))
-        else:
-            entry.fill(statistics)
+        self.fill(entry, self.measured(local_part(tensor)))
 
     def save(self, tensor: Tensor, name: str) -> str:
         """Have a tensor written to a file of that name, and return the name."""
@@ -94,14 +100,14 @@ class TorchRecorder(Recorder):
             files.save(local_part(tensor), name)
         return name
 
+    def _measure_for(self, summary_mode: str) -> Callable[[Tensor], Statistics]:
+        return {"statistics": measure, "md5": self._with_crc32, "xor": _with_xor64}[summary_mode]
 
-def _measure_for(summary_mode: str) -> Callable[[Tensor], Statistics]:
-    if summary_mode == "statistics":
-        return measure
-
-    def with_checksum(tensor: Tensor) -> Statistics:
-        result = Statistics() if summary_mode == "xor" else measure(tensor)
-        result.checksum = xor64(tensor) if summary_mode == "xor" else crc32(tensor)
+    def _with_crc32(self, tensor: Tensor) -> Statistics:
+        result = measure(tensor)
+        take_crc32(tensor, result, self.checksums)
         return result
 
-    return with_checksum
+
+def _with_xor64(tensor: Tensor) -> Statistics:
+    return Statistics(checksum=xor64(tensor))

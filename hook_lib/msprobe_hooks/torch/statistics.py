@@ -42,7 +42,7 @@ Reduced: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor |
 class Deferred(Statistics):
     """Statistics whose numbers are still on a device; ``reduced`` holds max, min, sum (or mean) and norm."""
 
-    __slots__ = ("count", "is_waiting", "reduced", "rounds")
+    __slots__ = ("count", "reduced", "rounds")
 
     def __init__(self, reduced: Reduced, count: int, rounds: bool) -> None:
         super().__init__()
@@ -122,18 +122,20 @@ def fetch(waiting: list[Deferred]) -> None:
 
 def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
     dtype = tensor.dtype
-    if dtype is torch.float32 and count > 1:
+    if count == 1 and dtype in _NATIVE:
+        value = tensor.item()
+        result = Statistics(value, value, value, value if tensor.dim() == 0 else abs(value))
+        if value - value != 0.0:
+            _add_finite_extrema(tensor, result)
+        return result
+    if dtype is torch.float32:
         if count <= _AMINMAX_LIMIT:
             low, high = torch.aminmax(tensor)
         else:
             low, high = torch.amin(tensor), torch.amax(tensor)
         least, most = low.item(), high.item()
-        result = Statistics(
-            most,
-            least,
-            _mean(torch.sum(tensor).item(), count, rounds=True),
-            torch.linalg.vector_norm(tensor).item(),
-        )
+        mean = _as_float32(torch.sum(tensor).item() / count)
+        result = Statistics(most, least, mean, _vector_norm(tensor).item())
         if (most - least) * 0.0 != 0.0:  # inf or NaN at either end
             _add_finite_extrema(tensor, result)
         elif (result.mean + result.norm) * 0.0 != 0.0:  # type: ignore[operator]
@@ -177,8 +179,11 @@ def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return torch.amax(tensor), torch.amin(tensor)
 
 
+_vector_norm = torch.linalg.vector_norm
+
+
 def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=dtype)
+    norm: Tensor = _vector_norm(tensor, dtype=dtype)
     return norm
 
 

@@ -8,7 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.torch.checksums import crc32, xor64
+from msprobe_hooks.recording.checksums import ChecksumThread
+from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.statistics import Deferred, Measured, _reduce, fetch, measure
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
@@ -181,6 +183,15 @@ def test_tensors_of_inference_mode_are_measured_each_time():
         measured(x)
         x.add_(1)
         assert measured(x).max == 2.0
+
+
+def crc32(tensor):
+    """Return the CRC-32 that is recorded of a tensor."""
+    statistics, thread = Statistics(), ChecksumThread()
+    thread.start()
+    take_crc32(tensor, statistics, thread)
+    thread.close()
+    return statistics.checksum
 
 
 def test_the_checksum_called_md5_is_the_crc32_of_the_bytes():

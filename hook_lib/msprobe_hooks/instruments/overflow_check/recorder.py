@@ -129,7 +129,7 @@ class OverflowRecorder(LookingRecorder):
     def fetch(self) -> None:
         """Look at all that waits."""
         self._settle()
-        super().fetch()  # type: ignore[safe-super]
+        super().fetch()
 
     # life
 
@@ -256,7 +256,7 @@ class OverflowRecorder(LookingRecorder):
         seen = [one for one in (observed.forward, observed) if one is not None]
         builders = [RecordBuilder(self, one, with_files=False) for one in seen]
         records = {one.name: builder.record() for one, builder in zip(seen, builders, strict=True)}
-        super().fetch()  # type: ignore[safe-super]
+        super().fetch()
         for builder in builders:
             self._non_finite.update((state, entry) for state, entry in builder.entries if state in self._non_finite)
         settings = self.settings
