@@ -180,6 +180,13 @@ def pytest_report_to_serializable(
     return reporting.as_sent(config, (yield))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, Any, Any]:
+    """Unpack what a worker has sent."""
+    reporting.as_received(data)
+    return (yield)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Count what a resumed journal had finished as part of this run."""
     journaling.count_finished_before(session)

@@ -51,6 +51,37 @@ def test_two_workers_give_the_ids_verdicts_and_numbers_of_one(
         assert alone.cases[name].text.splitlines()[0] in spread.cases[name].text
 
 
+HEARING = """
+def pytest_configure(config):
+    global hears
+    hears = not hasattr(config, "workerinput")
+
+def pytest_runtest_makereport(item, call):
+    item.user_properties.append(("of a plugin", 7))
+    item.add_report_section(call.when, "of a plugin", "words")
+
+def pytest_runtest_logreport(report):
+    names = ("nodeid", "when", "outcome", "location", "keywords", "sections", "user_properties")
+    if hears:
+        with open("heard.txt", "a") as file:
+            print([getattr(report, name) for name in names], file=file)
+"""
+
+
+def test_other_plugins_hear_of_workers_what_they_hear_of_one_process(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    pytester.makeconftest(HEARING)
+    heard = []
+    for workers in ("-n0", "-n2"):
+        pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", workers)
+        heard.append(sorted((pytester.path / "heard.txt").read_text().splitlines()))
+        (pytester.path / "heard.txt").unlink()
+    assert len(heard[0]) == 3 * len(records)
+    assert heard[0] == heard[1]
+
+
 def test_by_each_every_worker_checks_every_record_and_reports_tell_by_which_card(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:
