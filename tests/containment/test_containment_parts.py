@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.engine.replay.memory import free_bytes, total_bytes
 from pytest_msprobe.results.skips import Skip
+from tests.support.forked import Forked
 
 
 @given(base=st.floats(0.1, 1e4), shape=st.lists(st.integers(0, 10**6), max_size=4))
@@ -120,33 +124,34 @@ def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def other_worker(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A worker in another process that has reserved all but one MiB of what is free."""
+def other_worker(forked: Forked, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The process of another worker, which has reserved all but one MiB of what is free."""
+    told = tmp_path_factory.mktemp("told")
     code = (
-        "import sys; from pathlib import Path\n"
+        "import os, signal, sys; from pathlib import Path\n"
         "from pytest_msprobe.containment.memory_reservation import MemoryReservation\n"
         "from pytest_msprobe.engine.replay.memory import SHARE, free_bytes\n"
         "reservation = MemoryReservation(Path(sys.argv[1]), 'other')\n"
         "reservation.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
-        "print('reserved', flush=True); input()"
+        "Path(sys.argv[2], str(os.getpid())).touch(); signal.pause()"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "reserved\n"
-        yield process
-        process.kill()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(forked.run, code, tmp_path, str(tmp_path), str(told))
+        while not (found := list(told.iterdir())):
+            assert not running.done(), running.result().stderr
+            time.sleep(0.01)
+        (pid,) = (int(path.name) for path in found)
+        yield pid
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
-def test_a_large_call_waits_for_what_another_worker_has_reserved(
-    tmp_path: Path, other_worker: subprocess.Popen[str]
-) -> None:
+def test_a_large_call_waits_for_what_another_worker_has_reserved(tmp_path: Path, other_worker: int) -> None:
     half = int(free_bytes() / 2)
     with pytest.raises(Skip, match="GiB are free"):
         MemoryReservation(tmp_path, "impatient", patience=0.3).admit(half, free_bytes)
     # However it ends, its reservation ends with it.
-    threading.Timer(0.3, other_worker.kill).start()
+    threading.Timer(0.3, os.kill, (other_worker, signal.SIGKILL)).start()
     reservation = MemoryReservation(tmp_path, "patient", patience=60)
     reservation.admit(half, free_bytes)
     with pytest.raises(Skip):
@@ -155,7 +160,7 @@ def test_a_large_call_waits_for_what_another_worker_has_reserved(
     MemoryReservation(tmp_path, "third", patience=0).admit(half, free_bytes)
 
 
-def test_what_could_never_fit_is_refused_at_once(tmp_path: Path, other_worker: subprocess.Popen[str]) -> None:
+def test_what_could_never_fit_is_refused_at_once(tmp_path: Path, other_worker: int) -> None:
     with pytest.raises(Skip, match="too large for the free memory"):
         MemoryReservation(tmp_path, "mine", patience=1000).admit(int(total_bytes()), free_bytes)
 

@@ -126,6 +126,7 @@ def test_items_are_chosen_by_task_statistic_name_and_rank(pytester, run, chosen,
     assert sum("::" in line for line in found.outlines) == count
 
 
+@pytest.mark.slow
 def test_two_workers_come_to_the_same(pytester, run):
     checked = check(pytester, "--msprobe-monitor", run, "-n2", apart=True)
     checked.result.stdout.fnmatch_lines(["first at step 30: rank 1, grad_reduced/b.weight/norm"])
