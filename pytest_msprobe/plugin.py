@@ -29,6 +29,7 @@ from pytest_msprobe.reports.carried import drop_results
 from pytest_msprobe.run import (
     captured_logs,
     checks_of_tests,
+    chosen,
     collection,
     dealing,
     distribution,
@@ -86,15 +87,15 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
     with usage_errors():
-        chosen = options.read_options(config)
-        config.stash[dumps_key] = dumps = collection.open_dumps(config, chosen)
+        read = options.read_options(config)
+        config.stash[dumps_key] = dumps = collection.open_dumps(config, read)
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
-        if dumps or chosen.isolate:
+        if dumps or read.isolate:
             open_run_folder(config)
-        config.stash[setups_key] = setups = Setups(config, chosen, config.stash[devices_key])
-        config.stash[state_key] = ProcessState(config, setups, chosen.timeout)
+        config.stash[setups_key] = setups = Setups(config, read, config.stash[devices_key])
+        config.stash[state_key] = ProcessState(config, setups, read.timeout)
         distribution.start_worker(config)
-        chosen.mode.open(config, dumps)
+        read.mode.open(config, dumps)
         captured_logs.register(config)
         tests_summary.register(config)
         reporting.register(config)
@@ -113,8 +114,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection
     return collection.collect_file(file_path, parent)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the user does not want checked."""
+    chosen.deselect_unmade(session)
     collection.select_items(config, config.stash[options_key], items)
 
 

@@ -1,5 +1,5 @@
 """Records of a dump become stand-alone tests that a person can read, change and pass on.
 
-``command`` takes these steps: which records (``keywords``, ``failures``), what is written for them (``plan``,
+``command`` takes these steps: which records (``failures``), what is written for them (``plan``,
 ``module``, ``spelling``, ``functions``, ``layout``), where (``folder``), and whether they fail (``fresh_run``).
 """

@@ -17,12 +17,12 @@ from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, write_files
 from pytest_msprobe.generate.fresh_run import run_module
 from pytest_msprobe.generate.inputs import SeenInput, is_saved, read_saved, read_smallest
-from pytest_msprobe.generate.keywords import Matcher, parse_keywords
 from pytest_msprobe.generate.module import Provenance, module_text
 from pytest_msprobe.generate.outcomes import Outcome
 from pytest_msprobe.generate.plan import Plan, make_plan, plan_of_inputs
 from pytest_msprobe.generate.telling import say, tell_outcomes, tell_plan, tell_total
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.keywords import Keywords, parse_keywords
 from pytest_msprobe.run.options import BY_API
 
 
@@ -164,7 +164,7 @@ def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str
     return chosen
 
 
-def _matcher(keywords: str) -> Matcher | None:
+def _matcher(keywords: str) -> Keywords | None:
     try:
         return parse_keywords(keywords) if keywords.strip() else None
     except KeywordError as error:

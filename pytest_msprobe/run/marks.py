@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 _DTYPE = re.compile(rb'"dtype": ?"(?:torch\.)?(\w+)"')
 
+_OF_DTYPES = "a dtype among a record's tensors"
 _MARKS = {
     "the framework of a record's dump": "pytorch mindspore mindtorch",
     "the type of a record's API": """Functional Tensor Torch NPU Aten VF Distributed MindSpeed Triton
         Mint MintFunctional MintDistributed Primitive Jit""",
     "the direction of a record": "forward backward",
-    "a dtype among a record's tensors": """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
+    _OF_DTYPES: """bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16
         float32 float64 complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz
         float8_e8m0fnu float4_e2m1fn_x2 int4 qint8 quint8 qint32 hifloat8 HiFloat8Tensor""",
 }
@@ -57,6 +58,12 @@ def register(config: pytest.Config, *, of_records: bool) -> None:
 def known() -> frozenset[str]:
     """Return the names of the marks that records carry."""
     return frozenset(name for names in _MARKS.values() for name in names.split())
+
+
+@cache
+def of_dtypes() -> frozenset[str]:
+    """Return the names of the marks that neither a record's name nor its dump's framework tells."""
+    return frozenset(_MARKS[_OF_DTYPES].split())
 
 
 def of_record(dump: Dump, record: str) -> list[str]:

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
-from pytest_msprobe.run.chosen import is_chosen
+from pytest_msprobe.run.chosen import chosen
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
 
@@ -77,7 +77,7 @@ def _without_values(tree: Any) -> Any:
 
 def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Return an item for each API record that is asked for; a call's backward item follows its forward item."""
-    names = filter(is_chosen(file), _in_order(dump))
+    names = chosen(file, dump, _in_order(dump))
     return (RecordItem.from_parent(file, name=name, dump=dump) for name in names)
 
 

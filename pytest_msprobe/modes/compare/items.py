@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.pairs import Pair, item_name
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skips import SkipReason
-from pytest_msprobe.run.chosen import is_chosen
+from pytest_msprobe.run.chosen import chosen
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def compared_items(file: pytest.File, pair: Pair, quick: bool) -> Iterator[DumpI
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)
         return
-    for name in filter(is_chosen(file), pair.orders):
+    for name in chosen(file, pair.target, pair.orders):
         yield ComparedItem.from_parent(file, name=name, pair=pair)
 
 

@@ -50,8 +50,9 @@ class FastPath:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Take the fast path for compared calls, but for the last: with it pytest tears the session down."""
-        is_ours = isinstance(item, ComparedItem) and isinstance(nextitem, ComparedItem)
-        if not (self._is_open and is_ours) or any(map(item.get_closest_marker, _EVALUATED_MARKS)):
+        if not (self._is_open and isinstance(item, ComparedItem) and isinstance(nextitem, ComparedItem)):
+            return None
+        if any(map(item.get_closest_marker, _EVALUATED_MARKS)):
             return None
         run_quickly(item, nextitem)
         return True

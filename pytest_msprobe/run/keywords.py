@@ -1,33 +1,51 @@
 """``-k``: expressions over the names of records, with the meaning that they have for pytest.
 
-pytest's own evaluator is private, and collecting with pytest would run the project's conftest.py and settings only to
-compare names. The grammar is small, and a test holds it to select what ``pytest -k`` selects.
+pytest's own evaluator is private and wants items. The grammar is small, and tests hold it to select what ``pytest -k``
+selects.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from pytest_msprobe.errors import KeywordError
 
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
 _OPERATORS = ("and", "or", "not", "(", ")")
 
-#: Tells whether the names of one item match.
-Matcher = Callable[[Iterable[str]], bool]
+# Tells whether a text matches that holds all names of an item in lower case; no word has the space between them.
+_Matcher = Callable[[str], bool]
 
 
-def parse_keywords(expression: str) -> Matcher:
+@dataclass(frozen=True, slots=True)
+class Keywords:
+    """An expression. ``words`` are those that it asks for and ``matches`` is told names, both in lower case."""
+
+    words: frozenset[str]
+    matches: _Matcher
+
+    def __call__(self, names: Iterable[str]) -> bool:
+        """Tell whether an item of these names matches."""
+        return self.matches(lowered(names))
+
+
+def lowered(names: Iterable[str]) -> str:
+    """Return names as the text that `Keywords.matches` takes."""
+    return "\n".join(name.lower() for name in names)
+
+
+def parse_keywords(expression: str) -> Keywords:
     """Read an expression of words, ``and``, ``or``, ``not`` and parentheses.
 
     A word matches where one of the names contains it, in whichever case. Raises KeywordError.
     """
     tokens = _Tokens(expression)
-    matcher = _either(tokens)
+    matches = _either(tokens)
     if tokens.next is not None:
         raise tokens.error("and, or, or the end")
-    return lambda names: matcher([name.lower() for name in names])
+    return Keywords(frozenset(tokens.words), matches)
 
 
 class _Tokens:
@@ -36,6 +54,7 @@ class _Tokens:
         self._rest: Iterator[re.Match[str]] = _TOKEN.finditer(expression.rstrip())
         self.next: str | None = None
         self._place = 0
+        self.words: list[str] = []
         self.advance()
 
     def advance(self) -> None:
@@ -54,24 +73,24 @@ class _Tokens:
         return KeywordError(f"at column {self._place + 1}: expected {wanted}, found {found}")
 
 
-def _either(tokens: _Tokens) -> Matcher:
+def _either(tokens: _Tokens) -> _Matcher:
     parts = [_both(tokens)]
     while tokens.take("or"):
         parts.append(_both(tokens))
-    return lambda names: any(part(names) for part in parts)
+    return parts[0] if len(parts) == 1 else lambda text: any(part(text) for part in parts)
 
 
-def _both(tokens: _Tokens) -> Matcher:
+def _both(tokens: _Tokens) -> _Matcher:
     parts = [_one(tokens)]
     while tokens.take("and"):
         parts.append(_one(tokens))
-    return lambda names: all(part(names) for part in parts)
+    return parts[0] if len(parts) == 1 else lambda text: all(part(text) for part in parts)
 
 
-def _one(tokens: _Tokens) -> Matcher:
+def _one(tokens: _Tokens) -> _Matcher:
     if tokens.take("not"):
         denied = _one(tokens)
-        return lambda names: not denied(names)
+        return lambda text: not denied(text)
     if tokens.take("("):
         inner = _either(tokens)
         if not tokens.take(")"):
@@ -81,5 +100,9 @@ def _one(tokens: _Tokens) -> Matcher:
     if word is None or word in _OPERATORS:
         raise tokens.error("a word, not or a parenthesis")
     tokens.advance()
-    lowered = word.lower()
-    return lambda names: any(lowered in name for name in names)
+    tokens.words.append(word.lower())
+    return _contains(word.lower())
+
+
+def _contains(word: str) -> _Matcher:
+    return lambda text: word in text
