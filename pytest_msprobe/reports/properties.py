@@ -9,6 +9,7 @@ from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host
+from pytest_msprobe.results.screened import screened_of
 
 
 def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
@@ -26,7 +27,9 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
 
 def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
     repeats, perturbed = repeats_of(result.extras), perturbed_of(result.extras)
+    screened = "; ".join(map(str, screened_of(result.extras)))
     return [
+        *([("msprobe.screened", screened)] if screened else []),
         *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
         *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.inconsistent else []),
     ]

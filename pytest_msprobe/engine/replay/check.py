@@ -26,15 +26,18 @@ from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
+from pytest_msprobe.engine.replay.screening.trial_screening import Cleared, cleared
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.replay.variety import lost_variety
+from pytest_msprobe.engine.replay.variety import lost_gradients, lost_results, lost_variety
 from pytest_msprobe.engine.values.failures import is_out_of_memory
+from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.screened import ScreenedOutput, with_screened
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
@@ -85,7 +88,7 @@ class Replay:
         """Check the forward record, by the policy or by another judge of its trial."""
         if judge is None:
             return self._result("forward", judge_forward)
-        return self._result("forward", lambda *_, **__: judge(self.trial))
+        return self._result("forward", lambda *_, **__: judge(self.trial), by_policy=False)
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
@@ -98,22 +101,32 @@ class Replay:
         """
         return input_tensors(self.trial, direction)
 
-    def _result(self, direction: Direction, judge: Callable[..., list[OutputResult]]) -> DirectionResult:
+    def _result(
+        self, direction: Direction, judge: Callable[..., list[OutputResult]], *, by_policy: bool = True
+    ) -> DirectionResult:
         # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
         with unwarned():
             record = f"{self.call.name.key}.{direction}"
             recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all
-            result = result_of(
-                record,
-                lambda: judge(
+            screened: list[ScreenedOutput] = []
+
+            def judged() -> list[OutputResult]:
+                passed = self._cleared(direction) if by_policy and recorded is None else []
+                screened.extend(each.seen for each in passed if each.seen is not None)
+                if passed:
+                    return [each.result for each in passed]
+                return judge(
                     self._telling_trial(direction),
                     self._select,
                     measure_all=measure_all,
                     recorded=recorded,
                     in_mode=self._select_in_mode if self.setup.math_mode == "auto" else None,
-                ),
-            )
+                )
+
+            result = result_of(record, judged)
+            if screened:
+                result = with_screened(result, screened)
             if result.verdict.outcome == "fail" and result.outputs and (stand_in := self.trial.subject.stand_in()):
                 result = replace(result, notes=(stand_in[0].upper() + stand_in[1:], *result.notes))
             if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
@@ -123,6 +136,20 @@ class Replay:
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
             return self._with_inputs(result) if measure_all and result.outputs else result
+
+    def _cleared(self, direction: Direction) -> list[Cleared]:
+        """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
+        if self.setup.screen_above is None:
+            return []
+        trial = self.trial
+        found = cleared(trial, direction, functools.partial(self._select, direction), self.setup)
+        if not found or not self._is_drawn:
+            return found
+        lost = lost_results(map_tensors(trial.device.get, trial.target.output), self.call)
+        if direction == "backward":
+            gradients = map_tensors(trial.device.get, trial.target_gradients)
+            lost = lost or lost_gradients(gradients, self.call)
+        return [] if lost else found
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
         dtypes = sorted(map(str, self._input_dtypes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from enum import IntEnum
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.side import Gradients
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
@@ -50,14 +52,17 @@ def lost_variety(trial: Trial, call: Call, direction: Direction) -> str:
     """
     if trial.randomness is not None:
         return ""
-    return _lost_results(trial, call) if direction == "forward" else _lost_gradients(trial, call)
+    if direction == "forward":
+        return lost_results(trial.golden.output, call)
+    return lost_gradients(trial.golden_gradients, call)
 
 
-def _lost_results(trial: Trial, call: Call) -> str:
+def lost_results(output: Any, call: Call) -> str:
+    """Say what the results of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
     recorded = [(element, _recorded_variety(element)) for element in tensors_of(call.forward.output)]
     if all(variety is _Variety.ONE for _, variety in recorded):
         return ""
-    found = [tensor for _, tensor in tensors_with_paths(map_tensors(in_parts, trial.golden.output))]
+    found = [tensor for _, tensor in tensors_with_paths(map_tensors(in_parts, output))]
     if len(found) != len(recorded):
         return ""
     outputs = [(tensor, *of) for tensor, of in zip(found, recorded, strict=True)]
@@ -66,13 +71,14 @@ def _lost_results(trial: Trial, call: Call) -> str:
     return "the results of the drawn inputs are one or two values, the recorded ones were more"
 
 
-def _lost_gradients(trial: Trial, call: Call) -> str:
+def lost_gradients(found: Gradients, call: Call) -> str:
+    """Say what the gradients of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
     recorded = tensors_of(call.backward.grad_inputs) if call.backward is not None else []
     bounds = [abs(float(bound)) for element in recorded for bound in (element.max, element.min) if bound is not None]
     least = _VANISHED * max(filter(math.isfinite, bounds), default=0.0)
     if not least:
         return ""
-    present = [in_parts(gradient) for gradient in trial.golden_gradients.values() if gradient is not None]
+    present = [in_parts(gradient) for gradient in found.values() if gradient is not None]
     gradients = [gradient for _, gradient in tensors_with_paths(present)]
     if not gradients or any(_reaches(gradient, least) for gradient in gradients):
         return ""

@@ -22,6 +22,7 @@ from pytest_msprobe.modes.check.baselines.folder import file_name, tensors_folde
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.judged import FollowUp, Judged
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
+from pytest_msprobe.modes.check.screening import operations
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -130,6 +131,8 @@ class Checker:
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self._setups.setup_for(dump.framework)
+        if self._check.screen_above is not None and not self._check.needs_golden:
+            setup = replace(setup, screen_above=operations(self._check.screen_above))
         if standard is not None:
             from msprobe_standards import Policy
 

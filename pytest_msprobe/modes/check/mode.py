@@ -29,6 +29,7 @@ from pytest_msprobe.modes.check.page import HTML, CheckPage
 from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
 from pytest_msprobe.modes.check.repeat.tally import RepeatsTally
+from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.reports.cards import CardsReport
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.summary import Summary
@@ -96,6 +97,7 @@ class CheckMode:
         tallies = (
             LittleJudgedTally(),
             MathModeTally(),
+            ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),
             PerturbedTally(),

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check import page, save_limit
+from pytest_msprobe.modes.check import page, save_limit, screening
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
@@ -25,7 +25,8 @@ class CheckOptions:
     """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
 
     ``remote_baseline`` is a card elsewhere that judges in place of a ``baseline`` file. ``repeat`` is how often a call
-    runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write.
+    runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write. Products of
+    more than ``screen_above`` billion operations are screened; None where all is checked exactly.
     """
 
     baseline: Path | None = None
@@ -37,6 +38,13 @@ class CheckOptions:
     repeat: int | None = None
     perturb: str | None = None
     html: Path | None = None
+    screen_above: float | None = None
+
+    @property
+    def needs_golden(self) -> bool:
+        """Whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
+        given = (self.baseline, self.remote_baseline, self.save_baseline, self.explore, self.repeat, self.perturb)
+        return any(each is not None for each in given)
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
@@ -54,7 +62,8 @@ class CheckOptions:
         """Return what is asked of each record beside its verdict."""
         examples = None if self.explore is None else self.explore.examples
         asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
-        return {name: str(value) for name, value in asked.items() if value is not None}
+        above = {} if self.screen_above is None else {"screen-above": f"{self.screen_above:g}"}
+        return {name: str(value) for name, value in asked.items() if value is not None} | above
 
 
 check_key = pytest.StashKey[CheckOptions]()
@@ -68,6 +77,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     explore.add_options(group)
     repeat.add_options(group)
     perturb.add_options(group)
+    screening.add_options(group)
 
 
 def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
@@ -82,6 +92,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         repeat=repeat.read_repeat(config) if is_chosen else None,
         perturb=perturb.read_perturb(config),
         html=page.read_html(config),
+        screen_above=screening.read_screen_above(config),
     )
     if not is_chosen and (options.baseline or options.remote_baseline or options.save_baseline):
         raise OptionError(

@@ -1,0 +1,215 @@
+"""Screened checks of products beside exact ones: verdicts, what one wrong element has to be off by, and CPU time.
+
+``verdicts`` runs the planted faults and the correct devices of the corpus over products of 512 and more in each
+dimension, each record once exactly and once with everything screened. ``healthy`` screens the correct CPU under many
+seeds. ``element`` changes one element of a correct product. ``cost`` takes turns between both checks of an output
+projection, forward and backward, beside drawing its inputs and the target's own runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from measure import table
+
+from msprobe_hooks.dump.reader import read_dump
+from msprobe_standards import Policy
+from msprobe_standards.dtypes import float_format, roundoffs_allowed
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.screening.clearing import screening
+from pytest_msprobe.engine.replay.screening.product import Product
+from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, TILE, examine
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.screened import screened_of
+from tests.corpus.correct_devices import CORRECT_DEVICES
+from tests.corpus.fault import Variant, VariantDevice
+from tests.corpus.faults import FAULTS
+from tests.support.dumps import Json, forward, tensor, write_dump
+
+POLICY = Policy.load("default")
+DTYPES = ("float32", "float16", "bfloat16")
+DTYPE = {name: getattr(torch, name) for name in DTYPES}
+
+
+def products(m: int, k: int, n: int) -> Mapping[str, tuple[list[tuple[int, ...]], tuple[int, ...]]]:
+    """Return, by API, the shapes of the arguments and of the result of products of these dimensions."""
+    return {
+        "Functional.linear": ([(2, m // 2, k), (n, k), (n,)], (2, m // 2, n)),
+        "Torch.matmul": ([(2, m, k), (2, k, n)], (2, m, n)),
+        "Tensor.__matmul__": ([(m, k), (k, n)], (m, n)),
+        "Torch.mm": ([(m, k), (k, n)], (m, n)),
+        "Torch.bmm": ([(2, m, k), (2, k, n)], (2, m, n)),
+        "Torch.addmm": ([(n,), (m, k), (k, n)], (m, n)),
+        "Torch.baddbmm": ([(2, m, n), (2, m, k), (2, k, n)], (2, m, n)),
+    }
+
+
+def calls(folder: Path, m: int, k: int, n: int, apis: Sequence[str] = ()) -> Iterator[Call]:
+    """Write a dump of products with their gradients, and yield its calls."""
+    records: Json = {}
+    for api, (arguments, result) in products(m, k, n).items():
+        for i, dtype in enumerate(DTYPES) if not apis or api in apis else ():
+            given = [tensor(*shape, dtype=dtype, requires_grad=True) for shape in arguments]
+            output = [tensor(*result, dtype=dtype, low=-9.0, high=9.0)]
+            records[f"{api}.{i}.forward"] = forward(*given, output=output)
+            records[f"{api}.{i}.backward"] = {"input": [tensor(*result, dtype=dtype)], "output": given}
+    dump = read_dump(write_dump(folder, records))
+    for name in records:
+        if name.endswith("forward"):
+            yield read_call(dump, name)
+
+
+def both_ways(call: Call, setup: Setup) -> Iterator[DirectionResult]:
+    replay = Replay(call, setup)
+    yield replay.forward()
+    yield replay.backward()
+
+
+def verdicts(options: argparse.Namespace) -> None:
+    """Print how screened verdicts agree with exact ones, by kind of variant."""
+    with TemporaryDirectory() as folder:
+        found = list(calls(Path(folder), *options.shape))
+        for kind, variants in (("faults", FAULTS), ("correct devices", CORRECT_DEVICES)):
+            counted = [each for variant in variants for call in found for each in compared(call, variant, options.seed)]
+            agree = sum(exact.verdict.outcome == screened.verdict.outcome for exact, screened, _ in counted)
+            cleared = sum(bool(screened_of(screened.extras)) for _, screened, _ in counted)
+            failed = sum(exact.verdict.outcome == "fail" for exact, *_ in counted)
+            print(f"{kind}: {len(counted)} records, {failed} fail exactly, {cleared} cleared, {agree} verdicts agree")
+            for exact, screened, name in counted:
+                if exact.verdict.outcome != screened.verdict.outcome:
+                    print(f"  {name}, {exact.record}: {exact.verdict.outcome}, {exact.verdict.reason}")
+
+
+def compared(call: Call, variant: Variant, seed: int) -> Iterator[tuple[DirectionResult, DirectionResult, str]]:
+    """Yield the exact and the screened result of a variant in each direction that it changes."""
+    if not variant.touches(call.name.api):
+        return
+    ways = [
+        list(both_ways(call, Setup(VariantDevice(variant), POLICY, seed=seed, screen_above=above)))
+        for above in (None, 0)
+    ]
+    for direction, (exact, screened) in enumerate(zip(*ways, strict=True)):
+        if variant.both or variant.backward == bool(direction):
+            yield exact, screened, variant.name
+
+
+def healthy(options: argparse.Namespace) -> None:
+    """Print how many screened calls of the correct CPU are cleared and how many fail."""
+    cleared = failed = count = 0
+    with TemporaryDirectory() as folder:
+        found = list(calls(Path(folder), *options.shape))
+        for seed in range(options.seed, options.seed + options.seeds):
+            for call in found:
+                for result in both_ways(call, Setup(CpuDevice(), POLICY, seed=seed, screen_above=0)):
+                    count += 1
+                    cleared += bool(screened_of(result.extras))
+                    failed += result.verdict.outcome == "fail"
+                    if not screened_of(result.extras):
+                        print(f"  seed {seed}, {result.record}: checked exactly, {result.verdict.outcome}")
+    print(f"{count} screened calls of shape {options.shape}: {cleared} cleared, {failed} fail")
+
+
+def element(options: argparse.Namespace) -> None:
+    """Print from which error on, in units of u max(|c|, mean |c|), one wrong element is seen, beside the theory."""
+    rows = []
+    for name in DTYPES:
+        for k in (512, 2048, 8192):
+            dtype, n = DTYPE[name], 1024
+            generator = torch.Generator().manual_seed(options.seed)
+            left, right = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((n, k), (k, n)))
+            result = (left.float() @ right.float()).to(dtype)
+            seen = [seen_from(left, right, result, trial) for trial in range(options.trials)]
+            log = math.log(2 * (18 * n + 2 * 64 + 2) / FALSE_STAND_OUT)
+            weight = float(result.float().abs().clamp(min=float(result.float().abs().mean())).square().mean().sqrt())
+            theory = math.sqrt(2 * log * TILE) * roundoffs_allowed(dtype) * weight / float(result.float().abs().mean())
+            rows.append(
+                [
+                    name,
+                    str(k),
+                    f"{min(seen):.0f}",
+                    f"{statistics.median(seen):.0f}",
+                    f"{max(seen):.0f}",
+                    f"{theory:.0f}",
+                ]
+            )
+    print(table(["dtype", "inner dimension", "least", "median", "most", "theory"], rows))
+
+
+def seen_from(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, seed: int) -> float:
+    """Return the least error, to a twentieth, by which one element that is not in the sample is not cleared."""
+    by = POLICY.select("mm", output_dtype=result.dtype, input_dtypes={left.dtype})
+    unit = float_format(result.dtype).unit_roundoff * float(result.float().abs().mean())
+    generator = torch.Generator().manual_seed(seed)
+    row, column = (int(torch.randint(0, size, (), generator=generator)) for size in result.shape)
+    low, high = 1.0, 1000.0
+    while high / low > 1.05:
+        middle, changed = math.sqrt(low * high), result.clone()
+        changed[row, column] += middle * unit
+        is_cleared = screening(examine([Product(left, right, changed)], seed), by).is_cleared
+        low, high = (middle, high) if is_cleared else (low, middle)
+    return high
+
+
+def cost(options: argparse.Namespace) -> None:
+    """Print the CPU seconds of both checks, by turns, apart from drawing the inputs and from the target's runs."""
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder:
+        (call,) = [
+            each
+            for each in calls(Path(folder), *options.shape, apis=("Functional.linear",))
+            if each.name.key.endswith("2")
+        ]
+        seconds: dict[str, list[list[float]]] = {"exact": [], "screened": []}
+        for _ in range(options.turns):
+            for way, above in (("exact", None), ("screened", 0)):
+                seconds[way].append(turn(call, above))
+    names = ["inputs", "target", "target's gradients", "forward", "backward"]
+    medians = {way: [statistics.median(part) for part in zip(*turns, strict=True)] for way, turns in seconds.items()}
+    rows = [[name, *(f"{medians[way][i]:.2f}" for way in medians)] for i, name in enumerate(names)]
+    print(table(["CPU seconds", *medians], rows))
+    print(f"checks alone: {sum(medians['exact'][3:]) / sum(medians['screened'][3:]):.1f} x less")
+
+
+def turn(call: Call, above: float | None) -> list[float]:
+    replay = Replay(call, Setup(CpuDevice(), POLICY, screen_above=above))
+    steps = (
+        lambda: replay.trial,
+        lambda: replay.trial.target,
+        lambda: replay.trial.target_gradients,
+        replay.forward,
+        replay.backward,
+    )
+    return [timed(step) for step in steps]
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("verdicts", "healthy", "element", "cost"))
+    parser.add_argument("--shape", type=int, nargs=3, default=(512, 512, 512), help="M, K and N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--trials", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=3)
+    options = parser.parse_args()
+    {"verdicts": verdicts, "healthy": healthy, "element": element, "cost": cost}[options.part](options)
+
+
+if __name__ == "__main__":
+    main()

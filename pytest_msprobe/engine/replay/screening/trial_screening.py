@@ -1,0 +1,156 @@
+"""One direction of a trial whose outputs are cleared by screening, before golden runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+import torch
+
+from msprobe_hooks.dump.names import Direction, api_record
+from msprobe_standards import Standard, measure
+from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.replay.cancellation import cancelled
+from pytest_msprobe.engine.replay.screening.clearing import is_screenable, screening
+from pytest_msprobe.engine.replay.screening.product import Product
+from pytest_msprobe.engine.replay.screening.residuals import TILE, examine
+from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
+from pytest_msprobe.engine.replay.subject import TargetError
+from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.results.result import OutputResult
+from pytest_msprobe.results.screened import ScreenedOutput
+from pytest_msprobe.results.skips import Skip
+
+Select = Callable[[Any], Standard]
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly."""
+
+    result: OutputResult
+    seen: ScreenedOutput | None = None
+
+
+def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) -> list[Cleared]:
+    """Return the verdicts on all outputs of one direction; none where one of them is left to the exact check.
+
+    The target runs before golden here: what is a product by the shapes and dtypes of its arguments, no CPU rejects.
+    A target that fails, or gives what is no result of this product, is left to the exact check as well.
+    """
+    structure = _structure(trial, setup)
+    if structure is None:
+        return []
+    try:
+        if trial.target.written or trial.randomness is not None:
+            return []
+        found = _forward(trial, structure, select) if direction == "forward" else _backward(trial, structure, select)
+    except (Skip, TargetError):
+        return []
+    return [each for each in found if each is not None] if all(found) else []
+
+
+def _structure(trial: Trial, setup: Setup) -> Structure | None:
+    """Return the product that a trial's call is, where it takes more operations than the setup screens from."""
+    subject = trial.subject
+    if setup.screen_above is None or setup.measure_all or trial.elsewhere is not None:
+        return None
+    is_plain = subject.autocast is None and subject.target is subject.golden and not subject.changed
+    if not is_plain or setup.framework.name != PYTORCH:
+        return None
+    structure = structure_of(subject.operation, subject.arguments)
+    return structure if structure is not None and structure.operations > setup.screen_above else None
+
+
+def _forward(trial: Trial, structure: Structure, select: Select) -> list[Cleared | None]:
+    output = trial.target.output
+    dtype = structure.left.tensor.dtype
+    recorded = trial.subject.output_dtypes
+    if not _is_result(output, structure.shape, dtype) or recorded not in ((), (str(dtype),)):
+        return [None]
+    return [_screened(trial, "output.0", output, structure.forward, select)]
+
+
+def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleared | None]:
+    arriving = list(trial.grad_outputs.values())
+    gradients, dtype = trial.target_gradients, structure.left.tensor.dtype
+    if (
+        len(arriving) != 1
+        or not _is_result(arriving[0], structure.shape, dtype)
+        or not gradients.keys() <= structure.paths
+    ):
+        return [None]
+    given = dict(trial.subject.arguments.tensors())
+    found: list[Cleared | None] = []
+    for path, gradient in gradients.items():
+        if not _is_result(gradient, tuple(given[path].shape), dtype):
+            return [None]
+        if structure.added is not None and path == structure.added[0]:
+            found.append(_summed(trial, path, gradient, structure, arriving[0], select))
+        else:
+            products = _products_of(structure, path, arriving[0])
+            found.append(_screened(trial, f"grad.{path}", gradient, products, select, arriving[0]))
+        if found[-1] is None:
+            break
+    return found
+
+
+def _products_of(structure: Structure, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:
+    return lambda gradient: structure.backward(path, gradient, arriving)
+
+
+def _is_result(value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TypeGuard[torch.Tensor]:
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return is_dense and tuple(value.shape) == shape and value.dtype == dtype
+
+
+def _screened(
+    trial: Trial,
+    path: str,
+    found: torch.Tensor,
+    products: Callable[[torch.Tensor], list[Product]],
+    select: Select,
+    arriving: torch.Tensor | None = None,
+) -> Cleared | None:
+    """Return the verdict on an output that is cleared; None for any other."""
+    target = trial.device.get(found).detach()
+    standard = select(target)
+    if not is_screenable(standard):
+        return None
+    of = products(target)
+    evidence = examine(of, trial.subject.seed)
+    seen = screening(evidence, standard)
+    # The greatest element is in the sample: where that is rounding alone, all are.
+    is_rounding = arriving is not None and cancelled({path: evidence.target}, [arriving])
+    if not seen.is_cleared or seen.verdict is None or is_rounding:
+        return None
+    kind, worst = max(evidence.residuals.items(), key=lambda item: item[1].share)
+    record = api_record(trial.subject.key, "forward" if arriving is None else "backward")
+    told = ScreenedOutput(
+        record, path, worst.share**0.5, kind, len(evidence.target), evidence.numel, sum(each.operations for each in of)
+    )
+    verdict = replace(seen.verdict, reason=f"cleared by screening: {told.in_words}")
+    return Cleared(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), told)
+
+
+def _summed(
+    trial: Trial, path: str, found: torch.Tensor, structure: Structure, arriving: torch.Tensor, select: Select
+) -> Cleared | None:
+    """Return the verdict on the gradient of what is added, by all of its exact values; None unless it passes."""
+    target = trial.device.get(found).detach()
+    standard = select(target)
+    if target.dim() != 1 or not is_screenable(standard):
+        return None
+    rows = arriving.reshape(-1, arriving.shape[-1])
+    golden = torch.zeros(rows.shape[1], dtype=torch.float64)
+    for start in range(0, len(rows), TILE):
+        golden += rows[start : start + TILE].double().sum(0)
+    golden *= structure.beta
+    if not golden.isfinite().all() or cancelled({path: golden}, [arriving]):
+        return None
+    metrics = measure(target, golden, only=standard.wanted, bounds=standard.bounds(target.dtype))
+    verdict = standard.settled(metrics)
+    if verdict is None or verdict.outcome != "pass":
+        return None
+    return Cleared(OutputResult(f"grad.{path}", verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)))

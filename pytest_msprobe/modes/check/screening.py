@@ -1,0 +1,73 @@
+"""The options of screening, and what the summary tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pytest
+
+from pytest_msprobe.results.screened import screened_of
+from pytest_msprobe.run.options import number
+
+_GIGA = 1e9
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the group, and the setting to its parser."""
+    group.addoption(
+        "--msprobe-screen-above",
+        metavar="GFLOP",
+        help="pass matrix products of more than so many billion operations without computing them again where their "
+        "residuals and a sample of their elements clear them (default: everything is checked exactly)",
+    )
+    group.addoption(
+        "--msprobe-exact",
+        action="store_true",
+        help="check everything exactly, whatever the ini setting msprobe_screen_above says (default: as that says)",
+    )
+    assert group.parser is not None
+    # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
+    kind: Literal["float"] | None = "float" if pytest.version_tuple >= (8, 4) else None
+    group.parser.addini(
+        "msprobe_screen_above",
+        "from how many billion operations on products are screened, see --msprobe-screen-above (default: none is)",
+        type=kind,
+        default=None,
+    )
+
+
+def read_screen_above(config: pytest.Config) -> float | None:
+    """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
+    above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
+    return None if config.getoption("msprobe_exact") else above
+
+
+def operations(screen_above: float | None) -> float | None:
+    """Return the same as a number of operations."""
+    return None if screen_above is None else screen_above * _GIGA
+
+
+class ScreenedTally:
+    """Counts, for the summary, the records that screening cleared; in detail it lists what was seen of each."""
+
+    def __init__(self, *, in_detail: bool) -> None:
+        self._in_detail = in_detail
+        self._count = 0
+        self._operations = 0
+        self._seen: list[str] = []
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        outputs = screened_of(extras)
+        self._count += bool(outputs)
+        self._operations += sum(output.operations for output in outputs)
+        if self._in_detail:
+            self._seen += [f"  {output}" for output in outputs]
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        if not self._count:
+            return []
+        saved = f"{self._operations / _GIGA:.3g} billion operations that were not computed again"
+        return [f"cleared by screening {self._count}: {saved}", *self._seen]

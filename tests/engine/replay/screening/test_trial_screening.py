@@ -1,0 +1,164 @@
+"""Recorded products that are screened before golden runs, or left to the exact check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from msgspec import structs
+
+from msprobe_standards import Policy, standard
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.screened import screened_of
+from tests.support.devices import Altered, Faulty
+
+M, K, N = 272, 144, 260
+
+
+def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype).requires_grad_()
+
+
+CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
+    "linear": lambda of, dtype: of.Functional.linear(x(2, M, K, dtype=dtype), x(N, K, dtype=dtype), x(N, dtype=dtype)),
+    "linear by keywords": lambda of, dtype: of.Functional.linear(x(M, K, dtype=dtype), weight=x(N, K, dtype=dtype)),
+    "matmul": lambda of, dtype: of.Torch.matmul(x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)),
+    "matmul with one matrix": lambda of, dtype: of.Torch.matmul(x(3, M, K, dtype=dtype), x(K, N, dtype=dtype)),
+    "@": lambda of, dtype: of.Tensor.__matmul__(x(M, K, dtype=dtype), x(K, N, dtype=dtype)),
+    "mm": lambda of, dtype: of.Torch.mm(x(M, K, dtype=dtype), x(K, N, dtype=dtype)),
+    "bmm": lambda of, dtype: of.Torch.bmm(x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)),
+    "addmm": lambda of, dtype: of.Torch.addmm(
+        x(N, dtype=dtype), x(M, K, dtype=dtype), x(K, N, dtype=dtype), beta=0.5, alpha=-3
+    ),
+    "baddbmm": lambda of, dtype: of.Torch.baddbmm(
+        x(2, M, N, dtype=dtype).detach(), x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)
+    ),
+}
+
+
+def replayed(call: Any, policy: Policy, device: Any = None, **options: Any) -> Replay:
+    return Replay(call, Setup(device or CpuDevice(), policy, **({"screen_above": 0} | options)))
+
+
+def ran_exactly(replay: Replay) -> bool:
+    return "golden" in vars(replay.trial)
+
+
+# In 16 bits the CPU rounds a scaled product before it adds, so that the baseline has to tell.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.float32) for name in CALLS] + [(name, torch.bfloat16) for name in CALLS if name != "addmm"],
+)
+def test_a_right_product_is_cleared_in_both_directions_without_a_golden_run(
+    recorder: Any, default_policy: Policy, name: str, dtype: torch.dtype
+) -> None:
+    replay = replayed(CALLS[name](recorder, dtype), default_policy)
+    results = [replay.forward(), replay.backward()]
+    assert [result.outcome for result in results] == ["pass", "pass"]
+    assert all(screened_of(result.extras) for result in results)
+    assert "cleared by screening: residuals at most 0." in results[0].verdict.reason
+    assert not ran_exactly(replay)
+    exactly = replayed(replay.call, default_policy, screen_above=None)
+    exact = [exactly.forward(), exactly.backward()]
+    assert [[o.path for o in each.outputs] for each in results] == [[o.path for o in each.outputs] for each in exact]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_product_gets_the_verdict_of_the_exact_check(recorder: Any, default_policy: Policy, name: str) -> None:
+    def wrong(result: torch.Tensor) -> torch.Tensor:
+        result[..., -1] *= 1.01
+        return result
+
+    call = CALLS[name](recorder, torch.float32)
+    screened, exact = (replayed(call, default_policy, Faulty(wrong), screen_above=above) for above in (0, None))
+    for direction in ("forward", "backward"):
+        found, expected = screened.judge(direction), exact.judge(direction)
+        assert (found.outcome, found.verdict) == ("fail", expected.verdict)
+        assert not screened_of(found.extras)
+
+
+LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
+    "integers": lambda of: of.Torch.mm(torch.ones(M, K, dtype=torch.int32), torch.ones(K, N, dtype=torch.int32)),
+    "float64": lambda of: of.Torch.mm(torch.randn(M, K).double(), torch.randn(K, N).double()),
+    "complex": lambda of: of.Torch.mm(torch.randn(M, K).cfloat(), torch.randn(K, N).cfloat()),
+    "one column": lambda of: of.Torch.mm(torch.randn(M, K), torch.randn(K, 1)),
+    "no rows": lambda of: of.Torch.mm(torch.randn(0, K), torch.randn(K, N)),
+    "a vector": lambda of: of.Torch.matmul(torch.randn(M, K), torch.randn(K)),
+    "a broadcast batch": lambda of: of.Torch.matmul(torch.randn(2, M, K), torch.randn(1, K, N)),
+    "an output of its own": lambda of: of.Torch.mm(torch.randn(M, K), torch.randn(K, N), out=torch.empty(M, N)),
+    "no product": lambda of: of.Torch.add(torch.randn(M, N), torch.randn(M, N)),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_ALONE)
+def test_other_calls_are_checked_exactly(recorder: Any, default_policy: Policy, what: str) -> None:
+    replay = replayed(LEFT_ALONE[what](recorder), default_policy)
+    result = replay.forward()
+    assert result.outcome == "pass"
+    assert ran_exactly(replay)
+    assert not screened_of(result.extras)
+
+
+def test_nan_and_inf_among_the_operands_are_left_to_the_exact_check(recorder: Any, default_policy: Policy) -> None:
+    left = torch.randn(M, K)
+    left[3, 4], left[200, 1] = float("nan"), float("inf")
+    replay = replayed(recorder.Torch.mm(left, torch.randn(K, N)), default_policy)
+    assert replay.forward().outcome == "pass"
+    assert ran_exactly(replay)
+
+
+def test_inputs_that_do_not_fit_each_other_do_not_reach_the_device(recorder: Any, default_policy: Policy) -> None:
+    class Untouched(SimDevice):
+        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+            raise AssertionError(record)
+
+    call = recorder.Torch.mm(torch.randn(M, K), torch.randn(K, N))
+    shorter = structs.replace(call.forward.args[1], shape=(K - 1, N))
+    call = replace(call, forward=structs.replace(call.forward, args=[call.forward.args[0], shorter]))
+    assert replayed(call, default_policy, Untouched()).forward().skip is not None
+
+
+def test_a_device_that_raises_or_answers_in_another_shape_is_told_as_ever(
+    recorder: Any, default_policy: Policy
+) -> None:
+    def raises(func: Any, args: Any, kwargs: Any) -> Any:
+        raise ValueError("no")
+
+    def cut(func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)[1:]
+
+    call = recorder.Torch.mm(torch.randn(M, K), torch.randn(K, N))
+    for alter, word in ((raises, "raises on the device"), (cut, "shape is (271, 260)")):
+        result = replayed(call, default_policy, Altered(alter)).forward()
+        assert result.outcome in ("fail", "run")
+        assert word in result.verdict.reason
+
+
+@pytest.mark.parametrize("options", [{"screen_above": 2 * M * K * N}, {"measure_all": True}, {"screen_above": None}])
+def test_small_products_and_runs_that_want_every_number_are_exact(
+    recorder: Any, default_policy: Policy, options: dict[str, Any]
+) -> None:
+    replay = replayed(CALLS["mm"](recorder, torch.float32), default_policy, **options)
+    assert replay.forward().outcome == "pass"
+    assert ran_exactly(replay)
+
+
+def test_what_another_standard_judges_is_exact(recorder: Any) -> None:
+    replay = replayed(CALLS["mm"](recorder, torch.float32), Policy.of(standard("thousandth", min_share=0.5)))
+    assert replay.forward().outcome == "pass"
+    assert ran_exactly(replay)
+
+
+def test_an_output_of_another_dtype_than_recorded_is_exact(recorder: Any, default_policy: Policy) -> None:
+    call = recorder.Torch.mm(torch.randn(M, K), torch.randn(K, N))
+    recorded = structs.replace(call.forward.output[0], dtype="torch.bfloat16")
+    call = replace(call, forward=structs.replace(call.forward, output=[recorded]))
+    replay = replayed(call, default_policy)
+    replay.forward()
+    assert ran_exactly(replay)

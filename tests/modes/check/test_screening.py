@@ -1,0 +1,78 @@
+"""``--msprobe-screen-above`` through pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.results.screened import screened_of
+from tests.support.dumps import forward, tensor
+from tests.support.runs import Checked
+
+MM, GRADIENT = "Torch.mm.0.forward", "Torch.mm.0.backward"
+OPTIONS = ("--msprobe-device=cpu", "--msprobe-dump=dump.json")
+ABOVE = "--msprobe-screen-above=0.01"
+TOLD = "cleared by screening 2: 0.201 billion operations that were not computed again"
+
+
+@pytest.fixture
+def checked(write_dump: Any, check: Any) -> Callable[..., Checked]:
+    def run(*arguments: str) -> Checked:
+        factors = [tensor(256, 256, requires_grad=True), tensor(256, 512, requires_grad=True)]
+        output = [tensor(256, 512, low=-30.0, high=30.0)]
+        small = forward(tensor(8, 8), tensor(8, 8), output=[tensor(8, 8)])
+        backward = {"input": [tensor(256, 512)], "output": factors}
+        write_dump({MM: forward(*factors, output=output), GRADIENT: backward, "Torch.mm.1.forward": small})
+        found: Checked = check(*OPTIONS, *arguments)
+        return found
+
+    return run
+
+
+def test_the_summary_the_journal_and_junit_tell_what_was_cleared(checked: Any, pytester: pytest.Pytester) -> None:
+    run = checked(ABOVE, "--msprobe-journal=ours.jsonl")
+    assert run.exit_code == 0
+    assert TOLD in run.output
+    assert "residuals at most" not in run.output
+    assert run.cases[MM].properties["msprobe.screened"].startswith(f"{MM} output.0: residuals at most 0.")
+    assert "msprobe.screened" not in run.cases["Torch.mm.1.forward"].properties
+    entries = read_journal(pytester.path / "ours.jsonl").entries.values()
+    told = {entry.result.record: screened_of(entry.result.extras) for entry in entries}
+    assert [output.path for output in told[GRADIENT]] == ["grad.args.0", "grad.args.1"]
+    assert told[MM][0].operations == 2 * 256 * 256 * 512
+
+
+def test_more_words_show_residuals_and_how_much_was_sampled(checked: Any) -> None:
+    output = checked(ABOVE, "-vv").output
+    assert f"{GRADIENT} grad.args.1: residuals at most 0." in output
+    assert "of 131072 elements computed exactly" in output
+
+
+def test_nothing_is_screened_unasked_nor_where_exactness_is_asked_for(checked: Any, pytester: pytest.Pytester) -> None:
+    assert "cleared by" not in checked().output
+    pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
+    assert TOLD in checked().output
+    assert "cleared by" not in checked("--msprobe-exact").output
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--msprobe-save-baseline=ours.msprobe",
+        "--msprobe-repeat=2",
+        "--msprobe-perturb=bit_noise",
+        "--msprobe-csv=tables",
+    ],
+)
+def test_what_needs_golden_results_is_exact(checked: Any, option: str) -> None:
+    run = checked(ABOVE, option)
+    assert "3 API records" in run.output
+    assert "cleared by" not in run.output
+
+
+def test_a_number_that_is_none_is_refused(checked: Any) -> None:
+    run = checked("--msprobe-screen-above=much")
+    assert run.exit_code == pytest.ExitCode.USAGE_ERROR
