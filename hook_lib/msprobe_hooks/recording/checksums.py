@@ -14,11 +14,11 @@ from msprobe_hooks.recording.statistics import Statistics
 
 # Up to this many bytes it costs less to take the checksum than to copy them and hand them to a thread.
 try:
-    from isal.isal_zlib import crc32 as _crc32
+    from isal.isal_zlib import crc32 as crc32_number
 
     _AT_ONCE_BYTES = sys.maxsize
 except ImportError:
-    _crc32 = zlib.crc32
+    crc32_number = zlib.crc32
     _AT_ONCE_BYTES = 16 * 2**10
 
 _WAITING_BYTES = 256 * 2**20
@@ -28,7 +28,7 @@ Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 def crc32(raw: Bytes) -> str:
     """Return the CRC-32 as 8 hexadecimal digits."""
-    return f"{_crc32(raw.data):08x}"
+    return f"{crc32_number(raw.data):08x}"
 
 
 def xor64(raw: Bytes) -> str:

@@ -112,6 +112,8 @@ class StepFiles:
         self._flushed = time.monotonic()
         records, self._records = self._records, []
         parents, self._parents = self._parents, []
+        if self.tensors is not None:
+            self.tensors.flush()
         refused = dict(self._writer.records((name, record) for name, record, _ in records))
         for name, _, count in records:
             if name not in refused:

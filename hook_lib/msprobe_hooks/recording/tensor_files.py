@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.errors import RecordingError
 
-_WAITING_BYTES = 256 * 2**20
+_WAITING_BYTES = 64 * 2**20
 
 
 class TensorFiles(ABC):
@@ -23,7 +25,7 @@ class TensorFiles(ABC):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._queue: queue.Queue[tuple[Any, int, str] | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
         self._failure: OSError | RuntimeError | None = None
@@ -48,42 +50,57 @@ class TensorFiles(ABC):
         """Take a copy of a tensor and have it written. The caller has turned gradients and overrides off."""
         copy = self.copy(tensor)
         size = self.size(copy)
+        self.have_done(partial(self.attempt, partial(self.write, copy, self._folder / name), size, name), size)
+
+    def have_done(self, write: Callable[[], None], size: int) -> None:
+        """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before."""
         with self._room:
             while self._waiting > 0 and self._waiting + size > _WAITING_BYTES:
                 self._room.wait()
             self._waiting += size
-        self._queue.put((copy, size, name))
+        self._queue.put((write, size))
+
+    def flush(self) -> None:  # noqa: B027
+        """Hand over what waits to be written together with more; nothing does where each tensor has its own turn."""
 
     def wait(self) -> None:
         """Wait until everything is written. Raises RecordingError where a file could not be."""
+        self.flush()
         self._queue.join()
         if self._failure is not None:
             raise RecordingError(f"{self._folder}: a tensor cannot be written: {self._failure}")
 
     def close(self) -> None:
         """Wait, and end the thread. Raises RecordingError as ``wait`` does."""
+        self.flush()
         self._queue.put(None)
         self._thread.join()
         self.wait()
 
+    def attempt(self, write: Callable[[], None], size: int, name: str) -> None:
+        """Write in the thread. A disk that refuses ends all writing, any other failure is the matter of ``name``."""
+        if self._failure is not None:
+            return
+        try:
+            write()
+            self.bytes += size
+        except Exception as error:
+            # torch reports a full disk as a plain RuntimeError; anything else is the tensor's own matter.
+            if isinstance(error, (OSError, RuntimeError)) and not isinstance(error, NotImplementedError):
+                self._failure = error
+            else:
+                self.refused.append((name, error))
+                with suppress(OSError, ValueError):
+                    (self._folder / name).unlink()
+
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:
-            copy, size, name = item
-            try:
-                if self._failure is None:
-                    self.write(copy, self._folder / name)
-                    self.bytes += size
-            except Exception as error:
-                # torch reports a full disk as a plain RuntimeError; anything else is the tensor's own matter.
-                if isinstance(error, (OSError, RuntimeError)) and not isinstance(error, NotImplementedError):
-                    self._failure = error
-                else:
-                    self.refused.append((name, error))
-                    with suppress(OSError, ValueError):
-                        (self._folder / name).unlink()
-            finally:
-                with self._room:
-                    self._waiting -= size
-                    self._room.notify_all()
-                self._queue.task_done()
+            write, size = item
+            write()
+            # What a copy takes is free again before the next one is waited for.
+            del item, write
+            with self._room:
+                self._waiting -= size
+                self._room.notify_all()
+            self._queue.task_done()
         self._queue.task_done()

@@ -17,6 +17,7 @@ from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
+from msprobe_hooks.torch.batches import Buffers
 from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.engine import TorchEngine
@@ -43,6 +44,7 @@ class TorchRecorder(Recorder):
     def __init__(self, settings: Settings) -> None:
         self.measured = Measured(self._measure_for(settings.summary_mode))
         self.shared = self._shared_entry
+        self._buffers = Buffers()
         super().__init__(settings)
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
@@ -75,7 +77,7 @@ class TorchRecorder(Recorder):
 
     def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes ``.pt`` files into a folder."""
-        return TorchTensorFiles(folder)
+        return TorchTensorFiles(folder, self._buffers)
 
     def _shared_entry(self, tensor: Tensor) -> TensorEntry:
         if type(tensor) not in _PLAIN:
@@ -96,8 +98,9 @@ class TorchRecorder(Recorder):
     def save(self, tensor: Tensor, name: str) -> str:
         """Have a tensor written to a file of that name, and return the name."""
         files = self.tensors
-        if files is not None:
-            files.save(local_part(tensor), name)
+        if isinstance(files, TorchTensorFiles):
+            part = local_part(tensor)
+            files.save(part, name, self.measured.known(part))
         return name
 
     def _measure_for(self, summary_mode: str) -> Callable[[Tensor], Statistics]:

@@ -291,6 +291,11 @@ class Measured:
         self._known[key] = (weakref.ref(tensor), tensor._version, result)
         return result
 
+    def known(self, tensor: Tensor) -> Statistics | None:
+        """Return what was measured of a tensor that has not changed since, None where that is not known."""
+        known = self._known.get(id(tensor))
+        return known[2] if known is not None and known[0]() is tensor and known[1] == tensor._version else None
+
     def expose(self, tensor: Tensor) -> None:
         """Note that a tensor's memory may from now on change without its version counter moving."""
         key = id(tensor)

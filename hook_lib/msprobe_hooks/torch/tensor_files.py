@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
+from msprobe_hooks.torch.batches import Batch, Buffers, SavedBefore, Waiting
+from msprobe_hooks.torch.pt_files import MOST_BYTES, write_pt
 
 _SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+_PLAIN_CLASSES = (Tensor, torch.nn.Parameter)
+# Those that every torch copies; packed ones it may only know the bytes of.
+_PLAIN_DTYPES = frozenset(
+    {
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8,
+        torch.bool, torch.complex128, torch.complex64,
+        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+    }
+)  # fmt: skip
 
 
 class TorchTensorFiles(TensorFiles):
-    """Saves tensors with ``torch.save``."""
+    """Saves tensors as ``torch.save`` does, plain ones in batches, any other by ``torch.save`` itself."""
+
+    def __init__(self, folder: Path, buffers: Buffers) -> None:
+        super().__init__(folder)
+        self._buffers = buffers
+        # Gradients arrive on threads of their own.
+        self._gathering = threading.Lock()
+        self._batch: Batch | None = None
+        # The statistics are held, so that no others can have their id.
+        self._saved: dict[tuple[int, torch.Size], tuple[Statistics, str]] = {}
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Return a copy without a graph, contiguous where the layout has strides."""
@@ -29,3 +55,72 @@ class TorchTensorFiles(TensorFiles):
     def write(self, copy: Tensor, path: Path) -> None:
         """Write a ``.pt`` file."""
         torch.save(copy, path)
+
+    def save(self, tensor: Tensor, name: str, known_by: Statistics | None = None) -> None:
+        """Have a tensor written; ``known_by`` is one object for as long as the tensor does not change."""
+        if not _is_plain(tensor):
+            super().save(tensor, name)
+            return
+        size = tensor.numel() * tensor.element_size()
+        if size >= MOST_BYTES:
+            super().save(tensor, name)
+            return
+        with self._gathering:
+            # In place a tensor may get another shape and keep its numbers.
+            key = (id(known_by), tensor.shape)
+            former = None if known_by is None else self._saved.get(key)
+            if former is not None:
+                self._batch_for(0).entries.append(SavedBefore(name, former[1]))
+                return
+            self._batch_for(size).add(name, tensor.detach(), size)
+            if known_by is not None:
+                self._saved[key] = (known_by, name)
+
+    def flush(self) -> None:
+        """Have what is gathered written."""
+        with self._gathering:
+            self._hand_over()
+
+    def _batch_for(self, size: int) -> Batch:
+        if self._batch is not None and not self._batch.has_room(size):
+            self._hand_over()
+        if self._batch is None:
+            self._batch = Batch(self._buffers.take())
+        return self._batch
+
+    def _hand_over(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self.have_done(partial(self._write_batch, batch), batch.size)
+
+    def _write_batch(self, batch: Batch) -> None:
+        for entry in batch.entries:
+            path = self._folder / entry.name
+            if isinstance(entry, SavedBefore):
+                self.attempt(partial(_share, self._folder / entry.former, path), 0, entry.name)
+            else:
+                self.attempt(partial(_write, entry, path), entry.size, entry.name)
+        self._buffers.give(batch.buffer)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Tell whether all that is to be saved of a tensor are its elements, shape and dtype."""
+    return (
+        type(tensor) in _PLAIN_CLASSES
+        and tensor.dtype in _PLAIN_DTYPES
+        and tensor.layout is torch.strided
+        and not (tensor.is_meta or tensor.is_nested or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+    )
+
+
+def _write(tensor: Waiting, path: Path) -> None:
+    write_pt(path, tensor.dtype, tensor.shape, tensor.elements())
+
+
+def _share(former: Path, path: Path) -> None:
+    """Give a file another name; where the file system has one name for each, copy it."""
+    try:
+        os.link(former, path)
+    except OSError:
+        path.unlink(missing_ok=True)
+        shutil.copyfile(former, path)
