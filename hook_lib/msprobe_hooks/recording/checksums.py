@@ -14,8 +14,9 @@ from msprobe_hooks.recording.statistics import Statistics
 
 # Up to this many bytes it costs less to take the checksum than to copy them and hand them to a thread.
 try:
-    from isal.isal_zlib import crc32 as crc32_number
+    from isal import isal_zlib
 
+    crc32_number = isal_zlib.crc32
     _AT_ONCE_BYTES = sys.maxsize
 except ImportError:
     crc32_number = zlib.crc32
