@@ -47,6 +47,10 @@ def command(name: str) -> Part:
 
 
 PEER = Part("msprobe 1.2.2 in .peer", PEER_PYTHON.exists)
+DISPATCH = Part(
+    "psutil and prettytable in .peer",
+    lambda: all([*ROOT.glob(f".peer/lib/python*/site-packages/{name}")] for name in ("psutil", "prettytable")),
+)
 PEER26 = environment(".peer26", "msprobe 26.2.0")
 PEER26_MINDSPORE = environment(".peer26-mindspore", "msprobe 26.2.0 with MindSpore")
 WITH_MINDSPORE = environment(MINDSPORE, "MindSpore")
@@ -96,7 +100,7 @@ BENCHMARKS = (
     Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),
     Benchmark("Watching a training", PERFORMANCE, "watching.py", "--pairs 4 --only gpt2"),
     Benchmark("Live checks", PERFORMANCE, "live.py", "--repeat 1 --steps 3"),
-    Benchmark("Beside msprobe's checks", PERFORMANCE, "dispatch_vs_peer.py", "--rounds 1 --steps 2", (PEER,)),
+    Benchmark("Beside msprobe's checks", PERFORMANCE, "dispatch_vs_peer.py", "--rounds 1 --steps 2", (PEER, DISPATCH)),
     Benchmark("Files of a watched run", PERFORMANCE, "series_files.py", "--steps 100"),
     Benchmark("Files of a watched run, CSV", PERFORMANCE, "series_files.py --format csv --steps 300", "--steps 20"),
     Benchmark("MindSpore", PERFORMANCE, "mindspore_vs_peer.py", "--rounds 1 --times 1", (PEER26_MINDSPORE,), MINDSPORE),
@@ -119,7 +123,7 @@ BENCHMARKS = (
     ),
     Benchmark("Communication", "communication.md", "communication.py", "--ranks 4 --records 100"),
     Benchmark("A card elsewhere", "remote.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
-    Benchmark("Many workers", "scaling.md", "scaling.py", "--workers 1 2 --records 50"),
+    Benchmark("Many workers", "scaling.md", "scaling.py", "--workers 1 2 --records 50 --seconds 0.05"),
     Benchmark(
         "The page of a check",
         "check-page.md",
@@ -144,6 +148,13 @@ BENCHMARKS = (
     ),
     Benchmark(
         "Dumps of both recorders", "compatibility.md", "roundtrip/differences.py", "--family lstm", (PEER, PEER26)
+    ),
+    Benchmark(
+        "Each other's dumps",
+        "compatibility.md",
+        "roundtrip/peer_tools.py",
+        "--family lstm --version 1.2.2",
+        (PEER, PEER26),
     ),
     Benchmark("Instructions of an item", "../benchmarks/README.md", "instructions.py", needs=(command("valgrind"),)),
 )
