@@ -27,9 +27,13 @@ Select = Callable[[Any], Standard]
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly."""
+    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly.
+
+    ``sample`` are elements, the greatest one among them.
+    """
 
     result: OutputResult
+    sample: torch.Tensor
     seen: ScreenedOutput | None = None
 
 
@@ -90,10 +94,12 @@ def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleare
             found.append(_summed(trial, path, gradient, structure, arriving[0], select))
         else:
             products = _products_of(structure, path, arriving[0])
-            found.append(_screened(trial, f"grad.{path}", gradient, products, select, arriving[0]))
+            found.append(_screened(trial, f"grad.{path}", gradient, products, select))
         if found[-1] is None:
-            break
-    return found
+            return found
+    samples = {str(i): each.sample for i, each in enumerate(found) if each is not None}
+    # Where the greatest element is rounding alone, all are.
+    return [None] if cancelled(samples, arriving) else found
 
 
 def _products_of(structure: Structure, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:
@@ -111,7 +117,6 @@ def _screened(
     found: torch.Tensor,
     products: Callable[[torch.Tensor], list[Product]],
     select: Select,
-    arriving: torch.Tensor | None = None,
 ) -> Cleared | None:
     """Return the verdict on an output that is cleared; None for any other."""
     target = trial.device.get(found).detach()
@@ -121,17 +126,15 @@ def _screened(
     of = products(target)
     evidence = examine(of, trial.subject.seed)
     seen = screening(evidence, standard)
-    # The greatest element is in the sample: where that is rounding alone, all are.
-    is_rounding = arriving is not None and cancelled({path: evidence.target}, [arriving])
-    if not seen.is_cleared or seen.verdict is None or is_rounding:
+    if not seen.is_cleared or seen.verdict is None:
         return None
     kind, worst = max(evidence.residuals.items(), key=lambda item: item[1].share)
-    record = api_record(trial.subject.key, "forward" if arriving is None else "backward")
+    record = api_record(trial.subject.key, "backward" if path.startswith("grad.") else "forward")
     told = ScreenedOutput(
         record, path, worst.share**0.5, kind, len(evidence.target), evidence.numel, sum(each.operations for each in of)
     )
     verdict = replace(seen.verdict, reason=f"cleared by screening: {told.in_words}")
-    return Cleared(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), told)
+    return Cleared(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), evidence.target, told)
 
 
 def _summed(
@@ -147,10 +150,12 @@ def _summed(
     for start in range(0, len(rows), TILE):
         golden += rows[start : start + TILE].double().sum(0)
     golden *= structure.beta
-    if not golden.isfinite().all() or cancelled({path: golden}, [arriving]):
+    if not golden.isfinite().all():
         return None
     metrics = measure(target, golden, only=standard.wanted, bounds=standard.bounds(target.dtype))
     verdict = standard.settled(metrics)
     if verdict is None or verdict.outcome != "pass":
         return None
-    return Cleared(OutputResult(f"grad.{path}", verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)))
+    return Cleared(
+        OutputResult(f"grad.{path}", verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden
+    )
