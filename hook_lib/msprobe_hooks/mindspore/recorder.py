@@ -17,7 +17,7 @@ from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
 from msprobe_hooks.mindspore.engine import MindSporeEngine
 from msprobe_hooks.mindspore.recompute import is_recomputed, is_stop
 from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
-from msprobe_hooks.mindspore.values import host, raw, xor64
+from msprobe_hooks.mindspore.values import crc32, host, xor64
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.calls import ApiCall
@@ -102,11 +102,9 @@ class MindSporeRecorder(Recorder):
         array = self._host(tensor)
         mode = self.settings.summary_mode
         statistics = Statistics() if mode == "xor" else measure(array)
-        if mode == "xor":
-            statistics.checksum = xor64(array)
-        elif mode == "md5":
-            self.checksums.take(raw(array), statistics, is_copy=True)
-        self.fill(entry, statistics)
+        if mode != "statistics":
+            statistics.checksum = xor64(array) if mode == "xor" else crc32(array)
+        entry.fill(statistics)
 
     def save(self, tensor: Tensor, name: str) -> str:
         """Have a tensor written to a file of that name, and return the name."""

@@ -18,14 +18,18 @@ def host(tensor: Tensor) -> Array:
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors of one shape and dtype hold the same bits."""
-    return bool(np.array_equal(raw(one.asnumpy()), raw(other.asnumpy())))
+    return bool(np.array_equal(_raw(one.asnumpy()), _raw(other.asnumpy())))
+
+
+def crc32(array: Array) -> str:
+    """Return the CRC-32 of the values' bytes."""
+    return checksums.crc32(_raw(array))
 
 
 def xor64(array: Array) -> str:
     """Return the 64-bit XOR of the values' bytes."""
-    return checksums.xor64(raw(array))
+    return checksums.xor64(_raw(array))
 
 
-def raw(array: Array) -> Bytes:
-    """Return a copy of the values' bytes."""
+def _raw(array: Array) -> Bytes:
     return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)

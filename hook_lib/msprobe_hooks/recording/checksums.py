@@ -12,7 +12,8 @@ import numpy as np
 
 from msprobe_hooks.recording.statistics import Statistics
 
-# Up to this many bytes it costs less to take the checksum than to copy them and hand them to a thread.
+# Up to this many bytes it costs less to take the checksum than to hand them to a thread. python-isal's CRC-32, by the
+# processor's carry-less multiplication, is as fast as memory is read.
 try:
     from isal import isal_zlib
 
@@ -41,9 +42,9 @@ def xor64(raw: Bytes) -> str:
 class ChecksumThread:
     """CRC-32s that are computed while the program goes on; zlib holds no lock of Python's meanwhile.
 
-    Nothing is waited for but by ``wait``: bytes are copied, so that the program may write over its own, and where few
-    are given, or too many copies wait, the checksum is taken at once. So it is of all where python-isal is installed,
-    which computes CRC-32 with the processor's carry-less multiplication, faster than memory is copied.
+    It is for bytes that came from a device: they are a copy already, and the host is idle. Beside a program that
+    computes on the host, copies and the changes between threads cost more than they save. Nothing is waited for but by
+    ``wait``: where few bytes are given, or too many wait, the checksum is taken at once.
     """
 
     def __init__(self) -> None:
@@ -53,16 +54,10 @@ class ChecksumThread:
         self._given_bytes = 0
         self._done_bytes = 0
 
-    def start(self) -> None:
-        """Begin the thread, if it has not begun."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._take_all, name="msprobe checksums", daemon=True)
-            self._thread.start()
-
-    def take(self, raw: Bytes, statistics: Statistics, *, is_copy: bool = False) -> None:
+    def take(self, raw: Bytes, statistics: Statistics) -> None:
         """Have ``statistics.checksum`` set: now, or by the time that ``wait`` returns, where it then ``is_waiting``.
 
-        ``is_copy`` says that nobody else will write over these bytes.
+        Nobody may write over these bytes any more.
         """
         size = raw.nbytes
         if size <= _AT_ONCE_BYTES or self._given_bytes - self._done_bytes + size > _WAITING_BYTES:
@@ -70,7 +65,10 @@ class ChecksumThread:
             return
         statistics.is_waiting = True
         self._given_bytes += size
-        self._queue.put((raw if is_copy else raw.copy(), statistics))
+        self._queue.put((raw, statistics))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._take_all, name="msprobe checksums", daemon=True)
+            self._thread.start()
 
     def wait(self) -> None:
         """Wait until all checksums are there."""
@@ -94,5 +92,5 @@ class ChecksumThread:
             raw, statistics = job
             statistics.checksum = crc32(raw)
             self._done_bytes += raw.nbytes
-            # The copy is not kept until the next one comes.
+            # The bytes are not kept until the next ones come.
             del job, raw

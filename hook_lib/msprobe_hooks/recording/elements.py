@@ -47,10 +47,11 @@ class TensorEntry(msgspec.Struct):
 
     def fill(self, statistics: Statistics) -> None:
         """Take over the numbers."""
-        self.Max = json_number(statistics.max)
-        self.Min = json_number(statistics.min)
-        self.Mean = json_number(statistics.mean)
-        self.Norm = json_number(statistics.norm)
+        numbers = statistics.max, statistics.min, statistics.mean, statistics.norm
+        if statistics.is_finite:
+            self.Max, self.Min, self.Mean, self.Norm = numbers
+        else:
+            self.Max, self.Min, self.Mean, self.Norm = map(json_number, numbers)
         if statistics.finite_max is not None:
             self.Max_except_inf_nan = json_number(statistics.finite_max)
         if statistics.finite_min is not None:

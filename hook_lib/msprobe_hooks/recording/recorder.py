@@ -194,8 +194,6 @@ class Recorder(Framework):
                 self._or_fail(lambda: self._open(rank))
             if self._files is None:
                 return False
-        if self.settings.summary_mode == "md5":
-            self.checksums.start()
         # Nobody looked while recording was off.
         self.forget()
         self.summary.started = True

@@ -29,8 +29,7 @@ class StackTable:
         key: list[int] = []
         top = frame
         while frame is not None:
-            key.append(id(frame.f_code))
-            key.append(frame.f_lasti)
+            key += (id(frame.f_code), frame.f_lasti)
             frame = frame.f_back
         stack = tuple(key)
         if stack not in self._frames:

@@ -22,5 +22,7 @@ class Statistics:
     finite_max: float | None = None
     finite_min: float | None = None
     checksum: str | None = None
+    #: That all of them are known to be finite.
+    is_finite: bool = field(default=False, compare=False, repr=False)
     is_waiting: bool = field(default=False, compare=False, repr=False)
     entry: Any = field(default=None, compare=False, repr=False)

@@ -12,10 +12,13 @@ from msprobe_hooks.torch.statistics import is_readable
 
 
 def take_crc32(tensor: Tensor, statistics: Statistics, thread: ChecksumThread) -> None:
-    """Have the CRC-32 of a tensor's bytes become the statistics' checksum, by a thread where they are many."""
-    if is_readable(tensor):
-        raw = _raw(tensor)
-        thread.take(raw, statistics, is_copy=raw.ctypes.data != tensor.data_ptr())
+    """Have the CRC-32 of a tensor's bytes become the statistics' checksum, of a device's by the thread."""
+    if not is_readable(tensor):
+        return
+    if tensor.is_cpu:
+        statistics.checksum = checksums.crc32(_raw(tensor))
+    else:
+        thread.take(_raw(tensor), statistics)
 
 
 def xor64(tensor: Tensor) -> str | None:

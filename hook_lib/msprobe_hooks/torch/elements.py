@@ -63,7 +63,9 @@ def tensor_entry(tensor: Tensor) -> TensorEntry:
     if dtype_name is None:
         dtype_name = _DTYPES[dtype] = str(dtype)
     kind = type(tensor)
-    entry = TensorEntry("torch.Tensor", dtype_name, _sizes(tensor), None, None, None, None, tensor.requires_grad)
+    # A nested tensor has no shape to iterate over; its outer length is all that can be told.
+    sizes = [tensor.size(0)] if tensor.is_nested else list(tensor.shape)
+    entry = TensorEntry("torch.Tensor", dtype_name, sizes, None, None, None, None, tensor.requires_grad)
     if kind is not Tensor and kind is not torch.nn.Parameter:
         _describe_subclass(tensor, entry)
     elif tensor.layout is torch.strided and not tensor.is_contiguous():
@@ -74,11 +76,6 @@ def tensor_entry(tensor: Tensor) -> TensorEntry:
         else:
             entry.stride = list(tensor.stride())
     return entry
-
-
-def _sizes(tensor: Tensor) -> list[int]:
-    # A nested tensor has no shape to iterate over; its outer length is all that can be told.
-    return [tensor.size(0)] if tensor.is_nested else list(tensor.shape)
 
 
 def _describe_subclass(tensor: Tensor, entry: TensorEntry) -> None:

@@ -125,7 +125,8 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
     if count == 1 and dtype in _NATIVE:
         value = tensor.item()
         result = Statistics(value, value, value, value if tensor.dim() == 0 else abs(value))
-        if value - value != 0.0:
+        result.is_finite = value - value == 0.0
+        if not result.is_finite:
             _add_finite_extrema(tensor, result)
         return result
     if dtype is torch.float32:
@@ -140,6 +141,8 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
             _add_finite_extrema(tensor, result)
         elif (result.mean + result.norm) * 0.0 != 0.0:  # type: ignore[operator]
             _take_scaled(tensor, result, count, rounds=True)
+        else:
+            result.is_finite = True
         return result
     (most_, least_, total, norm), rounds = _reduce(tensor, count)
     values = [None if value is None else value.item() for value in (most_, least_, total, norm)]
@@ -281,8 +284,10 @@ class Measured:
         """Return the statistics of a tensor, measuring it only where they are not known."""
         key = id(tensor)
         known = self._known.get(key)
-        if known is not None and known[0]() is tensor and known[1] == tensor._version:
-            return known[2]
+        if known is not None:
+            of_tensor, version, result = known
+            if of_tensor() is tensor and version == tensor._version:
+                return result
         result = self._measure(tensor)
         if tensor.is_inference() or (self._exposed and key in self._exposed):
             return result

