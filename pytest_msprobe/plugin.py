@@ -40,7 +40,7 @@ from pytest_msprobe.run import (
 )
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.hosts import reach
-from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.item import JudgedItem, forget_hooks
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
@@ -118,6 +118,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Leave out what the user does not want checked."""
     chosen.deselect_unmade(session)
     collection.select_items(config, config.stash[options_key], items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Know that no further ``conftest.py`` will come."""
+    forget_hooks(session.config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -32,12 +32,20 @@ from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from msprobe_hooks.dump.reader import Dump
     from msprobe_standards.verdict import Verdict
 
 
 # Thousands of items share a path, and pytest would work it out for each.
 _relative_paths_key = pytest.StashKey[dict[Path, str]]()
+_hooks_key = pytest.StashKey[dict[Path, Any]]()
+
+
+def forget_hooks(config: pytest.Config) -> None:
+    """Have items ask pytest for their hooks again, once all files are collected and every ``conftest.py`` is known."""
+    config.stash.setdefault(_hooks_key, {}).clear()
 
 
 class PrecisionWarning(UserWarning):
@@ -63,15 +71,18 @@ class JudgedItem(pytest.Item, ABC):
     is_isolated = True
     #: What pytest calls for the item while it runs, where that is not what it calls for a test.
     running_hooks: Any = None
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.result: DirectionResult | None = None
+    #: What came of it, when it has been judged.
+    result: DirectionResult | None = None
 
     @property
     def ihook(self) -> Any:
         """The hooks that pytest calls for the item."""
-        return super().ihook if self.running_hooks is None else self.running_hooks
+        if self.running_hooks is not None:
+            return self.running_hooks
+        known = self.config.stash.setdefault(_hooks_key, {})
+        if self.path not in known:
+            known[self.path] = super().ihook
+        return known[self.path]
 
     @abstractmethod
     def judge(self) -> DirectionResult:
@@ -186,9 +197,41 @@ class JudgedItem(pytest.Item, ABC):
 class DumpItem(JudgedItem):
     """A verdict on one record of a dump; its name is the record's."""
 
+    __slots__ = ("_is_made", "dump")
+    # The names of what pytest's own initialisation gives an item.
+    _given_by_pytest: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
+        self._is_made = True
         super().__init__(**kwargs)
         self.dump = dump
+
+    @classmethod
+    def unmade(cls, file: pytest.File, name: str, dump: Dump) -> Self:
+        """Return an item that pytest initialises when somebody asks for more than its place; its class adds nothing.
+
+        Of 200 000 items that are listed, or of which some run, most are never asked for keywords, marks or properties.
+        """
+        if not DumpItem._given_by_pytest:
+            slots = {slot for base in pytest.Item.__mro__ for slot in getattr(base, "__slots__", ())}
+            DumpItem._given_by_pytest = frozenset({*vars(cls.from_parent(file, name=name, dump=dump)), *slots})
+        item = cls.__new__(cls)
+        item._is_made, item.dump = False, dump
+        item.name, item.parent, item.path = name, file, file.path
+        item.config, item.session = file.config, file.session
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what pytest's initialisation gives, which is now due."""
+        if name not in DumpItem._given_by_pytest or self._is_made:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        DumpItem.__init__(self, dump=self.dump, name=self.name, parent=self.parent)
+        return getattr(self, name)
+
+    @property
+    def nodeid(self) -> str:
+        """The file's id and the record's name."""
+        return super().nodeid if self._is_made or self.parent is None else f"{self.parent.nodeid}::{self.name}"
 
     def warned_at(self) -> tuple[str, int]:
         """Return the line of the user's program in which the call was made, where the dump tells it."""

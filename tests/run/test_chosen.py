@@ -85,3 +85,31 @@ def test_of_a_comparison_one_call_is_made(pytester, write_dump, records):
         f"--msprobe-compare=target/dump.json::{name}", "--msprobe-golden=golden/dump.json"
     )
     assert made(result) == [name]
+
+
+def test_an_item_is_what_pytest_makes_once_somebody_asks(pytester, write_dump, records):
+    pytester.makeconftest(
+        """
+        import pytest
+        from pytest_msprobe.modes.check.items import RecordItem
+
+        KEY = pytest.StashKey()
+
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                made = RecordItem.from_parent(item.parent, name=item.name, dump=item.dump)
+                assert item.nodeid == made.nodeid and item.location == made.location
+                assert not hasattr(item, "callspec")
+                item.stash[KEY] = item.name
+                item.extra_keyword_matches.add("asked")
+                item.add_marker("skip")
+                assert set(vars(item)) == set(vars(made))
+                assert item.nodeid == made.nodeid
+                assert (item.user_properties, item.result) == ([], None)
+                assert item.stash[KEY] == item.name and "skip" in item.keywords
+                with pytest.raises(AttributeError, match="no attribute 'unknown'"):
+                    item.unknown
+        """
+    )
+    result = pytester.runpytest_inprocess(f"--msprobe-dump={write_dump(records)}", "-k", "asked")
+    result.assert_outcomes(skipped=len(records))

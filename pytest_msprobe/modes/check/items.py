@@ -78,7 +78,7 @@ def _without_values(tree: Any) -> Any:
 def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Return an item for each API record that is asked for; a call's backward item follows its forward item."""
     names = chosen(file, dump, _in_order(dump))
-    return (RecordItem.from_parent(file, name=name, dump=dump) for name in names)
+    return (RecordItem.unmade(file, name, dump) for name in names)
 
 
 def _in_order(dump: Dump) -> Iterator[str]:
