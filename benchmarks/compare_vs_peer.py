@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, quote, run, scratch, table
+from bare_items import bare_items
+from measure import PEER_PYTHON, ROOT, Run, by_turns, middle, plugin_words, pytest_words, quote, run, scratch, table
 
 PEER26_PYTHON = ROOT / ".peer26" / "bin" / "python"
 CALLS, UNMATCHED, UNMATCHED_BY_PEER = 8_000, 20_000, 1_200
@@ -118,11 +119,15 @@ def peer26(folder: Path) -> Run:
     return run([PEER26_PYTHON.with_name("msprobe"), *words])
 
 
-def measured(title: str, folder: Path, rounds: int, peers: bool = True) -> str:
+def measured(title: str, folder: Path, rounds: int, peers: bool = True, items: int = 0) -> str:
+    """Return a table of runs by turns; ``items`` asks for a run of as many items that do nothing as well."""
     runs: dict[str, Callable[[], Run]] = {
         "pytest-msprobe": lambda: ours_with_workbook(folder),
         "pytest-msprobe, no workbook": lambda: ours(folder),
     }
+    if items:
+        bare = bare_items(items)
+        runs["bare items"] = lambda: run(pytest_words("--tb=no", "-rN", bare))
     if peers and PEER_PYTHON.exists():
         runs["msprobe 1.2.2"] = lambda: peer(folder)
     if peers and PEER26_PYTHON.exists():
@@ -146,7 +151,8 @@ def main() -> None:
     base = scratch() / "compare"
     if "statistics" in arguments.cases:
         write_matched(base / "matched", CALLS)
-        print(measured(f"{CALLS} matched calls, {3 * CALLS} rows, statistics", base / "matched", arguments.rounds))
+        title = f"{CALLS} matched calls, {3 * CALLS} rows, statistics"
+        print(measured(title, base / "matched", arguments.rounds, items=CALLS))
     if "unmatched" in arguments.cases:
         write_half_matched(base / "half", UNMATCHED)
         title = f"{UNMATCHED} calls on each side, half of which match nothing"
