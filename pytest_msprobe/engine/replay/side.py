@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -217,7 +216,7 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
     # inplace=True has another position in each API that takes it.
-    switched_on = any(map(functools.partial(operator.is_, True), (*arguments.args, *arguments.kwargs.values())))
+    switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     named_so = operation.endswith("_") and not operation.endswith("__")
     return switched_on or named_so or "out" in arguments.kwargs or traits_of(operation).in_place
 
