@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
@@ -38,7 +39,8 @@ def dump_facts(dump: Dump) -> Iterator[Fact]:
 
 
 def _file_facts(dump: Dump) -> Iterator[Fact]:
-    names = {found[1].decode(errors="replace") for raw in dump.records.values() for found in _FILE.finditer(bytes(raw))}
+    recorded = {found[1] for raw in dump.records.values() for found in _FILE.finditer(bytes(raw))}
+    names = {file_of(name.decode(errors="replace")) for name in recorded}
     names.discard("-1")
     if not names:
         yield Fact("tensors", "none were recorded: inputs are drawn by the statistics")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,8 +20,8 @@ from pytest_msprobe.storage.whole import whole_file
 
 MANIFEST = "generated.json"
 
-#: What a file holds: its text, its bytes, or the file that it is a copy of.
-Content = str | bytes | Path
+#: What a file holds: its text, its bytes, what makes them when they are to be written, or the file it is a copy of.
+Content = str | bytes | Path | Callable[[], bytes]
 
 
 class _Manifest(msgspec.Struct):
@@ -85,15 +85,19 @@ def _require_own(folder: Path, name: str, content: Content, digest: str | None) 
 
 def _digest(content: Content) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    if isinstance(content, str):
-        digest.update(content.encode())
-    elif isinstance(content, bytes):
-        digest.update(content)
-    else:
+    if isinstance(content, Path):
         with content.open("rb") as file:
             while block := file.read(2**20):
                 digest.update(block)
+    else:
+        digest.update(_made(content))
     return digest.hexdigest()
+
+
+def _made(content: str | bytes | Callable[[], bytes]) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    return content if isinstance(content, bytes) else content()
 
 
 def _write(path: Path, content: Content) -> str:
@@ -101,10 +105,10 @@ def _write(path: Path, content: Content) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with whole_file(path) as part:
-            if isinstance(content, (str, bytes)):
-                part.write_bytes(content.encode() if isinstance(content, str) else content)
-            else:
+            if isinstance(content, Path):
                 shutil.copyfile(content, part)
+            else:
+                part.write_bytes(_made(content))
     except OSError as error:
         error.filename = str(path)
         raise

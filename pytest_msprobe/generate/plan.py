@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from msprobe_hooks.dump.names import api_record, is_backward_api, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump
@@ -13,6 +12,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.generate.folder import Content
 from pytest_msprobe.generate.functions import SpelledFunction
 from pytest_msprobe.generate.inputs import SeenInput
 from pytest_msprobe.generate.language import Language, language_of
@@ -59,11 +59,11 @@ class Module:
 class Plan:
     """The modules to write, the tensor files by their path, and the reason for each record left out.
 
-    A tensor's file is one to copy, or the bytes to write.
+    A tensor's file is one to copy, the bytes to write, or what reads them.
     """
 
     modules: list[Module]
-    tensor_files: dict[str, Path | bytes]
+    tensor_files: dict[str, Content]
     left_out: dict[str, str]
 
     def with_other(self, other: Plan) -> Plan:
@@ -108,7 +108,7 @@ def plan_of_inputs(inputs: Iterable[SeenInput], what: str) -> Plan:
 
     Raises DeviceError where a framework cannot be imported.
     """
-    modules, files, left_out = list[Module](), dict[str, Path | bytes](), dict[str, str]()
+    modules, files, left_out = list[Module](), dict[str, Content](), dict[str, str]()
     references, stems = ReferenceRegistry(), set[str]()
     for given in inputs:
         language = language_of(given.framework)

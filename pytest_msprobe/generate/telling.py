@@ -25,8 +25,7 @@ def tell_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     if plan.modules:
         say(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
     if plan.tensor_files:
-        files = plan.tensor_files.values()
-        size = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files)
+        size = sum((folder / name).stat().st_size for name in plan.tensor_files)
         say(f"{folder}: {_count(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
     by_reason: dict[str, list[str]] = {}
     for record, reason in plan.left_out.items():

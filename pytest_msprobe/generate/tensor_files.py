@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import torch
 
+from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.generate.folder import Content
 from pytest_msprobe.modes.check.explore.tensor_text import MOST_NUMBERS
 
 FOLDER = "tensors"
@@ -27,8 +30,9 @@ class TensorFiles:
         self._names: dict[str, str] = {}
         # Some file systems do not tell upper from lower case.
         self._taken: set[str] = set()
-        #: The files to copy by their new path, which is relative and has forward slashes.
-        self.copies: dict[str, Path] = {}
+        #: By its new path, which is relative and has forward slashes: the file to copy, or what reads a tensor that
+        #: lies with others in one file, as a file of its own.
+        self.copies: dict[str, Content] = {}
 
     def path_of(self, element: TensorElement) -> str | None:
         """Return the new path of a tensor's file, None where no file was recorded.
@@ -40,13 +44,17 @@ class TensorFiles:
             return None
         load_tensor(element, self._folder)
         if file not in self._names:
-            name = safe_name(file)
+            contained = split_name(file)
+            name = safe_name(file if contained is None else f"{contained[1]}.pt")
             if name.lower() in self._taken:
                 name = with_digest(name, file)
             self._taken.add(name.lower())
             self._names[file] = path = f"{FOLDER}/{name}"
-            self.copies[path] = self._folder / file
+            self.copies[path] = self._folder / file if contained is None else partial(self._extracted, element)
         return self._names[file]
+
+    def _extracted(self, element: TensorElement) -> bytes:
+        return tensor_bytes(load_tensor(element, self._folder))
 
 
 def is_large(tensor: torch.Tensor) -> bool:

@@ -8,7 +8,9 @@ import zlib
 from collections.abc import Hashable
 from pathlib import Path, PurePath
 
+from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import Number, TensorElement
+from msprobe_hooks.errors import DumpError
 
 
 def content_key(element: TensorElement, folder: Path) -> Hashable | None:
@@ -63,16 +65,21 @@ def _comparable(number: Number | None) -> Hashable:
 def file_checksum(folder: Path, name: str) -> str | None:
     """Return a checksum of the elements in a tensor's file; None where there is no such file or it is none of ours.
 
-    A ``.pt`` file is an archive that lists the checksums of its parts; of a ``.npy`` file all is read.
+    A ``.pt`` file is an archive that lists the checksums of its parts; of a ``.npy`` file all is read, of a container
+    the tensor alone.
     """
-    if PurePath(name).name != name:
+    contained = split_name(name)
+    file = name if contained is None else contained[0]
+    if PurePath(file).name != file:
         return None
-    path = folder / name
+    path = folder / file
     try:
+        if contained is not None:
+            return f"{zlib.crc32(read_elements(path, find_tensor(path, contained[1]), mapped=True).data):08x}"
         if path.suffix == ".npy":
             return f"{zlib.crc32(path.read_bytes()):08x}"
         with zipfile.ZipFile(path) as archive:
             parts = [part.CRC for part in archive.infolist() if part.filename.endswith("/data/0")]
-    except (OSError, zipfile.BadZipFile, ValueError):
+    except (OSError, zipfile.BadZipFile, ValueError, DumpError):
         return None
     return f"{parts[0]:08x}" if parts else None

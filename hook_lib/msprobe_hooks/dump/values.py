@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
+from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
 from msprobe_hooks.errors import RecordError
@@ -68,8 +69,8 @@ _NO_NUMBERS = (None, None, None, None)
 def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
 
-    A leaf's name is that of its file where it has one, as msprobe names it. Raises RecordError, with the place in the
-    file, where the record is malformed.
+    A leaf's name is that of its file where it has one of its own, as msprobe names it. Raises RecordError, with the
+    place in the file, where the record is malformed.
     """
     body = dump.body(record)
     if dump.level == "debug":
@@ -149,7 +150,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
     return Value(
-        data_name.rpartition(".")[0] if data_name else f"{record}.{place}",
+        data_name.rpartition(".")[0] if data_name and split_name(data_name) is None else f"{record}.{place}",
         kind,
         dtype,
         tuple(shape),

@@ -9,6 +9,7 @@ from zipfile import is_zipfile
 import numpy as np
 import torch
 
+from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_standards.layouts import is_plain
@@ -21,15 +22,17 @@ def load_tensor(
 ) -> torch.Tensor:
     """Load the recorded values of a tensor as a CPU tensor.
 
-    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, and only below ``folder``. With
-    ``mapped`` the values stay in the file, which must not change while the tensor lives; writing to it leaves the file
-    as it is. Without ``keeps_shape`` a file may hold the elements in another shape. Raises Skip where the file is
-    missing; DumpError where its name leaves the folder, its content is no tensor of one shape, or shape and dtype are
-    not the recorded ones.
+    ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, of a container this tensor's bytes
+    alone; all of them only below ``folder``. With ``mapped`` the values stay in the file, which must not change while
+    the tensor lives; writing to it leaves the file as it is. Without ``keeps_shape`` a file may hold the elements in
+    another shape. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no
+    tensor of one shape, or shape and dtype are not the recorded ones.
     """
-    path = tensor_path(folder, element.data_name or "")
+    name = element.data_name or ""
+    contained = split_name(name)
+    path = tensor_path(folder, name if contained is None else contained[0])
     dtype = dtype_named(element.dtype)
-    tensor = _read(path, mapped)
+    tensor = _read(path, mapped) if contained is None else _read_contained(path, contained[1], mapped)
     if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:
         # Recorders of MindSpore widen it, without loss.
         tensor = tensor.to(dtype)
@@ -37,14 +40,32 @@ def load_tensor(
         tensor = tensor.reshape(element.shape)
     if tuple(tensor.shape) != element.shape or tensor.dtype != dtype:
         raise DumpError(
-            f"{path}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was recorded; "
-            "the file belongs to another dump"
+            f"{folder / name}: holds {tensor.dtype} {tuple(tensor.shape)}, but {element.dtype} {element.shape} was "
+            "recorded; the file belongs to another dump"
         )
     return tensor.contiguous() if is_plain(tensor) else tensor
 
 
 def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
     return dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
+
+
+def _read_contained(path: Path, name: str, mapped: bool) -> torch.Tensor:
+    try:
+        tensor = find_tensor(path, name)
+        elements = torch.from_numpy(read_elements(path, tensor, mapped=mapped))
+    except OSError as error:
+        raise DumpError(f"{path}: cannot be read, copy or record it again: {error.strerror}") from None
+    dtype = dtype_named(tensor.dtype)
+    if elements.numel() != math.prod(tensor.shape) * dtype.itemsize:
+        raise DumpError(f"{path}: {name!r} takes {elements.numel()} bytes, which no {dtype} {tensor.shape} does")
+    if not elements.numel():
+        # torch views no bytes as nothing else.
+        return torch.empty(tensor.shape, dtype=dtype)
+    if elements.data_ptr() % dtype.itemsize:
+        # Others may lay tensors out in any order.
+        elements = elements.clone()
+    return elements.view(dtype).view(tensor.shape)
 
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:

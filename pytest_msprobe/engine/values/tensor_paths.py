@@ -27,8 +27,8 @@ def tensor_path(folder: Path, name: str) -> Path:
         raise DumpError(f"{name[:100]!r}: no tensor file can have this name") from None
     if not inside:
         raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
-    if not text.endswith((".pt", ".npy")):
-        raise DumpError(f"{name!r}: tensor files end in .pt or .npy")
+    if not text.endswith((".pt", ".npy", ".safetensors")):
+        raise DumpError(f"{name!r}: tensor files end in .pt or .npy, or are named as 0.safetensors::NAME")
     if not exists:
         raise Skip(SkipReason.MISSING_TENSOR_FILE, text)
     return Path(text)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import record_path, tensors_of
 from msprobe_hooks.errors import RecordError
@@ -85,7 +86,7 @@ class Checker:
         arriving = [] if call.backward is None else call.backward.grad_outputs
         given = [*call.forward.args, *call.forward.kwargs.values(), *arriving]
         inputs = tensors_of(given) if self._options.real_data == "auto" else []
-        files = [call.tensor_folder / tensor.data_name for tensor in inputs if tensor.data_name]
+        files = [call.tensor_folder / file_of(tensor.data_name) for tensor in inputs if tensor.data_name]
         if self._baseline is not None:
             row = self._baseline.row(self._fingerprint(dump), record)
             files += [tensors_folder(self._baseline.path) / file_name(record, row.tensors)] if row.tensors else []

@@ -1,0 +1,164 @@
+"""Containers: files in safetensors' format that hold the tensors of many records, torch not needed.
+
+A container is 8 bytes with the length of a JSON header, little-endian, the header, and the elements; the header has
+dtype, shape and the first and last byte of each tensor by its name, counted from the header's end
+(https://huggingface.co/docs/safetensors/index#format). A record says ``0.safetensors::Torch.relu.0.forward.input.0``.
+A dtype that not every version of the format knows is stored as its bytes, one more dimension of U8; its name stands in
+``__metadata__`` under the tensor's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.errors import DumpError, clipped
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SUFFIX: Final = ".safetensors"
+#: What the format calls dtypes, by torch's names of them: those that its first versions knew.
+FORMAT_DTYPES: Final[Mapping[str, str]] = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+_NAME = re.compile(rf"([0-9]+{re.escape(SUFFIX)})::(.+)", re.DOTALL)
+_METADATA = "__metadata__"
+_BYTES = "U8"
+_TORCH_DTYPES = {
+    **{name: dtype for dtype, name in FORMAT_DTYPES.items()},
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
+}  # fmt: skip
+_ITEM_SIZES = {"F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4}
+_ITEM_SIZES |= {"F16": 2, "BF16": 2, "I16": 2, "U16": 2}
+_LENGTH_BYTES = 8
+# The library reads no longer ones.
+_LONGEST_HEADER = 100_000_000
+# So that mapped elements are aligned for any vector unit.
+_ALIGNMENT = 64
+_REMEDY = "copy the file or record the step again"
+
+
+class Contained(NamedTuple):
+    """A tensor in a container: torch's name of its dtype, its shape, and at which bytes of the file it lies."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+class _Entry(msgspec.Struct):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def name_in(file: str, tensor: str) -> str:
+    """Return what a record says of a tensor in a container."""
+    return f"{file}::{tensor}"
+
+
+def split_name(data_name: str) -> tuple[str, str] | None:
+    """Return a container's file and the tensor's name in it, None where a record names a file of its own."""
+    found = _NAME.fullmatch(data_name)
+    return (found[1], found[2]) if found else None
+
+
+def file_of(data_name: str) -> str:
+    """Return the name of the file that holds a recorded tensor."""
+    names = split_name(data_name)
+    return data_name if names is None else names[0]
+
+
+def find_tensor(path: Path, name: str) -> Contained:
+    """Return where a tensor lies in a container.
+
+    Raises DumpError, which names the file, where it holds none of this name or is no container; OSError where it
+    cannot be read.
+    """
+    status = path.stat()
+    found = _tensors(path, status.st_size, status.st_mtime_ns).get(name)
+    if found is None:
+        raise DumpError(f"{path}: holds no tensor {clipped(name)!r}; the file belongs to another dump, {_REMEDY}")
+    return found
+
+
+def read_elements(path: Path, tensor: Contained, *, mapped: bool = False) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor, left in the file where ``mapped``; changing them leaves the file as it is.
+
+    Raises DumpError where the file has become shorter, OSError where it cannot be read.
+    """
+    import numpy as np
+
+    if mapped and tensor.size:
+        return np.memmap(path, np.uint8, "c", tensor.start, (tensor.size,))
+    elements = np.fromfile(path, np.uint8, tensor.size, offset=tensor.start)
+    if elements.size != tensor.size:
+        raise _refused(path, "the file is cut off")
+    return elements
+
+
+# A file that is written anew has another time or size.
+@lru_cache(maxsize=16)
+def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        begin = _LENGTH_BYTES + length
+        if begin > size or length > _LONGEST_HEADER:
+            raise _refused(path, f"its header would take {length} of {size} bytes")
+        text = file.read(length)
+    try:
+        fields = decode_json(text, dict[str, msgspec.Raw])
+        stored_dtypes = decode_json(fields.pop(_METADATA, msgspec.Raw(b"{}")), dict[str, str])
+        entries = {name: decode_json(raw, _Entry) for name, raw in fields.items()}
+    except JsonError as error:
+        raise _refused(path, f"its header cannot be read: {error}") from None
+    found = {
+        name: _placed(path, name, entry, stored_dtypes.get(name), begin, size - begin)
+        for name, entry in entries.items()
+    }
+    _require_apart(path, found)
+    return found
+
+
+def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: int, held: int) -> Contained:
+    """Return where an entry's elements lie in a file with so many bytes from ``begin`` on. Raises DumpError."""
+    dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), tuple(entry.shape), entry.data_offsets
+    if dtype is None:
+        raise _refused(path, f"tensor {clipped(name)!r} is of dtype {clipped(entry.dtype)!r}, which is unknown")
+    size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1)
+    if not 0 <= min(shape, default=0) <= max(shape, default=0) <= sys.maxsize or end - start != size:
+        raise _refused(path, f"tensor {clipped(name)!r} of shape {list(shape)} cannot take bytes {start} to {end}")
+    if not 0 <= start <= end <= held:
+        raise _refused(path, f"tensor {clipped(name)!r} takes bytes {start} to {end} of {held}; the file is cut off")
+    if stored_as is not None:
+        if entry.dtype != _BYTES or not shape:
+            raise _refused(path, f"tensor {clipped(name)!r} is {entry.dtype}, not the bytes of {clipped(stored_as)!r}")
+        dtype, shape = stored_as, shape[:-1]
+    return Contained(dtype, shape, begin + start, size)
+
+
+def _require_apart(path: Path, tensors: Mapping[str, Contained]) -> None:
+    end, former = 0, ""
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].size)):
+        if tensor.size and tensor.start < end:
+            raise _refused(path, f"tensors {clipped(former)!r} and {clipped(name)!r} overlap")
+        end, former = max(end, tensor.start + tensor.size), name
+
+
+def _refused(path: Path, problem: str) -> DumpError:
+    return DumpError(f"{path}: no usable container of tensors, {problem}; {_REMEDY}")
