@@ -164,6 +164,7 @@ KINDS = {
     "L1 md5": {"level": "L1", "summary_mode": "md5"},
     "L1 overflow_check": {"level": "L1", "task": "overflow_check"},
     "L1 tensor": {"level": "L1", "task": "tensor"},
+    "L1 tensor, containers": {"level": "L1", "task": "tensor", "tensor_files": "safetensors"},
 }
 
 

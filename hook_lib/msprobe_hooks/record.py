@@ -36,6 +36,8 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     """
     require_framework(framework)
     if framework == "mindspore":
+        if settings.tensor_files != "pt":
+            raise ConfigError("tensor_files", settings.tensor_files, "no such key with MindSpore, which has .npy files")
         from msprobe_hooks.mindspore.session import MindSporeSession
         from msprobe_hooks.mindtorch.apis import mindtorch
         from msprobe_hooks.mindtorch.session import MindTorchSession

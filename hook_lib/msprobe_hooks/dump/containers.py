@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIX: Final = ".safetensors"
-#: What the format calls dtypes, by torch's names of them: those that its first versions knew.
+#: What the format calls dtypes, by torch's names of them: those that every version since 0.4 knows.
 FORMAT_DTYPES: Final[Mapping[str, str]] = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
 
 _NAME = re.compile(rf"([0-9]+{re.escape(SUFFIX)})::(.+)", re.DOTALL)
@@ -39,7 +40,6 @@ _METADATA = "__metadata__"
 _BYTES = "U8"
 _TORCH_DTYPES = {
     **{name: dtype for dtype, name in FORMAT_DTYPES.items()},
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
 }  # fmt: skip
 _ITEM_SIZES = {"F64": 8, "I64": 8, "U64": 8, "C64": 8, "F32": 4, "I32": 4, "U32": 4}
@@ -61,9 +61,18 @@ class Contained(NamedTuple):
     size: int
 
 
+class Described(NamedTuple):
+    """A tensor that is to be written: its name, torch's name of its dtype, its shape, the bytes of one element."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    item_size: int
+
+
 class _Entry(msgspec.Struct):
     dtype: str
-    shape: list[int]
+    shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
@@ -82,6 +91,23 @@ def file_of(data_name: str) -> str:
     """Return the name of the file that holds a recorded tensor."""
     names = split_name(data_name)
     return data_name if names is None else names[0]
+
+
+def beginning(tensors: Iterable[Described]) -> bytes:
+    """Return what stands before the elements of tensors that follow each other without a gap."""
+    stored_dtypes: dict[str, str] = {}
+    header: dict[str, dict[str, str] | _Entry] = {_METADATA: stored_dtypes}
+    end = 0
+    for name, dtype, shape, item_size in tensors:
+        start, end = end, end + math.prod(shape) * item_size
+        known = FORMAT_DTYPES.get(dtype)
+        if known is None:
+            stored_dtypes[name] = dtype
+            shape = (*shape, item_size)
+        header[name] = _Entry(known or _BYTES, shape, (start, end))
+    text = msgspec.json.encode(header)
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
 def find_tensor(path: Path, name: str) -> Contained:
@@ -137,7 +163,7 @@ def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
 
 def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: int, held: int) -> Contained:
     """Return where an entry's elements lie in a file with so many bytes from ``begin`` on. Raises DumpError."""
-    dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), tuple(entry.shape), entry.data_offsets
+    dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), entry.shape, entry.data_offsets
     if dtype is None:
         raise _refused(path, f"tensor {clipped(name)!r} is of dtype {clipped(entry.dtype)!r}, which is unknown")
     size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1)

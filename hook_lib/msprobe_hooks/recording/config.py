@@ -22,6 +22,7 @@ OVERFLOW_TASKS = ("overflow_check", "nan_check")
 TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
 DATA_MODES = ("all", "input", "output", "forward", "backward")
+TENSOR_FILES = ("pt", "safetensors")
 SPOOL_FULL = ("wait", "drop")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
@@ -46,6 +47,7 @@ class Settings:
     data_mode: tuple[str, ...] = ("all",)
     summary_mode: str = "statistics"
     tensor_list: tuple[str, ...] = ()
+    tensor_files: str = "pt"
     async_dump: bool = False
     extra_info: bool = True
     risk_level: str = "ALL"
@@ -201,6 +203,7 @@ _CHECKS: Mapping[str, Any] = {
     "data_mode": _data_modes,
     "summary_mode": checks.one_of(SUMMARY_MODES),
     "tensor_list": checks.names,
+    "tensor_files": checks.one_of(TENSOR_FILES),
     "async_dump": checks.flag,
     "extra_info": checks.flag,
     "risk_level": checks.one_of(RISK_LEVELS),
@@ -218,4 +221,4 @@ _KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_che
 SPOOL_KEYS = ("spool_size", "spool_full", "spool_wait")
 _COMMON_KEYS = frozenset(
     {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
-).union(SPOOL_KEYS)
+).union(SPOOL_KEYS, {"tensor_files"})

@@ -61,7 +61,7 @@ class Framework(ABC):
 
     @abstractmethod
     def save(self, tensor: Any, name: str) -> str:
-        """Have a tensor written to a file of that name, and return the name."""
+        """Have a tensor written under that name, and return what its record says of the file."""
 
     @abstractmethod
     def forget(self) -> None:

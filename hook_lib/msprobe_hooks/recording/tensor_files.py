@@ -24,7 +24,7 @@ class TensorFiles(ABC):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
@@ -46,11 +46,15 @@ class TensorFiles(ABC):
     def write(self, copy: Any, path: Path) -> None:
         """Write a file. May raise what it will where that is not possible."""
 
-    def save(self, tensor: Any, name: str) -> None:
-        """Take a copy of a tensor and have it written. The caller has turned gradients and overrides off."""
+    def save(self, tensor: Any, name: str) -> str:
+        """Take a copy of a tensor, have it written and return what its record says of the file: the name.
+
+        The caller has turned gradients and overrides off.
+        """
         copy = self.copy(tensor)
         size = self.size(copy)
-        self.have_done(partial(self.attempt, partial(self.write, copy, self._folder / name), size, name), size)
+        self.have_done(partial(self.attempt, partial(self.write, copy, self.folder / name), size, name), size)
+        return name
 
     def have_done(self, write: Callable[[], None], size: int) -> None:
         """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before."""
@@ -68,7 +72,7 @@ class TensorFiles(ABC):
         self.flush()
         self._queue.join()
         if self._failure is not None:
-            raise RecordingError(f"{self._folder}: a tensor cannot be written: {self._failure}")
+            raise RecordingError(f"{self.folder}: a tensor cannot be written: {self._failure}")
 
     def close(self) -> None:
         """Wait, and end the thread. Raises RecordingError as ``wait`` does."""
@@ -91,7 +95,7 @@ class TensorFiles(ABC):
             else:
                 self.refused.append((name, error))
                 with suppress(OSError, ValueError):
-                    (self._folder / name).unlink()
+                    (self.folder / name).unlink()
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:

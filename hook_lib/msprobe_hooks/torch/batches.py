@@ -69,10 +69,14 @@ class SavedBefore:
 
 
 class Batch:
-    """Tensors whose elements wait in one buffer; ``size`` is how many bytes wait, ``entries`` are in order."""
+    """Tensors whose elements wait in one buffer.
 
-    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+    ``number`` is that of the batch in its folder, ``size`` how many bytes wait, ``entries`` are in order.
+    """
+
+    def __init__(self, buffer: NDArray[np.uint8], number: int) -> None:
         self.buffer = buffer
+        self.number = number
         self.size = 0
         self.entries: list[Waiting | SavedBefore] = []
         self._tensor = torch.from_numpy(buffer)

@@ -19,6 +19,7 @@ from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.batches import Buffers
 from msprobe_hooks.torch.checksums import take_crc32, xor64
+from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.engine import TorchEngine
 from msprobe_hooks.torch.quiet import Quiet
@@ -76,8 +77,9 @@ class TorchRecorder(Recorder):
         fetch([statistics for statistics in waiting if isinstance(statistics, Deferred)])
 
     def open_files(self, folder: Path) -> TorchTensorFiles:
-        """Return what writes ``.pt`` files into a folder."""
-        return TorchTensorFiles(folder, self._buffers)
+        """Return what writes tensors into a folder, in the files that were asked for."""
+        kind = ContainerFiles if self.settings.tensor_files == "safetensors" else TorchTensorFiles
+        return kind(folder, self._buffers)
 
     def _shared_entry(self, tensor: Tensor) -> TensorEntry:
         if type(tensor) not in _PLAIN:
@@ -96,12 +98,12 @@ class TorchRecorder(Recorder):
         self.fill(entry, self.measured(local_part(tensor)))
 
     def save(self, tensor: Tensor, name: str) -> str:
-        """Have a tensor written to a file of that name, and return the name."""
+        """Have a tensor written under that name, and return what its record says of the file."""
         files = self.tensors
-        if isinstance(files, TorchTensorFiles):
-            part = local_part(tensor)
-            files.save(part, name, self.measured.known(part))
-        return name
+        if not isinstance(files, TorchTensorFiles):
+            return name
+        part = local_part(tensor)
+        return files.save(part, name, self.measured.known(part))
 
     def _measure_for(self, summary_mode: str) -> Callable[[Tensor], Statistics]:
         return {"statistics": measure, "md5": self._with_crc32, "xor": _with_xor64}[summary_mode]

@@ -1,4 +1,4 @@
-"""Tensors written to ``.pt`` files."""
+"""Tensors written in batches, each to a ``.pt`` file of its own."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ _PLAIN_DTYPES = frozenset(
 
 
 class TorchTensorFiles(TensorFiles):
-    """Saves tensors as ``torch.save`` does, plain ones in batches, any other by ``torch.save`` itself."""
+    """Saves tensors as ``torch.save`` does, plain ones in batches, any other by ``torch.save`` itself.
+
+    A subclass may write a batch in another way.
+    """
 
     def __init__(self, folder: Path, buffers: Buffers) -> None:
         super().__init__(folder)
         self._buffers = buffers
+        self._batches = 0
         # Gradients arrive on threads of their own.
         self._gathering = threading.Lock()
         self._batch: Batch | None = None
@@ -56,50 +60,71 @@ class TorchTensorFiles(TensorFiles):
         """Write a ``.pt`` file."""
         torch.save(copy, path)
 
-    def save(self, tensor: Tensor, name: str, known_by: Statistics | None = None) -> None:
-        """Have a tensor written; ``known_by`` is one object for as long as the tensor does not change."""
+    def save(self, tensor: Tensor, name: str, known_by: Statistics | None = None) -> str:
+        """Have a tensor written, and return what its record says of the file.
+
+        ``known_by`` is one object for as long as the tensor does not change.
+        """
         if not _is_plain(tensor):
-            super().save(tensor, name)
-            return
+            return super().save(tensor, name)
         size = tensor.numel() * tensor.element_size()
         if size >= MOST_BYTES:
-            super().save(tensor, name)
-            return
+            return super().save(tensor, name)
         with self._gathering:
             # In place a tensor may get another shape and keep its numbers.
             key = (id(known_by), tensor.shape)
             former = None if known_by is None else self._saved.get(key)
             if former is not None:
-                self._batch_for(0).entries.append(SavedBefore(name, former[1]))
-                return
-            self._batch_for(size).add(name, tensor.detach(), size)
+                return self.share(name, former[1])
+            batch = self.batch_for(size)
+            batch.add(name, tensor.detach(), size)
+            data_name = self.data_name(batch, name)
             if known_by is not None:
-                self._saved[key] = (known_by, name)
+                self._saved[key] = (known_by, data_name)
+            return data_name
 
     def flush(self) -> None:
         """Have what is gathered written."""
         with self._gathering:
             self._hand_over()
 
-    def _batch_for(self, size: int) -> Batch:
+    def data_name(self, batch: Batch, name: str) -> str:
+        """Return what a record says of a tensor that is in a batch under this name."""
+        return name
+
+    def share(self, name: str, former: str) -> str:
+        """Have a tensor that was saved before, of which a record says ``former``, be there by its own name too.
+
+        Returns what its record says.
+        """
+        self.batch_for(0).entries.append(SavedBefore(name, former))
+        return name
+
+    def write_batch(self, batch: Batch) -> None:
+        """Write a batch, in the thread."""
+        for entry in batch.entries:
+            path = self.folder / entry.name
+            if isinstance(entry, SavedBefore):
+                self.attempt(partial(_share, self.folder / entry.former, path), 0, entry.name)
+            else:
+                self.attempt(partial(_write, entry, path), entry.size, entry.name)
+
+    def batch_for(self, size: int) -> Batch:
+        """Return the batch that takes the next tensor, of so many bytes."""
         if self._batch is not None and not self._batch.has_room(size):
             self._hand_over()
         if self._batch is None:
-            self._batch = Batch(self._buffers.take())
+            self._batch = Batch(self._buffers.take(), self._batches)
+            self._batches += 1
         return self._batch
 
     def _hand_over(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            self.have_done(partial(self._write_batch, batch), batch.size)
+            self.have_done(partial(self._finish, batch), batch.size)
 
-    def _write_batch(self, batch: Batch) -> None:
-        for entry in batch.entries:
-            path = self._folder / entry.name
-            if isinstance(entry, SavedBefore):
-                self.attempt(partial(_share, self._folder / entry.former, path), 0, entry.name)
-            else:
-                self.attempt(partial(_write, entry, path), entry.size, entry.name)
+    def _finish(self, batch: Batch) -> None:
+        self.write_batch(batch)
         self._buffers.give(batch.buffer)
 
 

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import signal
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from msprobe_hooks import ConfigError, RecordingError, record
+from msprobe_hooks.dump.containers import find_tensor
+from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from msprobe_hooks.recording.config import read_config
+from msprobe_hooks.torch import tensor_files
+from msprobe_hooks.torch.batches import BATCH_BYTES, Buffers
+from msprobe_hooks.torch.container_files import ContainerFiles
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.results.skips import Skip
+
+DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
+
+
+def saved(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Save tensors by the names of files, and return what records say of them."""
+    files = ContainerFiles(folder, Buffers())
+    with torch.no_grad():
+        data_names = {name: files.save(tensor, name) for name, tensor in tensors.items()}
+    files.close()
+    assert not files.refused
+    return data_names
+
+
+def loaded(folder: Path, data_name: str, like: torch.Tensor, *, mapped: bool = False) -> torch.Tensor:
+    element = TensorElement("torch.Tensor", str(like.dtype), tuple(like.shape), data_name=data_name)
+    return load_tensor(element, folder, mapped=mapped)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return plain.view(torch.uint8).numpy().tobytes()
+
+
+def some(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Return numbers of any dtype: bytes that are 0 or 1, which a bool may hold as well."""
+    return torch.randint(0, 2, (*shape, dtype.itemsize), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_every_dtype_and_layout_is_read_back_bit_by_bit(tmp_path, mapped):
+    tensors = {}
+    for dtype in DTYPES:
+        whole = some(dtype, 5, 7)
+        shapes = {"whole": whole, "turned": whole.t(), "scalar": whole[2, 3], "none": whole[:0]}
+        shapes["wide"] = whole[:1].expand(4, 7)
+        tensors |= {f"{dtype}.{shape}.pt": tensor for shape, tensor in shapes.items()}
+    data_names = saved(tmp_path, tensors)
+    assert data_names["torch.bool.none.pt"] == "0.safetensors::torch.bool.none"
+    assert [path.name for path in tmp_path.iterdir()] == ["0.safetensors"]
+    for name, tensor in tensors.items():
+        assert bits(loaded(tmp_path, data_names[name], tensor, mapped=mapped)) == bits(tensor)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=4), st.sampled_from(DTYPES)), min_size=1, max_size=9))
+def test_any_batch_is_a_file_of_the_format_with_aligned_tensors(tmp_path_factory, kinds):
+    folder = tmp_path_factory.mktemp("files")
+    tensors = {str(place): some(dtype, *shape) for place, (shape, dtype) in enumerate(kinds)}
+    saved(folder, tensors)
+    found = load_file(folder / "0.safetensors")
+    assert {name: bits(tensor) for name, tensor in found.items()} == {
+        name: bits(each) for name, each in tensors.items()
+    }
+    for name, tensor in tensors.items():
+        assert find_tensor(folder / "0.safetensors", name).start % tensor.dtype.itemsize == 0
+
+
+def test_a_batch_that_is_full_begins_the_next_container(tmp_path):
+    large = torch.randn(BATCH_BYTES // 4 + 1)
+    medium = {f"medium {i}": torch.randn(BATCH_BYTES // 16 - 3) for i in range(9)}
+    tensors = {"before": torch.ones(3), "large": large, **medium, "after": torch.zeros(2)}
+    data_names = saved(tmp_path, tensors)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{number}.safetensors" for number in range(5)}
+    for name, tensor in tensors.items():
+        assert torch.equal(loaded(tmp_path, data_names[name], tensor), tensor)
+
+
+def test_what_is_no_plain_tensor_has_a_file_of_its_own(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data_names = saved(tmp_path, {"sparse.pt": torch.eye(4).to_sparse(), "plain.pt": torch.eye(4)})
+        found = torch.load(tmp_path / "sparse.pt", weights_only=True)
+    assert data_names == {"sparse.pt": "sparse.pt", "plain.pt": "0.safetensors::plain"}
+    assert torch.equal(found.to_dense(), torch.eye(4))
+
+
+def test_of_two_tensors_with_one_name_the_later_one_is_kept(tmp_path):
+    files = ContainerFiles(tmp_path, Buffers())
+    for value in (torch.zeros(3), torch.ones(2)):
+        files.save(value, "x.pt")
+    files.close()
+    assert torch.equal(load_file(tmp_path / "0.safetensors")["x"], torch.ones(2))
+
+
+def test_a_name_that_is_no_text_is_kept_as_its_escape(tmp_path):
+    tensors = {"\udc80.pt": torch.ones(3), 'a"\n%2Fü.pt': torch.ones(2)}
+    data_names = saved(tmp_path, tensors)
+    assert data_names["\udc80.pt"] == r"0.safetensors::\udc80"
+    for name, tensor in tensors.items():
+        assert torch.equal(loaded(tmp_path, data_names[name], tensor), tensor)
+
+
+def test_a_tensor_that_calls_share_is_stored_once_and_anew_when_it_changed(tmp_path):
+    with record(tmp_path, task="tensor", tensor_files="safetensors"):
+        x = torch.ones(64)
+        torch.relu(x)
+        torch.sigmoid(x)
+        x.add_(1)
+        torch.tanh(x)
+    dump = read_dump(tmp_path / "step0/rank/dump.json")
+    relu, sigmoid, tanh = (
+        tensors_of(dump.forward(f"Torch.{name}.0.forward").args)[0] for name in ("relu", "sigmoid", "tanh")
+    )
+    assert relu.data_name == sigmoid.data_name == "0.safetensors::Torch.relu.0.forward.input.0"
+    assert torch.equal(load_tensor(sigmoid, dump.tensor_folder), torch.ones(64))
+    assert torch.equal(load_tensor(tanh, dump.tensor_folder), torch.full((64,), 2.0))
+
+
+def test_a_killed_recording_leaves_whole_containers(forked, tmp_path):
+    folder = tmp_path / "d/step0/rank/dump_tensor_data"
+    script = (
+        "import os, signal, threading, time, torch\n"
+        "from msprobe_hooks import record\n"
+        "def kill():\n"
+        f"    while not os.path.exists({str(folder / '1.safetensors')!r}): time.sleep(0.001)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"with record({str(tmp_path / 'd')!r}, task='tensor', tensor_files='safetensors'):\n"
+        "    threading.Thread(target=kill).start()\n"
+        "    while True: torch.tanh(torch.ones(1024))\n"
+    )
+    assert forked.run(script, tmp_path).returncode == -signal.SIGKILL
+    dump = read_dump(folder.parent / "dump.json")
+    there = 0
+    for name in dump.api_names:
+        (output,) = tensors_of(dump.forward(name).output)
+        try:
+            assert torch.equal(load_tensor(output, dump.tensor_folder), torch.tanh(torch.ones(1024)))
+        except Skip:
+            # Its container was not written yet, and there is none of its name.
+            continue
+        there += 1
+    assert there >= 1000
+
+
+def test_a_folder_that_takes_no_container_is_told_at_the_end(tmp_path):
+    files = ContainerFiles(tmp_path / "missing", Buffers())
+    files.save(torch.ones(2), "x.pt")
+    with pytest.raises(RecordingError, match="missing: a tensor cannot be written"):
+        files.close()
+
+
+def test_a_configuration_file_may_ask_for_containers(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", "tensor_files": "safetensors"}))
+    assert read_config(tmp_path / "config.json").tensor_files == "safetensors"
+
+
+def test_a_kind_of_file_that_there_is_none_of_is_refused_with_those_there_are(tmp_path):
+    with pytest.raises(ConfigError, match="tensor_files is 'zip'; allowed: pt, safetensors"):
+        record(tmp_path, task="tensor", tensor_files="zip").__enter__()
+
+
+def test_a_recording_of_mindspore_refuses_containers(tmp_path):
+    with pytest.raises(ConfigError, match=r"tensor_files is 'safetensors'; allowed: .*\.npy files"):
+        record(tmp_path, framework="mindspore", task="tensor", tensor_files="safetensors").__enter__()
