@@ -38,6 +38,8 @@ FORMAT_DTYPES: Final[Mapping[str, str]] = {
 _NAME = re.compile(rf"([0-9]+{re.escape(SUFFIX)})::(.+)", re.DOTALL)
 _METADATA = "__metadata__"
 _BYTES = "U8"
+# With how many bytes an element takes.
+_STORED_AS_BYTES = {"complex64": 8, "complex128": 16, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1}
 _TORCH_DTYPES = {
     **{name: dtype for dtype, name in FORMAT_DTYPES.items()},
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
@@ -47,6 +49,8 @@ _ITEM_SIZES |= {"F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 _LENGTH_BYTES = 8
 # The library reads no longer ones.
 _LONGEST_HEADER = 100_000_000
+# More than any framework has, and few enough to be multiplied.
+_MOST_DIMENSIONS = 100
 # So that mapped elements are aligned for any vector unit.
 _ALIGNMENT = 64
 _REMEDY = "copy the file or record the step again"
@@ -62,7 +66,10 @@ class Contained(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A tensor that is to be written: its name, torch's name of its dtype, its shape, the bytes of one element."""
+    """A tensor that is to be written: its name, torch's name of its dtype, its shape, the bytes of one element.
+
+    The dtype is one of FORMAT_DTYPES, complex, or a float8 of the kinds ``fnuz``.
+    """
 
     name: str
     dtype: str
@@ -166,13 +173,16 @@ def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: 
     dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), entry.shape, entry.data_offsets
     if dtype is None:
         raise _refused(path, f"tensor {clipped(name)!r} is of dtype {clipped(entry.dtype)!r}, which is unknown")
-    size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1)
-    if not 0 <= min(shape, default=0) <= max(shape, default=0) <= sys.maxsize or end - start != size:
-        raise _refused(path, f"tensor {clipped(name)!r} of shape {list(shape)} cannot take bytes {start} to {end}")
+    is_possible = len(shape) <= _MOST_DIMENSIONS and 0 <= min(shape, default=0) <= max(shape, default=0) <= sys.maxsize
+    size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1) if is_possible else -1
+    if not is_possible or end - start != size:
+        raise _refused(
+            path, f"tensor {clipped(name)!r} of shape {clipped(str(shape))} cannot take bytes {start} to {end}"
+        )
     if not 0 <= start <= end <= held:
         raise _refused(path, f"tensor {clipped(name)!r} takes bytes {start} to {end} of {held}; the file is cut off")
     if stored_as is not None:
-        if entry.dtype != _BYTES or not shape:
+        if entry.dtype != _BYTES or shape[-1:] != (_STORED_AS_BYTES.get(stored_as),):
             raise _refused(path, f"tensor {clipped(name)!r} is {entry.dtype}, not the bytes of {clipped(stored_as)!r}")
         dtype, shape = stored_as, shape[:-1]
     return Contained(dtype, shape, begin + start, size)

@@ -57,15 +57,15 @@ def _read_contained(path: Path, name: str, mapped: bool) -> torch.Tensor:
     except OSError as error:
         raise DumpError(f"{path}: cannot be read, copy or record it again: {error.strerror}") from None
     dtype = dtype_named(tensor.dtype)
-    if elements.numel() != math.prod(tensor.shape) * dtype.itemsize:
-        raise DumpError(f"{path}: {name!r} takes {elements.numel()} bytes, which no {dtype} {tensor.shape} does")
-    if not elements.numel():
-        # torch views no bytes as nothing else.
-        return torch.empty(tensor.shape, dtype=dtype)
     if elements.data_ptr() % dtype.itemsize:
         # Others may lay tensors out in any order.
         elements = elements.clone()
-    return elements.view(dtype).view(tensor.shape)
+    try:
+        # torch views no bytes as nothing else.
+        return elements.view(dtype).view(tensor.shape) if elements.numel() else torch.empty(tensor.shape, dtype=dtype)
+    except RuntimeError:
+        # Empty ones may have sizes whose product is too large.
+        raise DumpError(f"{path}: {name!r} is no {dtype} {tensor.shape} that torch can hold; record it again") from None
 
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:
