@@ -57,11 +57,11 @@ def pytest_configure(config):
     hears = not hasattr(config, "workerinput")
 
 def pytest_runtest_makereport(item, call):
-    item.user_properties.append(("of a plugin", 7))
+    item.user_properties.append(("of a plugin", (7, frozenset({8}))))
     item.add_report_section(call.when, "of a plugin", "words")
 
 def pytest_runtest_logreport(report):
-    names = ("nodeid", "when", "outcome", "location", "keywords", "sections", "user_properties")
+    names = ("nodeid", "when", "outcome", "location", "longrepr", "keywords", "sections", "user_properties")
     if hears:
         with open("heard.txt", "a") as file:
             print([getattr(report, name) for name in names], file=file)
@@ -71,6 +71,7 @@ def pytest_runtest_logreport(report):
 def test_other_plugins_hear_of_workers_what_they_hear_of_one_process(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
+    records |= {"Torch.no_such_function.0.forward": records["Functional.linear.0.forward"]}
     write_dump(records)
     pytester.makeconftest(HEARING)
     heard = []
@@ -79,6 +80,7 @@ def test_other_plugins_hear_of_workers_what_they_hear_of_one_process(
         heard.append(sorted((pytester.path / "heard.txt").read_text().splitlines()))
         (pytester.path / "heard.txt").unlink()
     assert len(heard[0]) == 3 * len(records)
+    assert any("'skipped'" in line for line in heard[0])
     assert heard[0] == heard[1]
 
 
