@@ -12,10 +12,8 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.session import Model, Observer, Session
-from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
-from msprobe_hooks.torch.card_threads import finish_backward_passes
 from msprobe_hooks.torch.custom import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks
 from msprobe_hooks.torch.phases import Phases
@@ -40,12 +38,6 @@ class TorchSession(Session):
     def rank(self) -> int | None:
         """Return this process's rank, None where no process group is initialised."""
         return process_rank()
-
-    def close(self) -> Summary:
-        """Finish, take the hooks off and return what was recorded."""
-        summary = super().close()
-        finish_backward_passes()
-        return summary
 
     def hooks_on(self, model: Model) -> ModuleHooks:
         """Put hooks on all modules inside a model."""

@@ -11,7 +11,7 @@ from torch_npu import kernels
 kernels.load()
 torch.utils.rename_privateuse1_backend("npu")
 
-from torch_npu import npu, operators  # noqa: E402
+from torch_npu import ending, npu, operators  # noqa: E402
 
 torch._register_device_module("npu", npu)
 torch.utils.generate_methods_for_privateuse1_backend()
@@ -22,3 +22,5 @@ if torch.distributed.is_available():
     from torch_npu import hccl
 
     hccl.register()
+
+ending.wait_for_backward_passes()
