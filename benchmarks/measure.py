@@ -114,12 +114,17 @@ def plugin_words(*arguments: str | Path) -> list[str | Path]:
 
 def logged(words: Sequence[str | Path]) -> dict[str, dict[str, Any]]:
     """Run a pytest command with the plugin ``item_log`` and return what that wrote of each item."""
+    return logged_run(words)[1]
+
+
+def logged_run(words: Sequence[str | Path]) -> tuple[Run, dict[str, dict[str, Any]]]:
+    """Run a pytest command with the plugin ``item_log``; return what it took and what that wrote of each item."""
     path = scratch() / "items.json"
     folders = [str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    run([*words, "-p", "item_log", "--item-log", path], env={"PYTHONPATH": os.pathsep.join(folders)})
+    done = run([*words, "-p", "item_log", "--item-log", path], env={"PYTHONPATH": os.pathsep.join(folders)})
     items: dict[str, dict[str, Any]] = json.loads(path.read_text())
     path.unlink()
-    return items
+    return done, items
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

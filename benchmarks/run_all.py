@@ -92,6 +92,12 @@ BENCHMARKS = (
     Benchmark("200 000 records", PERFORMANCE, "read_and_collect.py", "--rounds 1 --records 4000"),
     Benchmark("Metrics of large tensors", PERFORMANCE, "metrics.py", "--rounds 1 --elements 2097152"),
     Benchmark("Two workers", PERFORMANCE, "workers.py", "--rounds 1", (PEER,)),
+    Benchmark(
+        "A decoder layer",
+        PERFORMANCE,
+        "decoder_layer.py",
+        "--tokens 128 --hidden 512 --vocabulary 2000",
+    ),
     Benchmark("Journals", PERFORMANCE, "journal.py", "--records 1000"),
     Benchmark("A healthy CPU", PERFORMANCE, "real_dumps.py", "--seeds 0"),
     Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),
