@@ -117,6 +117,19 @@ def test_a_result_equal_to_golden_rounded_never_asks_for_the_baseline(golden: to
     assert (verdict.outcome, verdict.margin) == ("pass", 0)
 
 
+@pytest.mark.parametrize("of", [torch.Tensor.contiguous, torch.Tensor.t], ids=["contiguous", "transposed"])
+def test_a_large_result_is_held_against_golden_rounded_to_its_last_element(
+    of: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    large = torch.linspace(0.1, 1.0, 1025 * 1025).reshape(1025, 1025)
+    equal = of(large.half())
+    assert judge(equal, of(large), standard="binary_consistency").metrics == {"cast_error_rate": 0.0}
+    equal[-1, -1] += 1
+    verdict = judge(equal, of(large), standard="binary_consistency")
+    assert verdict.outcome == "fail"
+    assert verdict.metrics["cast_error_rate"] == pytest.approx(1 / 1025**2)
+
+
 def test_errors_under_the_floor_never_ask_for_the_baseline(golden: torch.Tensor) -> None:
     target = (golden * (1 + 1e-7)).float()
     assert judge(target, golden, standard="benchmark", baseline=forbidden).outcome == "pass"

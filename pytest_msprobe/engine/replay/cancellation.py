@@ -41,11 +41,18 @@ def _without(gradient: torch.Tensor, bound: float) -> torch.Tensor:
 
 
 def _greatest(tensor: torch.Tensor) -> float:
-    return float(_widened(tensor).abs().max()) if tensor.numel() else 0.0
+    """Return the greatest magnitude; NaN where there is one."""
+    if not tensor.numel():
+        return 0.0
+    if tensor.is_complex():
+        return float(tensor.abs().max())
+    # Without a copy of all magnitudes, which takes ten times as long.
+    low, high = _widened(tensor).aminmax()
+    return max(-low.item(), high.item())
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with abs and max, which torch has not for float8."""
+    """Return a tensor with extrema and magnitudes, which torch has not for float8."""
     return tensor.float() if tensor.dtype.itemsize == 1 else tensor
 
 

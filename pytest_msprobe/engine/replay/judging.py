@@ -123,8 +123,9 @@ def judge_backward(
 
 
 def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
-    magnitudes = [gradient.double().abs().mean().item() for gradient in gradients if gradient.numel()]
-    return max(magnitudes, default=0.0)
+    # Magnitudes are taken in the raised copy, where a large gradient would be held twice.
+    raised = (gradient.to(torch.float64, copy=True).abs_() for gradient in gradients if gradient.numel())
+    return max((magnitudes.mean().item() for magnitudes in raised), default=0.0)
 
 
 def _beside(

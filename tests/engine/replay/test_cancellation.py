@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
@@ -34,3 +37,13 @@ def test_small_gradients_that_are_known_are_kept() -> None:
 
 def test_empty_and_whole_number_gradients_are_left_alone() -> None:
     assert cancelled({"x": torch.empty(0), "y": torch.zeros(2, dtype=torch.int64)}, [torch.ones(2)]) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+def test_the_scale_of_rounding_is_the_greatest_magnitude_that_arrives(dtype: torch.dtype) -> None:
+    zero = {"x": torch.zeros(3, dtype=torch.float64)}
+    assert cancelled(zero, [torch.tensor([0.5, -2.0]).to(dtype), torch.tensor([1.0]).to(dtype)]) == {"x": 2.0}
+
+
+def test_a_gradient_with_a_nan_is_no_rounding() -> None:
+    assert cancelled({"x": torch.tensor([0.0, math.nan, 0.0])}, [torch.ones(3)]) == {}
