@@ -33,6 +33,7 @@ from pytest_msprobe.run import (
     collection,
     dealing,
     distribution,
+    empty_phases,
     journaling,
     marks,
     options,
@@ -97,6 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
         distribution.start_worker(config)
         read.mode.open(config, dumps)
         captured_logs.register(config)
+        config.pluginmanager.register(empty_phases.EmptyPhases(config), "msprobe-empty-phases")
         tests_summary.register(config)
         reporting.register(config)
         dealing.start(config)

@@ -2,36 +2,25 @@
 
 A comparison takes a tenth of a millisecond and has no fixtures, yet the hooks around pytest's phases of setup, call and
 teardown take five times as long. Where nobody but pytest itself listens to them, items that pass or skip are reported
-without them, each phase as always. What fails goes through pytest's own phases, and so does everything where another
-plugin or a ``conftest.py`` has a hook that would not be called.
+without them, each phase as always. What fails goes through pytest's own phases, and so does what `empty_phases` leaves
+to pytest.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_msprobe.modes.compare.items import ComparedItem
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.run.foreign import has_foreign
+from pytest_msprobe.run.empty_phases import empty_report, is_followed, may_be_left_out
 
 if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult
-
-# The hooks that the fast path does not call; of the protocol, those that would run an item in our place.
-_LEFT_OUT = (
-    "pytest_runtest_protocol",
-    "pytest_runtest_setup",
-    "pytest_runtest_call",
-    "pytest_runtest_teardown",
-    "pytest_runtest_makereport",
-)
-# Marks by which pytest itself would not run an item, or take its failure for a success.
-_EVALUATED_MARKS = ("skip", "skipif", "xfail")
 
 
 class FastPath:
@@ -39,26 +28,23 @@ class FastPath:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._is_open = True
+        self._is_open = False
 
     def pytest_collection_finish(self) -> None:
         """Keep dumps and items, which live as long as the process, out of every later garbage collection."""
         gc.freeze()
-        # Every conftest.py has been loaded.
-        self._is_open = not (self._config.getoption("setupshow", False) or has_foreign(self._config, _LEFT_OUT))
+        self._is_open = may_be_left_out(self._config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Take the fast path for compared calls, but for the last: with it pytest tears the session down."""
-        if not (self._is_open and isinstance(item, ComparedItem) and isinstance(nextitem, ComparedItem)):
-            return None
-        if any(map(item.get_closest_marker, _EVALUATED_MARKS)):
+        """Take the fast path for compared calls."""
+        if not (self._is_open and isinstance(item, ComparedItem) and is_followed(item, nextitem)):
             return None
         run_quickly(item, nextitem)
         return True
 
 
-def run_quickly(item: ComparedItem, nextitem: pytest.Item) -> None:
+def run_quickly(item: ComparedItem, nextitem: pytest.Item | None) -> None:
     """Run an item and report each of its phases; one that fails has them as pytest makes them."""
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -69,9 +55,9 @@ def run_quickly(item: ComparedItem, nextitem: pytest.Item) -> None:
     else:
         report = _call_report(item, result, start)
         item.attach(report)
-        hook.pytest_runtest_logreport(report=_empty_report(item, "setup", report.start))
+        hook.pytest_runtest_logreport(report=empty_report(item, "setup", report.start))
         hook.pytest_runtest_logreport(report=report)
-        hook.pytest_runtest_logreport(report=_empty_report(item, "teardown", report.stop))
+        hook.pytest_runtest_logreport(report=empty_report(item, "teardown", report.stop))
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
@@ -87,19 +73,5 @@ def _call_report(item: ComparedItem, result: DirectionResult, start: float) -> p
         duration=stop - start,
         start=start,
         stop=stop,
-        user_properties=item.user_properties,
-    )
-
-
-def _empty_report(item: ComparedItem, when: Literal["setup", "teardown"], at: float) -> pytest.TestReport:
-    return pytest.TestReport(
-        item.nodeid,
-        item.location,
-        {item.name: 1},
-        "passed",
-        None,
-        when,
-        start=at,
-        stop=at,
         user_properties=item.user_properties,
     )
