@@ -24,11 +24,13 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.arguments import TensorSource
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening.clearing import screening
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, TILE, examine
+from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, examine
+from pytest_msprobe.engine.replay.screening.walks import TILE
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.screened import screened_of
@@ -104,20 +106,67 @@ def compared(call: Call, variant: Variant, seed: int) -> Iterator[tuple[Directio
             yield exact, screened, variant.name
 
 
+def normal(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator)
+
+
+def heavy_tailed(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Return values of Student's t with three degrees of freedom."""
+    chi = torch.stack([normal(shape, generator).square_() for _ in range(3)]).sum(0)
+    return normal(shape, generator) * (3 / chi).sqrt_()
+
+
+def offset(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return normal(shape, generator) + 3
+
+
+def rows_of_zeros(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Return normal values, every third row of them zero."""
+    values = normal(shape, generator)
+    values.view(-1, shape[-1])[::3] = 0
+    return values
+
+
+def rows_of_all_sizes(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Return normal values, each row of a magnitude of its own between 1/8 and 8."""
+    sizes = torch.exp2(6 * torch.rand((*shape[:-1], 1), generator=generator) - 3)
+    return normal(shape, generator) * sizes
+
+
+DISTRIBUTIONS = (normal, heavy_tailed, offset, rows_of_zeros, rows_of_all_sizes)
+
+
+def drawing(drawn: Callable[..., torch.Tensor], generator: torch.Generator) -> TensorSource:
+    return lambda element, _: drawn(element.shape, generator).to(DTYPE[element.dtype.removeprefix("torch.")])
+
+
 def healthy(options: argparse.Namespace) -> None:
-    """Print how many screened calls of the correct CPU are cleared and how many fail."""
-    cleared = failed = count = 0
-    with TemporaryDirectory() as folder:
-        found = list(calls(Path(folder), *options.shape))
-        for seed in range(options.seed, options.seed + options.seeds):
-            for call in found:
-                for result in both_ways(call, Setup(CpuDevice(), POLICY, seed=seed, screen_above=0)):
-                    count += 1
-                    cleared += bool(screened_of(result.extras))
-                    failed += result.verdict.outcome == "fail"
-                    if not screened_of(result.extras):
-                        print(f"  seed {seed}, {result.record}: checked exactly, {result.verdict.outcome}")
-    print(f"{count} screened calls of shape {options.shape}: {cleared} cleared, {failed} fail")
+    """Print how many screened records of the correct CPU are cleared and how many fail, by distribution of the data.
+
+    Each seed has sides of its own, from those of the shape to twice them, and a distribution.
+    """
+    counts: dict[str, list[int]] = {each.__name__: [0, 0, 0] for each in DISTRIBUTIONS}
+    for seed in range(options.seed, options.seed + options.seeds):
+        generator = torch.Generator().manual_seed(seed)
+        drawn = DISTRIBUTIONS[seed % len(DISTRIBUTIONS)]
+        m, k, n = (side + int(torch.randint(0, side, (), generator=generator)) for side in options.shape)
+        with TemporaryDirectory() as folder:
+            for call in calls(Path(folder), m // 2 * 2, k, n):
+                replay = Replay(
+                    call,
+                    Setup(CpuDevice(), POLICY, seed=seed, screen_above=0),
+                    drawing(drawn, generator),
+                )
+                for result in (replay.forward(), replay.backward()):
+                    count = counts[drawn.__name__]
+                    count[0] += 1
+                    count[1] += bool(screened_of(result.extras))
+                    count[2] += result.verdict.outcome == "fail"
+                    if result.verdict.outcome == "fail":
+                        print(f"  {drawn.__name__}, seed {seed}, {result.record}: {result.verdict.reason}", flush=True)
+        if seed % 20 == 19 or seed == options.seed + options.seeds - 1:
+            rows = [[name, *map(str, count)] for name, count in counts.items()]
+            print(table(["values", "screened records", "cleared", "failed"], rows), flush=True)
 
 
 def element(options: argparse.Namespace) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from pytest_msprobe.engine.replay.screening.walks import blocks, sums_both_ways, tile_sums, tiles, tiles_of
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -32,3 +34,21 @@ class Product:
         if self.added is None or not self.beta:
             return torch.zeros((), dtype=torch.float64)
         return self.beta * self.added.expand(self.result.shape)[rows][..., columns].double()
+
+    def added_sums(self, y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return in float64 what is added, summed up with signs of rows ``y`` (m,) and of columns ``x`` (n,) by tiles.
+
+        The first is by rows and broadcasts to (m, tiles), the second by columns and broadcasts to (tiles, n).
+        """
+        if self.added is None or not self.beta:
+            zero = torch.zeros(1, 1, dtype=torch.float64)
+            return zero, zero
+        if self.added.dim() == 1:
+            row = self.beta * self.added.double()
+            return tile_sums(row.unsqueeze(1), x).mT, tile_sums(y.unsqueeze(1)) * row
+        by_rows = torch.empty(len(y), tiles(len(x)), dtype=torch.float64)
+        by_columns = torch.empty(tiles(len(y)), len(x), dtype=torch.float64)
+        for rows, columns, block in blocks(self.added.expand(self.result.shape), torch.float64):
+            sums = sums_both_ways(block, y[rows], x[columns])
+            by_rows[rows, tiles_of(columns)], by_columns[tiles_of(rows), columns] = sums
+        return by_rows.mul_(self.beta), by_columns.mul_(self.beta)

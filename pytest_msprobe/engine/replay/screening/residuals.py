@@ -16,15 +16,20 @@ import torch
 
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.engine.replay.screening.product import Product
-
-#: Neighbouring rows, or columns, that share one residual and have one of them computed exactly.
-TILE = 128
-
-# Blocks of one tile by so many stay in the processor's cache: rows of the result, elements along rows of a factor.
-_ROWS, _LENGTH = 8 * TILE, 16 * TILE
+from pytest_msprobe.engine.replay.screening.walks import (
+    TILE,
+    blocks,
+    products_with,
+    sums_both_ways,
+    tiles,
+    tiles_of,
+    walked,
+)
 
 #: How likely it is that a residual of a correct product stands out, all residuals of a call taken together.
 FALSE_STAND_OUT = 1e-6
+
+_FLOAT32 = float_format(torch.float32).unit_roundoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
     """Take the evidence on products of one shape and dtype, the matrices of a batch.
 
     The result's dtype is float32 or a narrower one that sums are kept in float32 for. Memory: 2 / `TILE` of the
-    operands in float64, and one tile of each.
+    operands in float64, and one block.
     """
     generator = torch.Generator().manual_seed(seed)
     surveys = [_survey(product.result) for product in products]
@@ -82,17 +87,22 @@ class _Limits:
     """How great residuals of correct products get, where rounding errors go up and down independently.
 
     An element's error is taken to be sub-Gaussian with a standard deviation of at most F u max(|c|, scale), F and u of
-    the result's dtype. ``exponent`` is the logarithm of how many residuals there are over `FALSE_STAND_OUT`.
+    the result's dtype. ``exponent`` is the logarithm of how many residuals there are over `FALSE_STAND_OUT`. ``dtype``
+    is that in which the result is summed up over a tile: 16 bits in float32, whose roundings add to the variance.
     """
 
     def __init__(self, products: Sequence[Product], scale: float) -> None:
         result = products[0].result
         (m, n), form = result.shape, float_format(result.dtype)
-        tiles = _tiles(m) * _tiles(n)
-        count = _tiles(n) * m + _tiles(m) * n + m + n + 2 * tiles + 2
+        count = tiles(n) * m + tiles(m) * n + m + n + 2 * tiles(m) * tiles(n) + 2
         self.exponent = math.log(2 * count * len(products) / FALSE_STAND_OUT)
         self.least = max(scale, form.min_normal)
         self.variance = (roundoffs_allowed(result.dtype) * form.unit_roundoff) ** 2
+        # No element is more than their number times the scale, so that no square of these leaves float32's range.
+        is_narrow = form.unit_roundoff > _FLOAT32 and 2.0**-40 < self.least < 2.0**20
+        self.dtype = torch.float32 if is_narrow else torch.float64
+        if is_narrow:
+            self.variance += (TILE * _FLOAT32) ** 2
 
     def of_one(self) -> float:
         """Return the limit of the square of one residual over its variance (Hoeffding)."""
@@ -106,14 +116,14 @@ class _Limits:
 def _survey(result: torch.Tensor) -> tuple[float, tuple[int, int]]:
     """Return the sum of all magnitudes, and row and column of the greatest."""
     total, greatest, peak = 0.0, -1.0, (0, 0)
-    for rows in _slices(result.shape[0]):
-        magnitudes = result[rows].float().abs()
-        total += float(magnitudes.sum(dtype=torch.float64))
-        value = float(magnitudes.max())
+    for rows, columns, block in blocks(result, torch.float32):
+        magnitudes = block.abs_()
+        total += float(magnitudes.sum())
+        value = float(magnitudes.amax())
         # To find a place takes ten times as long as to find that there is none.
         if value > greatest:
-            at = int(magnitudes.argmax())
-            greatest, peak = value, (rows.start + at // result.shape[1], at % result.shape[1])
+            row, column = divmod(int(magnitudes.argmax()), magnitudes.shape[1])
+            greatest, peak = value, (rows.start + row, columns.start + column)
     return total, peak
 
 
@@ -124,52 +134,20 @@ def _seen(
     m, n = product.result.shape
     y, x = _signs(m, generator), _signs(n, generator)
     rows, columns = _one_of_each_tile(m, generator), _one_of_each_tile(n, generator)
-    sums, norms, _ = _walked(product.left, y)
+    sums, norms, _ = walked(product.left, y)
     rows = _with(rows, peak[0], int(norms.argmax()))
     from_left = torch.cat((sums, product.left[rows].double()))
-    sums, norms, crossed = _walked(product.right.mT, x, from_left)
+    sums, norms, crossed = walked(product.right.mT, x, from_left)
     columns = _with(columns, peak[1], int(norms.argmax()))
     from_right = torch.cat((sums, product.right.mT[columns].double()))
-    by_rows = _products(product.left, from_right).mul_(product.alpha).mT
+    by_rows = products_with(product.left, from_right).mul_(product.alpha).mT
     by_columns = crossed.mul_(product.alpha)
-    found = _worst(product, limits, (y, by_columns[: _tiles(m)]), (x, by_rows[:, : _tiles(n)]))
+    found = _worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)]))
     every = slice(None)
-    exact_rows = by_columns[_tiles(m) :] + product.added_to(rows, every)
-    exact_columns = by_rows[:, _tiles(n) :] + product.added_to(every, columns)
+    exact_rows = by_columns[tiles(m) :] + product.added_to(rows, every)
+    exact_columns = by_rows[:, tiles(n) :] + product.added_to(every, columns)
     target = torch.cat((product.result[rows].reshape(-1), product.result[:, columns].reshape(-1)))
     return target, torch.cat((exact_rows.reshape(-1), exact_columns.reshape(-1))), list(found)
-
-
-def _walked(
-    matrix: torch.Tensor, signs: torch.Tensor, against: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the signed sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
-
-    ``against`` is (others, k), the products with it (others, rows); without it there are none.
-    """
-    count, k = matrix.shape
-    sums, norms = torch.empty(_tiles(count), k, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
-    products = torch.zeros(0 if against is None else len(against), count, dtype=torch.float64)
-    for tile, rows in enumerate(_slices(count)):
-        for part in _slices(k, _LENGTH):
-            block = _widened(matrix[rows, part])
-            sums[tile, part] = signs[rows] @ block
-            norms[rows] += torch.linalg.vector_norm(block, dim=1).square_()
-            if against is not None:
-                products[:, rows].addmm_(against[:, part], block.mT)
-    return sums, norms.sqrt_(), products
-
-
-def _products(matrix: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Return the products of others, (others, k), with the rows of a matrix, (m, k), as (others, m).
-
-    This way round a few others against a transposed block take a tenth of the time that they take the other way.
-    """
-    found = torch.zeros(len(others), len(matrix), dtype=torch.float64)
-    for rows in _slices(len(matrix)):
-        for part in _slices(matrix.shape[1], _LENGTH):
-            found[:, rows].addmm_(others[:, part], _widened(matrix[rows, part]).mT)
-    return found
 
 
 def _worst(
@@ -184,18 +162,15 @@ def _worst(
     ``rows`` the signs of columns (n,) and what rows sum up to in each tile of columns (m, tiles).
     """
     (y, summed_columns), (x, summed_rows) = columns, rows
-    of_rows, of_columns = torch.empty_like(summed_rows), torch.empty_like(summed_columns)
-    m, n = product.result.shape
-    for column, right in enumerate(_slices(n)):
-        for first in range(0, m, _ROWS):
-            down = slice(first, min(first + _ROWS, m))
-            block = _widened(product.result[down, right])
-            weights = block.abs().clamp_(min=limits.least).square_()
-            block -= product.added_to(down, right)
-            of_rows[down, column] = (block @ x[right] - summed_rows[down, column]).square_() / weights.sum(1)
-            tiles = slice(first // TILE, _tiles(down.stop))
-            found = _tile_sums(block, y[down]) - summed_columns[tiles, right]
-            of_columns[tiles, right] = found.square_() / _tile_sums(weights, torch.ones_like(y[down]))
+    added_rows, added_columns = product.added_sums(y, x)
+    of_rows, of_columns = -(summed_rows + added_rows), -(summed_columns + added_columns)
+    y, x = y.to(limits.dtype), x.to(limits.dtype)
+    for down, along, block in blocks(product.result, limits.dtype):
+        by_row, by_column = of_rows[down, tiles_of(along)], of_columns[tiles_of(down), along]
+        row_sums, column_sums = sums_both_ways(block, y[down], x[along])
+        row_weights, column_weights = sums_both_ways(block.square_().clamp_(min=limits.least**2))
+        by_row.add_(row_sums).square_().div_(row_weights)
+        by_column.add_(column_sums).square_().div_(column_weights)
     of_rows /= limits.variance
     of_columns /= limits.variance
     yield "row in a tile", _greatest(of_rows, limits.of_one(), (1, TILE))
@@ -222,16 +197,6 @@ def _greatest(squares: torch.Tensor, limit: float, size: tuple[int, int]) -> Res
     return Residual(float(squares.reshape(-1)[at]) / limit, ", ".join(words))
 
 
-def _tile_sums(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the weighted sums over the rows of each tile, (tiles, n) of (m, n)."""
-    return torch.stack([weights[part] @ values[part] for part in _slices(values.shape[0])])
-
-
-def _widened(block: torch.Tensor) -> torch.Tensor:
-    """Return float64 copies of rows that lie in memory as before: a transposing copy takes five times as long."""
-    return block.double() if block.stride(-1) == 1 else block.mT.double().mT
-
-
 def _signs(count: int, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).double()
 
@@ -245,11 +210,3 @@ def _one_of_each_tile(count: int, generator: torch.Generator) -> torch.Tensor:
 def _with(indices: torch.Tensor, *others: int) -> torch.Tensor:
     """Return indices in order, each once."""
     return torch.tensor(sorted({*indices.tolist(), *others}))
-
-
-def _tiles(count: int) -> int:
-    return -(-count // TILE)
-
-
-def _slices(count: int, size: int = TILE) -> list[slice]:
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]

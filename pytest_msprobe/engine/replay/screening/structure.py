@@ -13,7 +13,7 @@ from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import TILE
+from pytest_msprobe.engine.replay.screening.walks import TILE
 from pytest_msprobe.engine.values.strides import overlaps
 
 

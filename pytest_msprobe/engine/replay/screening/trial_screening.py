@@ -14,8 +14,9 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.cancellation import cancelled
 from pytest_msprobe.engine.replay.screening.clearing import is_screenable, screening
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import TILE, examine
+from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
+from pytest_msprobe.engine.replay.screening.walks import blocks
 from pytest_msprobe.engine.replay.subject import TargetError
 from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.results.result import OutputResult
@@ -147,8 +148,8 @@ def _summed(
         return None
     rows = arriving.reshape(-1, arriving.shape[-1])
     golden = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for start in range(0, len(rows), TILE):
-        golden += rows[start : start + TILE].double().sum(0)
+    for _, columns, block in blocks(rows, torch.float64):
+        golden[columns] += block.sum(0)
     golden *= structure.beta
     if not golden.isfinite().all():
         return None

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy, standard
 from pytest_msprobe.engine.replay.screening.clearing import Screening, is_screenable, screening
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import TILE, examine
+from pytest_msprobe.engine.replay.screening.residuals import examine
+from pytest_msprobe.engine.replay.screening.walks import TILE
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHAPES = st.tuples(st.integers(129, 400), st.integers(129, 400), st.integers(129, 400))

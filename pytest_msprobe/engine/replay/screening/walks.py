@@ -1,0 +1,101 @@
+"""Passes over a large matrix in blocks that are widened one by one, with its sums by tiles of neighbouring rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+#: Neighbouring rows, or columns, that share one residual and have one of them computed exactly.
+TILE = 128
+
+# Blocks are one tile by so many elements that neighbour each other in memory: shorter ones cost more calls and are read
+# slower, longer ones leave the processor's cache.
+_LENGTH = 32 * TILE
+
+
+def tiles(count: int) -> int:
+    """Return how many tiles so many rows are."""
+    return -(-count // TILE)
+
+
+def slices(count: int, size: int = TILE) -> list[slice]:
+    """Return slices of a size that are all of so many rows."""
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def blocks(matrix: torch.Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+    """Yield rows, columns and values of all blocks of a matrix, in a dtype; a block is overwritten by the next.
+
+    Both begin and end with tiles. A block lies in memory as the matrix does: a transposing copy takes five times as
+    long.
+    """
+    is_transposed = matrix.stride(0) < matrix.stride(1)
+    stored = matrix.mT if is_transposed else matrix
+    buffer = torch.empty(TILE * min(_LENGTH, stored.shape[1]), dtype=dtype)
+    for down in slices(stored.shape[0]):
+        for along in slices(stored.shape[1], _LENGTH):
+            part = stored[down, along]
+            block = buffer[: part.numel()].view(part.shape).copy_(part)
+            yield (along, down, block.mT) if is_transposed else (down, along, block)
+
+
+def tile_sums(values: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sums over the rows of each tile, (tiles, k) of (rows, k), with signs (rows,) or without.
+
+    Values that lie in memory by columns are multiplied by the signs where they are: a copy takes twice as long.
+    """
+    if signs is not None and values.stride(1) == 1:
+        return torch.stack([signs[part] @ values[part] for part in slices(len(values))])
+    signed = values if signs is None else values.mul_(signs.unsqueeze(1))
+    whole = len(values) // TILE * TILE
+    parts = [signed[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
+    return torch.cat((*parts, signed[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
+
+
+def sums_both_ways(
+    block: torch.Tensor, y: torch.Tensor | None = None, x: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of rows over each tile of columns, (rows, tiles), and of columns over each tile of rows.
+
+    ``y`` are signs of the rows, ``x`` of the columns. The block's own signs are lost.
+    """
+    if block.stride(1) == 1:
+        by_columns = tile_sums(block, y)
+        return tile_sums(block.mT, x).mT, by_columns
+    by_rows = tile_sums(block.mT, x).mT
+    return by_rows, tile_sums(block, y)
+
+
+def tiles_of(rows: slice) -> slice:
+    """Return the tiles that rows of a block are."""
+    return slice(rows.start // TILE, tiles(rows.stop))
+
+
+def walked(
+    matrix: torch.Tensor, signs: torch.Tensor, against: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the signed sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
+
+    All are float64. ``against`` is (others, k), the products with it (others, rows); without it there are none.
+    """
+    count, k = matrix.shape
+    sums, squares = torch.empty(tiles(count), k, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+    products = torch.zeros(0 if against is None else len(against), count, dtype=torch.float64)
+    for rows, part, block in blocks(matrix, torch.float64):
+        if against is not None:
+            products[:, rows].addmm_(against[:, part].contiguous(), block.mT)
+        sums[tiles_of(rows), part] = tile_sums(block, signs[rows])
+        squares[rows] += block.square_().sum(1)
+    return sums, squares.sqrt_(), products
+
+
+def products_with(matrix: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Return the products of others, (others, k), with the rows of a matrix, (m, k), as (others, m) in float64.
+
+    This way round a few others against a transposed block take a tenth of the time that they take the other way.
+    """
+    found = torch.zeros(len(others), len(matrix), dtype=torch.float64)
+    for rows, part, block in blocks(matrix, torch.float64):
+        found[:, rows].addmm_(others[:, part].contiguous(), block.mT)
+    return found

@@ -1,0 +1,75 @@
+"""Passes over matrices in blocks, and their sums by tiles."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_msprobe.engine.replay.screening.product import Product
+from pytest_msprobe.engine.replay.screening.residuals import examine
+from pytest_msprobe.engine.replay.screening.walks import TILE, blocks, products_with, sums_both_ways, tiles, walked
+
+SIDES = st.integers(1, 3 * TILE)
+
+
+def _matrix(rows: int, columns: int, *, by_columns: bool) -> torch.Tensor:
+    values = torch.randn(columns, rows).mT if by_columns else torch.randn(rows, columns)
+    return values.bfloat16()
+
+
+def _signs(count: int) -> torch.Tensor:
+    return torch.randint(0, 2, (count,)).mul(2).sub(1).double()
+
+
+def _summed(matrix: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """Return the signed sums of tiles of rows, by a product with a matrix of signs."""
+    member = torch.zeros(tiles(len(matrix)), len(matrix), dtype=torch.float64)
+    for row, sign in enumerate(signs):
+        member[row // TILE, row] = sign
+    return member @ matrix.double()
+
+
+@settings(max_examples=25)
+@given(SIDES, st.integers(1, 5000), st.booleans())
+def test_blocks_are_every_element_once_in_whole_tiles(rows: int, columns: int, by_columns: bool) -> None:
+    matrix = _matrix(rows, columns, by_columns=by_columns)
+    found = torch.full((rows, columns), float("nan"), dtype=torch.float64)
+    for down, along, block in blocks(matrix, torch.float64):
+        assert (down.start % TILE, along.start % TILE) == (0, 0)
+        assert found[down, along].isnan().all()
+        found[down, along] = block
+    assert torch.equal(found, matrix.double())
+
+
+@settings(max_examples=25)
+@given(SIDES, SIDES, st.booleans())
+def test_sums_go_over_tiles_of_rows_and_of_columns(rows: int, columns: int, by_columns: bool) -> None:
+    matrix, y, x = _matrix(rows, columns, by_columns=by_columns), _signs(rows), _signs(columns)
+    by_rows, summed_columns = sums_both_ways(matrix.double(), y, x)
+    torch.testing.assert_close(summed_columns, _summed(matrix, y))
+    torch.testing.assert_close(by_rows, _summed(matrix.mT, x).mT)
+
+
+@settings(max_examples=25)
+@given(SIDES, st.integers(1, 5000), st.booleans())
+def test_a_walk_sums_measures_and_multiplies_rows(rows: int, columns: int, by_columns: bool) -> None:
+    matrix, signs = _matrix(rows, columns, by_columns=by_columns), _signs(rows)
+    others = torch.randn(3, columns, dtype=torch.float64)
+    sums, norms, products = walked(matrix, signs, others)
+    torch.testing.assert_close(sums, _summed(matrix, signs))
+    torch.testing.assert_close(norms, matrix.double().norm(dim=1))
+    torch.testing.assert_close(products, others @ matrix.double().mT)
+    torch.testing.assert_close(products_with(matrix, others), others @ matrix.double().mT)
+
+
+def test_residuals_of_16_bits_are_those_of_float64_within_the_rounding_of_sums_in_float32() -> None:
+    left, right = torch.randn(300, 200).bfloat16(), torch.randn(200, 260).bfloat16()
+    result = (left.double() @ right.double()).bfloat16()
+    # Below a scale of 2^-40 sums are kept in float64.
+    small = 2.0**-60
+    found = examine([Product(left, right, result)], 0).residuals
+    exact = examine([Product(left * small, right, result * small)], 0).residuals
+    for kind, residual in found.items():
+        assert residual.share == pytest.approx(exact[kind].share, rel=1e-3)
