@@ -11,6 +11,8 @@ from pytest_msprobe.errors import DeviceError
 if TYPE_CHECKING:
     import torch
 
+    from pytest_msprobe.devices.device import Device
+
 
 class Accelerator(ABC):
     """A device that torch reaches through ``torch.<name>``; a subclass says how to load it."""
@@ -61,9 +63,13 @@ class Accelerator(ABC):
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Call the function and wait for it, so that an asynchronous error is raised for the call that made it."""
-        result = func(*args, **kwargs)
+        result = self.launch(func, args, kwargs, record=record)
         self.synchronize()
         return result
+
+    def launch(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call the function and return while the card computes; `synchronize` raises what goes wrong there."""
+        return func(*args, **kwargs)
 
     def synchronize(self) -> None:
         """Wait for the active card."""
@@ -78,3 +84,10 @@ class Accelerator(ABC):
     def release_memory(self) -> None:
         """Give back what torch keeps for reuse."""
         self.runtime().empty_cache()
+
+
+def launching(device: Device) -> Accelerator | None:
+    """Return a device whose calls may be launched and waited for later; None for one with a ``call`` of its own."""
+    owner = getattr(device.call, "__self__", None)
+    is_plain = getattr(device.call, "__func__", None) is Accelerator.call
+    return owner if is_plain and isinstance(owner, Accelerator) else None

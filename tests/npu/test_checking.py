@@ -77,6 +77,22 @@ def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(
     assert "1 crash, 1 timeout" in checked.output
 
 
+def test_an_error_that_comes_up_where_the_card_is_waited_for_is_that_of_the_record_that_made_it(
+    check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "mm=fails-later,sin=fails-later,bmm=slow")
+    monkeypatch.setenv("SIMULATED_NPU_SLOW", "0.1")
+    batch = tensor(2, 256, 256)
+    products = {
+        "Torch.mm.0.forward": forward(tensor(256, 128), tensor(128, 256), output=[tensor(256, 256)]),
+        "Torch.bmm.0.forward": forward(batch, batch),
+    }
+    checked = check_on_npu(f"--msprobe-dump={write_dump(products | calls('sin', 'exp'))}")
+    assert checked.wrong == {"Torch.mm.0.forward", "Torch.sin.0.forward"}
+    for name in ("mm", "sin"):
+        assert f"error code:507015: aten::{name}" in checked.cases[f"Torch.{name}.0.forward"].text
+
+
 def test_each_worker_has_a_card_of_those_that_are_visible(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

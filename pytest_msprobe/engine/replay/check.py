@@ -22,6 +22,7 @@ from pytest_msprobe.engine.replay.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
+from pytest_msprobe.engine.replay.launching_trial import trial_on
 from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
@@ -77,7 +78,7 @@ class Replay:
         self._source = source
         self._function = function
         self._recorded = recorded
-        self._trial_of = trial_of or functools.partial(Trial, baseline=setup.baseline)
+        self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
         self._lost: dict[Direction, str] = {}
 
     def judge(self, direction: Direction) -> DirectionResult:

@@ -118,8 +118,8 @@ class Trial:
         """The run on the device. Raises Skip where the device has no kernel, TargetError where it fails."""
         remote = self._remote_target
         if remote is not None:
-            return _on_target(lambda: remote.forward(self.subject))
-        return _on_target(lambda: self._forward(self.subject.target, self._target_side))
+            return on_target(lambda: remote.forward(self.subject))
+        return on_target(lambda: self._forward(self.subject.target, self._target_side))
 
     @functools.cached_property
     def _remote_target(self) -> RemoteSide | None:
@@ -164,8 +164,8 @@ class Trial:
         """The gradients of the target's run. Raises as ``target`` does."""
         remote = self._remote_target
         if remote is not None:
-            return _on_target(lambda: remote.backward(self.subject, self.target, self.grad_outputs))
-        return _on_target(lambda: self._backward(self.target, self._target_side))
+            return on_target(lambda: remote.backward(self.subject, self.target, self.grad_outputs))
+        return on_target(lambda: self._backward(self.target, self._target_side))
 
     @functools.cached_property
     def baseline_gradients(self) -> Gradients | None:
@@ -248,7 +248,8 @@ def _same_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype
 
 
-def _on_target(run: Callable[[], _Result]) -> _Result:
+def on_target(run: Callable[[], _Result]) -> _Result:
+    """Return the result of a run on a device. Raises Skip where it has no kernel, TargetError where it fails."""
     try:
         return run()
     except (Skip, TargetError, LinkError, UserError):

@@ -41,7 +41,7 @@ class device:  # noqa: N801
 
 
 def synchronize(device: int | str | torch.device | None = None) -> None:
-    _runtime.check_card()
+    _runtime.wait_for_card()
 
 
 def get_device_name(device: int | str | torch.device | None = None) -> str:

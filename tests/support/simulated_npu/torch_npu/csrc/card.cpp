@@ -9,9 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 namespace npu {
 namespace {
@@ -21,6 +25,11 @@ constexpr int kMostCards = 16;
 thread_local c10::DeviceIndex selected = 0;
 std::array<std::atomic<int64_t>, kMostCards> allocated{};
 std::atomic<bool> is_lost{false};
+
+using Clock = std::chrono::steady_clock;
+std::mutex work_mutex;
+Clock::time_point done_at{};
+std::string failed_work;
 
 int64_t number_from(const char* variable, int64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -71,7 +80,7 @@ struct Allocator final : c10::Allocator {
 Allocator allocator;
 REGISTER_ALLOCATOR(kType, &allocator);
 
-// All that is started is done at once: there is one stream, and waiting for it takes no time.
+// Results are there at once; what work takes time, wait_for_card knows.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override {
     return kType;
@@ -111,11 +120,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void synchronizeStream(const c10::Stream&) const override {
-    check_card();
+    wait_for_card();
   }
   void synchronizeEvent(void*) const override {}
   void synchronizeDevice(c10::DeviceIndex) const override {
-    check_card();
+    wait_for_card();
   }
 };
 
@@ -233,11 +242,33 @@ void check_card() {
   TORCH_CHECK(!is_lost, "ACL stream synchronize failed, error code:507899: the simulated card was lost");
 }
 
+void keep_busy() {
+  const char* text = std::getenv("SIMULATED_NPU_SLOW");
+  const auto seconds = std::chrono::duration<double>(text ? std::stod(text) : 1.0);
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  done_at = std::max(done_at, Clock::now()) + std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+void fail_later(const std::string& error) {
+  const std::lock_guard<std::mutex> lock(work_mutex);
+  failed_work = error;
+}
+
+void wait_for_card() {
+  std::unique_lock<std::mutex> lock(work_mutex);
+  const auto until = done_at;
+  const auto error = std::exchange(failed_work, {});
+  lock.unlock();
+  std::this_thread::sleep_until(until);
+  check_card();
+  TORCH_CHECK(error.empty(), error);
+}
+
 TORCH_LIBRARY_FRAGMENT(npu_runtime, library) {
   library.def("card_count() -> int", [] { return int64_t{card_count()}; });
   library.def("current_card() -> int", [] { return int64_t{current_card()}; });
   library.def("select_card(int card) -> ()", [](int64_t card) { select_card(static_cast<c10::DeviceIndex>(card)); });
-  library.def("check_card() -> ()", [] { check_card(); });
+  library.def("wait_for_card() -> ()", [] { wait_for_card(); });
   library.def("default_generator(int card) -> Generator?", [](int64_t card) {
     return at::detail::getPrivateUse1Hooks().getDefaultGenerator(static_cast<c10::DeviceIndex>(card));
   });

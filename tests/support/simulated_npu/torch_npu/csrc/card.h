@@ -33,4 +33,13 @@ int64_t allocated_bytes(c10::DeviceIndex card);
 void lose_card();
 void check_card();
 
+// Work that takes the card SIMULATED_NPU_SLOW seconds, 1 where that is not set, and the caller none.
+void keep_busy();
+
+// Has the next to wait for the card be told of an error.
+void fail_later(const std::string& error);
+
+// Waits until the card has done its work. Raises what went wrong in it.
+void wait_for_card();
+
 } // namespace npu

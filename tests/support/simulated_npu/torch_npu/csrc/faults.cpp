@@ -19,10 +19,12 @@ const std::map<std::string, Fault> kNames{
     {"missing", Fault::missing},
     {"falls-back", Fault::falls_back},
     {"fails", Fault::fails},
+    {"fails-later", Fault::fails_later},
     {"out-of-memory", Fault::out_of_memory},
     {"loses-card", Fault::loses_card},
     {"kills", Fault::kills},
     {"hangs", Fault::hangs},
+    {"slow", Fault::slow},
     {"wrong", Fault::wrong},
 };
 
@@ -52,6 +54,9 @@ void fail_before(Fault fault, const std::string& operation) {
           false, "Could not run '", operation, "' with arguments from the 'npu' backend.");
     case Fault::fails:
       TORCH_CHECK(false, "call ", operation, " failed, detail: EZ9999: Inner Error! error code is 561000");
+    case Fault::fails_later:
+      fail_later("ACL stream synchronize failed, error code:507015: " + operation);
+      return;
     case Fault::out_of_memory:
       throw_out_of_memory(current_card(), int64_t{1} << 34);
     case Fault::loses_card:
@@ -65,12 +70,16 @@ void fail_before(Fault fault, const std::string& operation) {
       return;
     case Fault::none:
     case Fault::falls_back:
+    case Fault::slow:
     case Fault::wrong:
       return;
   }
 }
 
-void spoil(Fault fault, torch::jit::Stack& results) {
+void do_after(Fault fault, torch::jit::Stack& results) {
+  if (fault == Fault::slow) {
+    keep_busy();
+  }
   if (fault == Fault::wrong) {
     const auto result = results.back().toTensor();
     result.as_strided({}, {}, result.storage_offset()).add_(1);

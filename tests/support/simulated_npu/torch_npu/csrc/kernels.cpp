@@ -56,8 +56,12 @@ void dump(const std::string& operation) {
   }
 }
 
-void count_host_copy() {
-  host_copies += is_in_kernel ? 0 : 1;
+// What kernels copy is theirs; whoever else reads a card waits for it.
+void wait_to_copy() {
+  if (!is_in_kernel) {
+    ++host_copies;
+    wait_for_card();
+  }
 }
 
 // Marks what a kernel of a card does; a kernel may run others.
@@ -113,7 +117,7 @@ Tensor seen_by_host(const Tensor& self) {
 Tensor copy_from(const Tensor& self, const Tensor& to, bool) {
   check_card();
   if (to.is_cpu()) {
-    count_host_copy();
+    wait_to_copy();
   }
   auto target = seen_by_host(to);
   at::native::copy_(target, seen_by_host(self), false);
@@ -127,7 +131,7 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 
 at::Scalar local_scalar(const Tensor& self) {
   check_card();
-  count_host_copy();
+  wait_to_copy();
   return at::native::_local_scalar_dense_cpu(seen_by_host(self));
 }
 
@@ -290,7 +294,7 @@ void run_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     expose_running_statistics(operation, *stack, count);
     at::native::cpu_fallback(op, stack);
   }
-  spoil(fault, *stack);
+  do_after(fault, *stack);
 }
 
 // What the card has no kernel for. As torch_npu's, the warning comes once for an operator, and not by way of Python.
