@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
+from pytest_msprobe.engine.replay.screening.layout import Layout, contraction
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import TILE
 from pytest_msprobe.engine.values.strides import overlaps
@@ -40,6 +41,8 @@ _FORMS: Mapping[str, _Form] = {
     "linear": _Form(("input", "weight", "bias"), "input", "weight", "bias"),
     "matmul": _Form(("input", "other"), "input", "other"),
     "__matmul__": _Form(("input", "other"), "input", "other"),
+    "__rmatmul__": _Form(("input", "other"), "other", "input"),
+    "einsum": _Form(("equation", "left", "right"), "left", "right"),
     "mm": _Form(("input", "mat2"), "input", "mat2", dimensions=2),
     "bmm": _Form(("input", "mat2"), "input", "mat2", dimensions=3),
     "addmm": _Form(("input", "mat1", "mat2"), "mat1", "mat2", "input", 2),
@@ -52,37 +55,32 @@ _LEAST_SIDE, _LEAST_INNER = 2 * TILE, TILE
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """A factor: the path of its argument, its values, and whether the product takes the argument transposed."""
+    """A factor: the path of its argument, its values, and how they are matrices."""
 
     path: str
     tensor: torch.Tensor
-    is_transposed: bool = False
-
-    def matrices(self, batch: int, values: torch.Tensor) -> torch.Tensor:
-        """Return the factor, or its gradient, as (batch, rows, columns)."""
-        matrix = values.reshape(batch, -1, values.shape[-1])
-        return matrix.mT if self.is_transposed else matrix
+    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A call that is ``alpha`` * ``left`` @ ``right`` + ``beta`` * ``added``, of ``batch`` products.
+    """A call that is ``alpha`` * ``left`` @ ``right`` + ``beta`` * ``added``, a product or a batch of them.
 
-    ``shape`` is the result's, ``added`` the path and the values of what is added.
+    ``shape`` and ``layout`` are the result's, ``added`` the path and the values of what is added.
     """
 
     left: Factor
     right: Factor
-    added: tuple[str, torch.Tensor] | None
-    alpha: float
-    beta: float
-    batch: int
+    layout: Layout
     shape: tuple[int, ...]
+    added: tuple[str, torch.Tensor] | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
 
     @property
     def operations(self) -> int:
         """How many multiplications and additions the result takes."""
-        return 2 * math.prod(self.shape) * self.left.tensor.shape[-1]
+        return 2 * math.prod(self.shape) * self.left.layout.columns
 
     @property
     def paths(self) -> frozenset[str]:
@@ -92,28 +90,24 @@ class Structure:
 
     def forward(self, result: torch.Tensor) -> list[Product]:
         """Return the products that the result of this call is to be."""
-        left, right = (each.matrices(self.batch, each.tensor) for each in (self.left, self.right))
-        results, added = self._matrices(result), self._added()
-        return [Product(left[i], right[i], results[i], self.alpha, added[i], self.beta) for i in range(self.batch)]
+        left, right = (each.layout.matrices(each.tensor) for each in (self.left, self.right))
+        results, added = self.layout.matrices(result), self._added(len(left))
+        return [Product(left[i], right[i], results[i], self.alpha, added[i], self.beta) for i in range(len(left))]
 
     def backward(self, path: str, gradient: torch.Tensor, arriving: torch.Tensor) -> list[Product]:
         """Return the products that the gradient of a factor is to be: dA = dC Bᵀ, dB = Aᵀ dC."""
-        came = self._matrices(arriving)
-        left, right = (each.matrices(self.batch, each.tensor) for each in (self.left, self.right))
+        came = self.layout.matrices(arriving)
         if path == self.left.path:
-            found = self.left.matrices(self.batch, gradient)
-            return [Product(came[i], right[i].mT, found[i], self.alpha) for i in range(self.batch)]
-        found = self.right.matrices(self.batch, gradient)
-        return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(self.batch)]
+            right, found = self.right.layout.matrices(self.right.tensor), self.left.layout.matrices(gradient)
+            return [Product(came[i], right[i].mT, found[i], self.alpha) for i in range(len(came))]
+        left, found = self.left.layout.matrices(self.left.tensor), self.right.layout.matrices(gradient)
+        return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(len(came))]
 
-    def _matrices(self, result: torch.Tensor) -> torch.Tensor:
-        return result.reshape(self.batch, -1, self.shape[-1])
-
-    def _added(self) -> Sequence[torch.Tensor | None]:
+    def _added(self, batch: int) -> Sequence[torch.Tensor | None]:
         """Return what is added to each product."""
         if self.added is None or self.added[1].dim() == 1:
-            return [self.added and self.added[1]] * self.batch
-        return list(self._matrices(self.added[1]))
+            return [self.added and self.added[1]] * batch
+        return list(self.layout.matrices(self.added[1]))
 
 
 def structure_of(operation: str, arguments: Arguments) -> Structure | None:
@@ -128,6 +122,7 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
     if given is None:
         return None
     alpha, beta = (given.pop(name)[1] if name in given else 1 for name in ("alpha", "beta"))
+    _, equation = given.pop("equation", ("", ""))
     if not all(type(number) in (int, float) and math.isfinite(number) for number in (alpha, beta)) or not alpha:
         return None
     if form.added in given and given[form.added][1] is None:
@@ -136,12 +131,14 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
         return None
     if len({value.dtype for _, value in given.values()}) != 1:
         return None
-    left, right = Factor(*given[form.left]), Factor(*given[form.right], is_transposed=operation == "linear")
-    batch, shape = _shape(left, right, form.dimensions)
+    if operation == "einsum":
+        found = _einsum(equation, given[form.left], given[form.right])
+    else:
+        found = _product(given[form.left], given[form.right], form, is_transposed=operation == "linear")
     added = given.get(form.added)
-    if not shape or not _is_large(left, right) or (added is not None and not _fits(added[1], shape, form)):
+    if found is None or not _is_large(found) or (added is not None and not _fits(added[1], found.shape, form)):
         return None
-    return Structure(left, right, added, float(alpha), float(beta), batch, shape)
+    return replace(found, added=added, alpha=float(alpha), beta=float(beta))
 
 
 def _by_name(form: _Form, arguments: Arguments) -> dict[str, tuple[str, Any]] | None:
@@ -164,26 +161,36 @@ def _is_screenable(value: Any) -> bool:
     )
 
 
-def _shape(left: Factor, right: Factor, dimensions: int | None) -> tuple[int, tuple[int, ...]]:
-    """Return the number of products and the result's shape; an empty one where the factors do not fit each other."""
-    ours, theirs = left.tensor, right.tensor.mT if right.is_transposed and right.tensor.dim() == 2 else right.tensor
+def _product(
+    left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor], form: _Form, *, is_transposed: bool
+) -> Structure | None:
+    """Return the product of the last two dimensions; None where the factors do not fit each other."""
+    ours, theirs = left[1], right[1].mT if is_transposed and right[1].dim() == 2 else right[1]
     if min(ours.dim(), theirs.dim()) < 2 or ours.shape[-1] != theirs.shape[-2]:
-        return 0, ()
-    if dimensions is not None and not ours.dim() == theirs.dim() == dimensions:
-        return 0, ()
-    shape = (*ours.shape[:-1], theirs.shape[-1])
-    if theirs.dim() == 2:
-        return 1, shape
-    if right.is_transposed or ours.shape[:-2] != theirs.shape[:-2]:
-        return 0, ()
-    return math.prod(ours.shape[:-2]), shape
+        return None
+    if form.dimensions is not None and not ours.dim() == theirs.dim() == form.dimensions:
+        return None
+    shape, is_joined = (*ours.shape[:-1], theirs.shape[-1]), theirs.dim() == 2
+    if not is_joined and (is_transposed or ours.shape[:-2] != theirs.shape[:-2]):
+        return None
+    layout = Layout((1, 0), *theirs.shape) if is_transposed else Layout.of(theirs.shape)
+    return Structure(
+        Factor(*left, Layout.of(ours.shape, is_joined=is_joined)),
+        Factor(*right, layout),
+        Layout.of(torch.Size(shape), is_joined=is_joined),
+        shape,
+    )
 
 
-def _is_large(left: Factor, right: Factor) -> bool:
-    rows = left.tensor.numel() // left.tensor.shape[-1]
-    rows = rows if right.tensor.dim() == 2 else left.tensor.shape[-2]
-    columns = right.tensor.shape[-2] if right.is_transposed else right.tensor.shape[-1]
-    return min(rows, columns) >= _LEAST_SIDE and left.tensor.shape[-1] >= _LEAST_INNER
+def _einsum(equation: Any, left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> Structure | None:
+    found = contraction(equation, left[1].shape, right[1].shape) if isinstance(equation, str) else None
+    if found is None:
+        return None
+    return Structure(Factor(*left, found.left), Factor(*right, found.right), found.result, found.shape)
+
+
+def _is_large(found: Structure) -> bool:
+    return min(found.layout.rows, found.layout.columns) >= _LEAST_SIDE and found.left.layout.columns >= _LEAST_INNER
 
 
 def _fits(added: torch.Tensor, shape: tuple[int, ...], form: _Form) -> bool:

@@ -31,6 +31,13 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "matmul": lambda of, dtype: of.Torch.matmul(x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)),
     "matmul with one matrix": lambda of, dtype: of.Torch.matmul(x(3, M, K, dtype=dtype), x(K, N, dtype=dtype)),
     "@": lambda of, dtype: of.Tensor.__matmul__(x(M, K, dtype=dtype), x(K, N, dtype=dtype)),
+    "@ from the right": lambda of, dtype: of.Tensor.__rmatmul__(x(K, N, dtype=dtype), x(M, K, dtype=dtype)),
+    "einsum": lambda of, dtype: of.Torch.einsum(
+        "bmhk,bnhk->bhmn", x(1, M, 2, K, dtype=dtype), x(1, N, 2, K, dtype=dtype)
+    ),
+    "einsum without a batch": lambda of, dtype: of.Torch.einsum(
+        "kqm,nk", x(K, 2, M, dtype=dtype), x(N, K, dtype=dtype)
+    ),
     "mm": lambda of, dtype: of.Torch.mm(x(M, K, dtype=dtype), x(K, N, dtype=dtype)),
     "bmm": lambda of, dtype: of.Torch.bmm(x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)),
     "addmm": lambda of, dtype: of.Torch.addmm(
@@ -92,6 +99,8 @@ LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
     "a vector": lambda of: of.Torch.matmul(torch.randn(M, K), torch.randn(K)),
     "a broadcast batch": lambda of: of.Torch.matmul(torch.randn(2, M, K), torch.randn(1, K, N)),
     "an output of its own": lambda of: of.Torch.mm(torch.randn(M, K), torch.randn(K, N), out=torch.empty(M, N)),
+    "a sum besides": lambda of: of.Torch.einsum("mks,kn->mn", torch.randn(M, K, 2), torch.randn(K, N)),
+    "three factors": lambda of: of.Torch.einsum("mk,kn,n->mn", torch.randn(M, K), torch.randn(K, N), torch.randn(N)),
     "no product": lambda of: of.Torch.add(torch.randn(M, N), torch.randn(M, N)),
 }
 
