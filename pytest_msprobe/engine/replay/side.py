@@ -16,9 +16,12 @@ from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
-from pytest_msprobe.engine.values.tree import map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.values.tree import map_tensors, map_with_paths, tensors_with_paths
 
 Gradients = dict[str, "torch.Tensor | None"]
+
+# Smaller inputs than these many elements take less memory than it takes time to let go of them.
+_LARGE = 2**18
 
 
 class Invoke(Protocol):
@@ -155,7 +158,7 @@ def _written_lists(operation: str) -> tuple[str, ...]:
 def run_backward(run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str) -> Gradients:
     """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
 
-    A leaf that no output depends on has None. The run's graph is used up.
+    A leaf that no output depends on has None. The run's graph is used up; of large leaves the paths are kept alone.
     """
     outputs = dict(tensors_with_paths(run.results))
     gradients = [side.put(gradient).to(outputs[path].dtype, copy=False) for path, gradient in grad_outputs.items()]
@@ -164,7 +167,12 @@ def run_backward(run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side,
         found = side.invoke(
             torch.autograd.grad, (scalar, list(run.leaves.values())), {"allow_unused": True}, record=record
         )
-    return dict(zip(run.leaves, found, strict=True))
+    by_path = dict(zip(run.leaves, found, strict=True))
+    if any(leaf.numel() >= _LARGE for leaf in run.leaves.values()):
+        # They would stay while their gradients are judged, as long as the outputs' graph does.
+        run.leaves = dict.fromkeys(run.leaves, torch.empty(0))
+        run.output = map_tensors(torch.Tensor.detach, run.output)
+    return by_path
 
 
 class _GradOutputs(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -169,6 +170,20 @@ def test_gradients_of_several_outputs_and_of_keywords_arrive_together() -> None:
     several = run(torch.split, X, 2, 1, wanted=frozenset({"args.0"}))
     expected = torch.cat([torch.ones(3, 2), torch.full((3, 2), 2.0)], 1)
     torch.testing.assert_close(gradients(several, torch.ones(3, 2), torch.full((3, 2), 2.0))["args.0"], expected)
+
+
+def test_large_inputs_are_let_go_of_once_their_gradients_are_computed() -> None:
+    large = torch.linspace(-1, 1, 2**19).reshape(2, -1)
+    found = run(torch.split, large, 1, wanted=frozenset({"args.0"}))
+    values = [part.detach().clone() for part in found.output]
+    leaf = weakref.ref(found.leaves["args.0"])
+    expected = torch.stack([torch.zeros(2**18), torch.ones(2**18)])
+    gradient = gradients(found, *expected.split(1))["args.0"]
+    assert gradient is not None
+    assert torch.equal(gradient, expected)
+    assert leaf() is None
+    assert list(found.leaves) == ["args.0"]
+    assert all(map(torch.equal, found.output, values))
 
 
 def test_integers_are_never_leaves() -> None:
