@@ -93,8 +93,9 @@ class Summary:
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
         self._by_card[card][verdict["outcome"]] += 1
-        for tally in self._tallies:
-            tally.add(plain["extras"])
+        if plain["extras"]:
+            for tally in self._tallies:
+                tally.add(plain["extras"])
         self._failed.add(plain)
         breakdown = plain["breakdown"]
         if breakdown in UNFINISHED:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import filterfalse
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from pytest_msprobe.run.item import JudgedItem
 
+_PROPAGATES = attrgetter("propagate")
 _PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 
 
@@ -68,6 +71,8 @@ class CapturedLogs(logging.Handler):
         self._lines: list[str] = []
         self._is_in_phase = False
         self._attached: list[logging.Logger] = []
+        self._registered: list[logging.Logger | logging.PlaceHolder] = []
+        self._loggers: list[logging.Logger] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message."""
@@ -126,12 +131,13 @@ class CapturedLogs(logging.Handler):
     def _attach(self) -> None:
         """Attach to the root and to every logger whose messages do not reach it, where that is not done yet."""
         root = logging.getLogger()
-        for logger in (root, *root.manager.loggerDict.values()):
-            if (
-                isinstance(logger, logging.Logger)
-                and (logger is root or not logger.propagate)
-                and self not in logger.handlers
-            ):
+        registered = [*root.manager.loggerDict.values()]
+        if registered != self._registered:
+            self._registered = registered
+            self._loggers = [each for each in registered if isinstance(each, logging.Logger)]
+        # Hundreds of loggers are looked at for each item, without a step of Python for those that propagate.
+        for logger in (root, *filterfalse(_PROPAGATES, self._loggers)):
+            if self not in logger.handlers:
                 logger.addHandler(self)
                 self._attached.append(logger)
 

@@ -66,7 +66,8 @@ class Excused(Standard):
 
     def for_gradients(self, arriving: float) -> Standard:
         """Judge by what the inner standard becomes."""
-        return replace(self, inner=self.inner.for_gradients(arriving))
+        inner = self.inner.for_gradients(arriving)
+        return self if inner is self.inner else replace(self, inner=inner)
 
     def settled(self, metrics: Metrics) -> Verdict | None:
         """As for the inner standard."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -140,8 +141,7 @@ def measure(
     _check(target, golden, dtype, only)
     if family(dtype) in ("bool", "int"):
         return _measure_integers(target, golden, dtype)
-    wanted = _ALL_METRICS if only is None else frozenset(only)
-    groups = frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
+    groups = _groups_of(_ALL_METRICS if only is None else frozenset(only))
     target, golden = _plain(target), _plain(golden)
     walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
     walk.over(target, golden, scale)
@@ -151,6 +151,11 @@ def measure(
     width = 2 if target.is_complex() else 1
     where = {name: _unravel(flat // width, target.shape) for name, flat in walk.where.items()}
     return Metrics(numbers, dtype, walk.count, where)
+
+
+@cache
+def _groups_of(wanted: frozenset[str]) -> frozenset[str]:
+    return frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
 
 
 def bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
@@ -214,7 +219,11 @@ def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.d
 
 
 def _unravel(flat: int, shape: torch.Size) -> tuple[int, ...]:
-    return tuple(int(part) for part in np.unravel_index(flat, tuple(shape)))
+    at = []
+    for size in reversed(shape):
+        flat, position = divmod(flat, size)
+        at.append(position)
+    return tuple(reversed(at))
 
 
 def _base(walk: Walk) -> Numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ def judge_tree(
     standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
     at most once as well. ``batch`` is the shape of a batch of matrices that the call takes (see `judge`).
     """
-    return list(_leaves(target, golden, _Beside(baseline, recorded, moved, batch), select, ()))
+    return _leaves(target, golden, _Beside(baseline, recorded, moved, batch), select, ())
 
 
 class _Beside:
@@ -89,13 +89,13 @@ def _leaves(
     beside: _Beside,
     select: Callable[[str, object], Standard],
     keys: tuple[object, ...],
-) -> Iterator[tuple[str, Verdict]]:
-    path = ".".join(map(str, keys)) or "out"
+) -> list[tuple[str, Verdict]]:
     kind, golden_kind = _kind(target), _kind(golden)
     if kind != golden_kind:
         reason = f"output is a {kind or type(target).__name__}, golden is a {golden_kind or type(golden).__name__}"
-        yield path, failure("structure", reason)
-    elif kind is None:
+        return [(_joined(keys), failure("structure", reason))]
+    if kind is None:
+        path = _joined(keys)
         verdict = judge(
             target,
             golden,
@@ -105,23 +105,26 @@ def _leaves(
             moved=lambda: beside.moved(keys),
             batch=beside.batch,
         )
-        yield path, verdict
-    else:
-        found, expected = _children(target), _children(golden)
-        if not found and not expected:
-            yield path, Verdict("pass", "structure")
-        for key in dict.fromkeys((*expected, *found)):
-            below = (*keys, key)
-            if key not in found:
-                yield _joined(below), failure("structure", f"output {key!r} is missing; it has {_listed(found)}")
-            elif key not in expected:
-                yield _joined(below), failure("structure", f"output {key!r} is surplus; golden has {_listed(expected)}")
-            else:
-                yield from _leaves(found[key], expected[key], beside, select, below)
+        return [(path, verdict)]
+    found, expected = _children(target), _children(golden)
+    if not found and not expected:
+        return [(_joined(keys), Verdict("pass", "structure"))]
+    judged: list[tuple[str, Verdict]] = []
+    for key in dict.fromkeys((*expected, *found)):
+        below = (*keys, key)
+        if key not in found:
+            reason = f"output {key!r} is missing; it has {_listed(found)}"
+            judged.append((_joined(below), failure("structure", reason)))
+        elif key not in expected:
+            reason = f"output {key!r} is surplus; golden has {_listed(expected)}"
+            judged.append((_joined(below), failure("structure", reason)))
+        else:
+            judged += _leaves(found[key], expected[key], beside, select, below)
+    return judged
 
 
 def _joined(keys: tuple[object, ...]) -> str:
-    return ".".join(map(str, keys))
+    return ".".join(map(str, keys)) or "out"
 
 
 def _listed(children: Mapping[object, object]) -> str:
@@ -132,12 +135,12 @@ def _kind(node: object) -> str | None:
     """Return the kind of container, None for a leaf."""
     if isinstance(node, torch.Tensor):
         return None
-    if isinstance(node, (dict, Mapping)):
-        return "dict"
+    if isinstance(node, list):
+        return "list"
     if isinstance(node, tuple):
         return "tuple"
-    return "list" if isinstance(node, list) else None
+    return "dict" if isinstance(node, (dict, Mapping)) else None
 
 
 def _children(node: object) -> Mapping[object, object]:
-    return dict(node) if isinstance(node, (dict, Mapping)) else dict(enumerate(node))  # type: ignore[arg-type]
+    return dict(enumerate(node)) if isinstance(node, (list, tuple)) else dict(node)  # type: ignore[call-overload]

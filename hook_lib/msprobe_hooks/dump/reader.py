@@ -64,7 +64,7 @@ class Dump:
     framework: str
     records: Mapping[str, msgspec.Raw]
 
-    @property
+    @cached_property
     def tensor_folder(self) -> Path:
         """The folder with real data: beside ``dump.json``, wherever the dump was moved."""
         return self.path.parent / TENSOR_FOLDER

@@ -264,20 +264,29 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
+    statistics: list[Any] = [*map(fields.get, _STATISTICS)]
+    if not {*map(type, statistics)} <= _PLAIN:
+        statistics = [_statistic(fields, key, path) for key in _STATISTICS]
+    greatest, least, mean, norm, finite_max, finite_min = statistics
     return TensorElement(
         type=kind,
         dtype=dtype,
         shape=tuple(shape),
-        max=_statistic(fields, "Max", path),
-        min=_statistic(fields, "Min", path),
-        mean=_statistic(fields, "Mean", path),
-        norm=_statistic(fields, "Norm", path),
-        finite_max=_statistic(fields, "Max_except_inf_nan", path),
-        finite_min=_statistic(fields, "Min_except_inf_nan", path),
+        max=greatest,
+        min=least,
+        mean=mean,
+        norm=norm,
+        finite_max=finite_max,
+        finite_min=finite_min,
         requires_grad=fields.get("requires_grad") is True,
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
     )
+
+
+_STATISTICS = ("Max", "Min", "Mean", "Norm", "Max_except_inf_nan", "Min_except_inf_nan")
+# What most of them are; these need no further look.
+_PLAIN = {float, type(None)}
 
 
 def _require_possible(shape: Sequence[int], path: str) -> None:

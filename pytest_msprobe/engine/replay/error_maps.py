@@ -14,6 +14,7 @@ from msprobe_standards.dtypes import family, float_format
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.allowance import Allowance, mean_magnitude
 from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 
 # A map takes some 5 kB of a journal; a call may have hundreds of outputs.
@@ -26,15 +27,18 @@ def with_error_maps(
     results: Sequence[OutputResult],
     targets: Mapping[str, torch.Tensor],
     goldens: Mapping[str, torch.Tensor],
-    baselines: Mapping[str, torch.Tensor],
+    baseline: Any,
     select: Callable[[Any], Standard],
 ) -> list[OutputResult]:
-    """Return the results with a map of each of the worst that fail; ``select`` gives the standard of an output."""
+    """Return the results with a map of each of the worst that fail; ``select`` gives the standard of an output.
+
+    ``baseline`` is the tree of its outputs, as far as it was asked for.
+    """
     failing = [result for result in results if result.verdict.outcome == "fail"]
     if not failing:
         return list(results)
     worst = heapq.nlargest(_MOST_MAPS, failing, key=lambda result: result.verdict.margin)
-    mapped = list(results)
+    mapped, baselines = list(results), dict(tensors_with_paths(baseline))
     for place, result in enumerate(results):
         target, golden = targets.get(result.path), goldens.get(result.path)
         if any(result is each for each in worst) and target is not None and golden is not None and is_plain(golden):

@@ -14,8 +14,13 @@ from pytest_msprobe.engine.replay.difference import describe_difference
 from pytest_msprobe.engine.replay.error_maps import with_error_maps
 from pytest_msprobe.engine.replay.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.values.tree import first_leaf, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
+
+
+def as_it_is(path: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Do nothing to the tensor of a recorded baseline."""
+    return tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Beside:
     baseline: Callable[[], Any]
     moved: Callable[[], list[Any]]
     recorded: Recorded | None = None
-    prepare: Prepare = lambda path, tensor: tensor
+    prepare: Prepare = as_it_is
     in_mode: ModeJudge | None = None
     batch: tuple[int, ...] = ()
 
@@ -71,7 +76,7 @@ def judge_outputs(
     if in_mode is not None and in_mode.told:
         results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
     results = results if recorded is None else list(map(recorded.without_missing, results))
-    return with_error_maps(results, targets, goldens, dict(tensors_with_paths(asked and asked[0])), select)
+    return with_error_maps(results, targets, goldens, asked and asked[0], select)
 
 
 def output_result(
@@ -82,7 +87,7 @@ def output_result(
     measure_for: Callable[[Any], Standard] | None = None,
 ) -> OutputResult:
     """Return a verdict with what it is about; with every metric where ``measure_for`` gives an output's standard."""
-    tensor = next((tensor for _, tensor in tensors_with_paths(target)), None)
+    tensor = first_leaf(target, torch.Tensor)
     result = OutputResult(
         path,
         verdict,

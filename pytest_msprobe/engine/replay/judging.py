@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict
 from pytest_msprobe.engine.replay.cancellation import cancelled, without_rounding
 from pytest_msprobe.engine.replay.in_place import JudgedMemory, require_one_place_each, unreturned
-from pytest_msprobe.engine.replay.judged_outputs import Beside, judge_outputs, output_result
+from pytest_msprobe.engine.replay.judged_outputs import Beside, as_it_is, judge_outputs, output_result
 from pytest_msprobe.engine.replay.left_open import accept_what_is_open
 from pytest_msprobe.engine.replay.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.produced import all_of, detached, fetched_from, in_golden_form, memory_of, present
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
-from pytest_msprobe.engine.replay.recorded import Recorded
+from pytest_msprobe.engine.replay.recorded import Prepare, Recorded
 from pytest_msprobe.engine.replay.remote_baseline import RemoteBaseline
 from pytest_msprobe.engine.replay.seeding import drawn
 from pytest_msprobe.engine.replay.selections import accept_equal_selections, gradient_of_selection
@@ -29,7 +29,7 @@ from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.replay.trial import Trial, several
 from pytest_msprobe.engine.replay.undifferentiable import why_undifferentiable
 from pytest_msprobe.engine.replay.wrong_products import wrong_products
-from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.tree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -113,13 +113,13 @@ def judge_backward(
         inner = path.removeprefix("grad.")
         return without_rounding({inner: tensor}, noise)[inner]
 
-    beside = _beside(trial, "backward", tree, recorded, in_mode)
+    beside = _beside(trial, "backward", tree, recorded, in_mode, prepare)
     arriving = _mean_magnitude(trial.grad_outputs.values())
 
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
 
-    return judge_outputs(target, golden, replace(beside, prepare=prepare), by, measure_all=measure_all)
+    return judge_outputs(target, golden, beside, by, measure_all=measure_all)
 
 
 def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
@@ -134,6 +134,7 @@ def _beside(
     tree: Callable[[Any], dict[str, Any]],
     recorded: Recorded | None,
     in_mode: SelectInMode | None,
+    prepare: Prepare = as_it_is,
 ) -> Beside:
     """Return what one direction is judged beside; ``tree`` makes of a run, or of its gradients, what golden's is."""
     forward = direction == "forward"
@@ -156,12 +157,12 @@ def _beside(
     if trial.elsewhere is not None:
         recorded = RemoteBaseline(elsewhere)
     mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
-    return Beside(baseline, moved, recorded, in_mode=mode_judge, batch=_batch(trial))
+    return Beside(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
 
 
 def _batch(trial: Trial) -> tuple[int, ...]:
     """Return the shape of the batch if the call takes matrices: all but the last two dimensions of its first tensor."""
-    first = next((tensor for _, tensor in trial.subject.arguments.tensors()), None)
+    first = first_leaf((trial.subject.arguments.args, trial.subject.arguments.kwargs), (torch.Tensor, np.ndarray))
     return () if first is None else tuple(first.shape[:-2])
 
 

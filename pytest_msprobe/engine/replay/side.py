@@ -229,15 +229,20 @@ def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     return switched_on or named_so or "out" in arguments.kwargs or traits_of(operation).in_place
 
 
+_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def _numeric_context(side: Side) -> Iterator[None]:
-    former = torch.get_default_dtype()
-    with contextlib.ExitStack() as stack:
-        if former is not side.default_dtype:
-            torch.set_default_dtype(side.default_dtype)
-            stack.callback(torch.set_default_dtype, former)
-        if side.full_precision:
-            stack.enter_context(full_precision())
-        if side.autocast is not None:
-            stack.enter_context(torch.autocast(side.location.type, side.autocast, cache_enabled=False))
-        yield
+    former, autocast = torch.get_default_dtype(), side.autocast
+    in_full = full_precision() if side.full_precision else _AS_IT_IS
+    cast = _AS_IT_IS if autocast is None else torch.autocast(side.location.type, autocast, cache_enabled=False)
+    is_other = former is not side.default_dtype
+    if is_other:
+        torch.set_default_dtype(side.default_dtype)
+    try:
+        with in_full, cast:
+            yield
+    finally:
+        if is_other:
+            torch.set_default_dtype(former)

@@ -45,6 +45,18 @@ def tensors_with_paths(tree: Any, path: str = "") -> list[tuple[str, torch.Tenso
     return found
 
 
+def first_leaf(tree: Any, kind: type | tuple[type, ...]) -> Any:
+    """Return the first leaf of a kind, None where there is none."""
+    if isinstance(tree, kind):
+        return tree
+    if isinstance(tree, (dict, list, tuple)):
+        for value in tree.values() if isinstance(tree, dict) else tree:
+            found = first_leaf(value, kind)
+            if found is not None:
+                return found
+    return None
+
+
 def map_with_paths(function: Callable[[str, Any], Any], tree: Any, path: str) -> Any:
     """Return the same nesting of recorded containers with ``function`` applied to each leaf and its path."""
     if isinstance(tree, dict):
