@@ -106,6 +106,12 @@ BENCHMARKS = (
         (command("g++"), command("ninja")),
     ),
     Benchmark("What a look-ahead would save", PERFORMANCE, "overlap.py bound --size 2048", "--size 256"),
+    Benchmark(
+        "Drawing large tensors",
+        PERFORMANCE,
+        "drawing.py",
+        "--rows 8192 --width 512 --tokens 64 --rounds 1",
+    ),
     Benchmark("Journals", PERFORMANCE, "journal.py", "--records 1000"),
     Benchmark("A healthy CPU", PERFORMANCE, "real_dumps.py", "--seeds 0"),
     Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),

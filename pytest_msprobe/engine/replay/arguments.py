@@ -23,7 +23,10 @@ from msprobe_hooks.dump.schema import (
 )
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.constraints import constrain
+from pytest_msprobe.engine.replay.drawn import Drawn
+from pytest_msprobe.engine.replay.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.random_inputs import narrowed, random_tensor, stream_seed
+from pytest_msprobe.engine.replay.reads import draw_what_is_read
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_files import load_tensor
@@ -93,13 +96,19 @@ def build_arguments(
     if not (record.args or record.kwargs) and record.output == []:
         raise Skip(SkipReason.NO_ARGUMENTS)
     given = source is not None
-    source = source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
+    undrawn: list[Undrawn] = []
+    reads = traits_of(call.api).reads
+    if source is None:
+        postpone = undrawn.append if reads else None
+        source = tensor_source(call, seed=seed, real_data=real_data, narrow=narrow, postpone=postpone)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
     if traits_of(call.api).class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     if not (given or (real_data and has_tensor_files(call))):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    if reads and undrawn:
+        draw_what_is_read(undrawn, reads, Drawn(args, kwargs, seed))
     return Arguments(args, kwargs, _differentiable(record))
 
 
@@ -108,13 +117,23 @@ def has_tensor_files(call: Call) -> bool:
     return any(tensor.data_name for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()]))
 
 
-def tensor_source(call: Call, *, seed: int, real_data: bool, narrow: bool = False) -> TensorSource:
-    """Return the function that makes the tensor for an element at a path of this call."""
+def tensor_source(
+    call: Call, *, seed: int, real_data: bool, narrow: bool = False, postpone: Callable[[Undrawn], None] | None = None
+) -> TensorSource:
+    """Return the function that makes the tensor for an element at a path of this call.
+
+    Large ones that can be drawn in parts are given to ``postpone`` and not drawn.
+    """
 
     def make(element: TensorElement, path: str) -> torch.Tensor:
         if real_data and element.data_name:
             return load_tensor(element, call.tensor_folder)
-        return random_tensor(narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path))
+        element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
+        undrawn = undrawn_tensor(element, own_seed) if postpone is not None else None
+        if undrawn is None or postpone is None:
+            return random_tensor(element, own_seed)
+        postpone(undrawn)
+        return undrawn.tensor
 
     return make
 

@@ -62,9 +62,8 @@ def _finite(number: float | None) -> float | None:
     return float(number) if number is not None and math.isfinite(number) else None
 
 
-def masked(mask: Mask, others: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the others with the fill value at a share of their places; each row (last dimension) keeps one of them."""
-    hidden = torch.rand(others.shape, generator=generator) < mask.share
+def masked(mask: Mask, others: torch.Tensor, hidden: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return the others with the fill value where they are hidden; each row (last dimension) keeps one of them."""
     length = others.shape[-1] if others.dim() else 1
     if length > 1:
         # The tensor's first element will be its least one and the last its greatest: that is no place to keep.

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import torch
 
 from msprobe_hooks.dump.schema import Number, TensorElement
+from pytest_msprobe.engine.replay.large_tensors import is_large, large_tensor
 from pytest_msprobe.engine.replay.masks import mask_of, masked
+from pytest_msprobe.engine.replay.value_ranges import (
+    finite_range,
+    integer_range,
+    peak_of,
+    placed_values,
+    working_dtype,
+)
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _INT64 = torch.iinfo(torch.int64)
 _WIDE_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-
-# A uniform distribution's standard deviation is its range / sqrt(12) = 0.289; below this one it is clearly peaked.
-_PEAKED_SHARE = 0.25
 
 
 def stream_seed(seed: int, record: str, path: str) -> int:
@@ -41,7 +45,7 @@ def random_tensor(element: TensorElement, seed: int) -> torch.Tensor:
     """
     dtype = dtype_named(element.dtype)
     try:
-        return _random_of(element, dtype, seed)
+        return large_tensor(element, dtype, seed) if is_large(element) else _random_of(element, dtype, seed)
     except (RuntimeError, TypeError) as error:
         if is_out_of_memory(error):
             raise
@@ -85,19 +89,6 @@ def _random_integer(element: TensorElement, dtype: torch.dtype, generator: torch
     return _with_ends(values, low, high)
 
 
-def integer_range(element: TensorElement, dtype: torch.dtype) -> tuple[int, int]:
-    """Return the recorded range, 0 to 1 where it is unknown, within what the integer dtype holds."""
-    limits = torch.iinfo(dtype)
-    low, high = (_whole(bound, default) for bound, default in ((element.min, 0), (element.max, 1)))
-    # Version 1.2.2 took integer statistics through float32, so they may lie beyond the dtype.
-    low, high = (max(limits.min, min(limits.max, bound)) for bound in sorted((low, high)))
-    return low, high
-
-
-def _whole(bound: Number | None, default: int) -> int:
-    return int(bound) if bound is not None and math.isfinite(bound) else default
-
-
 def _random_complex(element: TensorElement, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     # Statistics of complex tensors are those of the absolute values.
     magnitude = _random_float(element, torch.float64, generator).abs()
@@ -107,13 +98,13 @@ def _random_complex(element: TensorElement, dtype: torch.dtype, generator: torch
 
 def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     low, high = finite_range(element, dtype)
-    # Half precision would draw from a coarse grid, and a range can be wider than the dtype's largest value.
-    working = torch.float64 if dtype is torch.float64 or not _fits_float32(high - low) else torch.float32
+    working = working_dtype(low, high, dtype)
     count = math.prod(element.shape)
-    mask, peak = mask_of(element, low, high, count), _peak(element, low, high, count)
+    mask, peak = mask_of(element, low, high, count), peak_of(element, low, high, count)
     if mask is not None:
         others = _uniform(element.shape, mask.low, mask.high, working, generator)
-        values = masked(mask, others, generator)
+        hidden = torch.rand(element.shape, generator=generator) < mask.share
+        values = masked(mask, others, hidden, generator)
     elif peak is None:
         values = _uniform(element.shape, low, high, working, generator)
     else:
@@ -123,8 +114,10 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
             # Clamping would pile them up at the extrema, where ties decide what max and topk select.
             outside = ((values < low) | (values > high)).nonzero(as_tuple=True)
             values[outside] = _uniform(outside[0].shape, low, high, working, generator)
-    values = _with_ends(values.clamp_(low, high), low, high)
-    return _with_non_finite(values, element).to(dtype)
+    flat = values.clamp_(low, high).view(-1)
+    for places, value in placed_values(element, low, high, count):
+        flat[places.start : places.stop : places.step] = value
+    return values.to(dtype)
 
 
 def _uniform(
@@ -134,63 +127,6 @@ def _uniform(
     if not math.isfinite(high - low):
         return values.mul_(high / 2 - low / 2).add_(low / 2).mul_(2)
     return values.mul_(high - low).add_(low)
-
-
-def _fits_float32(span: float) -> bool:
-    return span < torch.finfo(torch.float32).max
-
-
-def finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
-    """Return the range of the finite values; what the dump does not tell is made up around what it does."""
-    limits = torch.finfo(dtype)
-    known = [
-        float(bound)
-        for bound in (element.finite_min, element.finite_max, element.min, element.max, element.mean)
-        if bound is not None and math.isfinite(bound)
-    ]
-    low, high = (min(known), max(known)) if known else (-1.0, 1.0)
-    if low == high and element.max == math.inf:
-        high = low + max(1.0, abs(low))
-    return max(low, limits.min), min(high, limits.max)
-
-
-class _Peak(NamedTuple):
-    mean: float
-    deviation: float
-
-
-def _peak(element: TensorElement, low: float, high: float, count: int) -> _Peak | None:
-    """Return mean and standard deviation where they are known and say that the values are peaked."""
-    if element.mean is None or element.norm is None or count < 3:
-        return None
-    mean, norm = float(element.mean), float(element.norm)
-    if not (math.isfinite(mean) and math.isfinite(norm) and low <= mean <= high):
-        return None
-    deviation = math.sqrt(max(norm * norm / count - mean * mean, 0.0)) if norm < 1e150 else math.inf
-    return _Peak(mean, deviation) if 0.0 < deviation < _PEAKED_SHARE * (high - low) else None
-
-
-def _with_non_finite(values: torch.Tensor, element: TensorElement) -> torch.Tensor:
-    """Place what the extrema show: NaN or a maximum of inf at one place, a minimum of -inf at every second one.
-
-    A minimum of -inf comes from an attention mask more often than from anything else.
-    """
-    maximum, minimum = _float_or_zero(element.max), _float_or_zero(element.min)
-    flat = values.view(-1)
-    if math.isnan(maximum):
-        everywhere = math.isnan(_float_or_zero(element.finite_max))
-        flat[0 if everywhere else flat.numel() // 2 :: 1 if everywhere else flat.numel()] = math.nan
-        return values
-    if minimum == -math.inf:
-        everywhere = maximum == -math.inf or flat.numel() == 1
-        flat[: None if everywhere else -1 : 1 if everywhere else 2] = -math.inf
-    if maximum == math.inf:
-        flat[0 if minimum == math.inf else -1 :] = math.inf
-    return values
-
-
-def _float_or_zero(bound: Number | None) -> float:
-    return 0.0 if bound is None else float(bound)
 
 
 def _with_ends(values: torch.Tensor, low: float, high: float) -> torch.Tensor:

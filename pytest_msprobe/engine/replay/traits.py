@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 
-from pytest_msprobe.engine.replay import alignment, factor_products
+from pytest_msprobe.engine.replay import alignment, factor_products, reads
 from pytest_msprobe.engine.replay import drawn_indices as indices
 from pytest_msprobe.engine.replay import drawn_routing as routing
 from pytest_msprobe.engine.replay import drawn_values as values
@@ -58,8 +58,9 @@ class Selection:
 class Traits:
     """What is special about an operation; the defaults say that nothing is.
 
-    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``class_targets`` are widened to
-    the 64 bits that torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
+    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` tells which elements
+    of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
+    torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
 
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
@@ -82,6 +83,7 @@ class Traits:
     """
 
     constraint: Constraint | None = None
+    reads: reads.Reads | None = None
     class_targets: bool = False
     index: bool = False
     bare_sizes: bool = False
@@ -111,9 +113,10 @@ _EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
 _ROWS = (
     # Indices: within the dimension that they count in, and distinct where places are written to.
-    ("embedding", Traits(constraint=indices.embedding)),
-    ("embedding_bag _embedding_bag", Traits(constraint=indices.embedding_bag)),
-    ("gather index_select", Traits(constraint=indices.along_dim)),
+    ("embedding", Traits(constraint=indices.embedding, reads=reads.embedding)),
+    ("embedding_bag _embedding_bag", Traits(constraint=indices.embedding_bag, reads=reads.embedding)),
+    ("gather", Traits(constraint=indices.along_dim, reads=reads.gathered)),
+    ("index_select", Traits(constraint=indices.along_dim, reads=reads.selected)),
     ("take_along_dim", Traits(constraint=indices.take_along_dim)),
     (
         "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
@@ -280,7 +283,7 @@ _ROWS = (
     # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
     ("BatchNorm", Traits(running_statistics=3, specified_outputs=1)),
     ("LSTM", Traits(recurrent=True)),
-    ("Gather", Traits(constraint=indices.slices)),
+    ("Gather", Traits(constraint=indices.slices, reads=reads.slices)),
     ("DType", Traits(of_dtype=True)),
     ("SoftmaxCrossEntropyWithLogits", Traits(constraint=values.distributions(1, "labels"))),
     # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
