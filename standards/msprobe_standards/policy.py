@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,8 +37,10 @@ _POLICY_KEYS = (
     "levels",
     "rules",
     "nondeterministic",
+    "screening",
 )
 _NONDETERMINISTIC_KEYS = ("apis", "backward", "framework", "device")
+_SCREENING_KEYS = ("apis", "above")
 _RULE_KEYS = (
     "standard",
     "limits",
@@ -81,6 +84,14 @@ class Nondeterministic:
     device: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """APIs whose calls are screened where they take more than so many billion operations; None: never."""
+
+    apis: frozenset[str]
+    above: float | None
+
+
 @dataclass(frozen=True)
 class Policy:
     """A table of rules, searched in order; the first whose conditions all hold gives the standard.
@@ -96,6 +107,7 @@ class Policy:
     loose_names: bool = False
     nondeterministic: Sequence[Nondeterministic] = ()
     sensitive: frozenset[str] = frozenset()
+    screening: Sequence[Screened] = ()
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -170,6 +182,14 @@ class Policy:
             and known.device in (None, device)
             for known in self.nondeterministic
         )
+
+    def screened_above(self, api: str, default: float) -> float | None:
+        """Return from how many billion operations on a call of this API is screened, None where none ever is.
+
+        The first row that names the API tells it; one that no row names has the default.
+        """
+        names = _loose(api) if self.loose_names and self.screening else {api}
+        return next((row.above for row in self.screening if not names.isdisjoint(row.apis)), default)
 
     def _first_match(
         self,
@@ -259,14 +279,12 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
 
     places = [place for i, row in enumerate(rows) for place in _rows(row, f"{path}: rules[{i}]")]
     rules = [_rule(row, where, levels, make) for row, where in places]
-    known = table.get("nondeterministic", [])
-    if not isinstance(known, list):
-        raise ValueError(f"{path}: nondeterministic: {shown(known)} is not a list of mappings with 'apis'")
-    nondeterministic = [_nondeterministic(row, f"{path}: nondeterministic[{i}]") for i, row in enumerate(known)]
+    nondeterministic = [_nondeterministic(row, where) for row, where in _mappings(table, path, "nondeterministic")]
+    screening = [_screened(row, where) for row, where in _mappings(table, path, "screening")]
     name = table.get("name", path.stem)
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a text")
-    return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive))
+    return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive), screening)
 
 
 def _rows(row: object, where: str) -> Iterator[tuple[object, str]]:
@@ -308,9 +326,29 @@ def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, M
     )
 
 
-def _nondeterministic(row: object, where: str) -> Nondeterministic:
-    if not isinstance(row, dict) or "apis" not in row:
-        raise ValueError(f"{where}: {shown(row)} is not a mapping with 'apis'")
+def _mappings(table: Mapping[str, Any], path: Path, key: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the mappings of a list, all with ``apis``, with their places."""
+    rows = table.get(key, [])
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: {key}: {shown(rows)} is not a list of mappings with 'apis'")
+    for i, row in enumerate(rows):
+        where = f"{path}: {key}[{i}]"
+        if not isinstance(row, dict) or "apis" not in row:
+            raise ValueError(f"{where}: {shown(row)} is not a mapping with 'apis'")
+        yield row, where
+
+
+def _screened(row: Mapping[str, Any], where: str) -> Screened:
+    _check_keys(row, _SCREENING_KEYS, where)
+    apis, above = frozenset(_names(row["apis"], f"{where}: apis")), row.get("above")
+    if above == "never":
+        return Screened(apis, None)
+    if isinstance(above, bool) or not isinstance(above, int | float) or not 0 < above < math.inf:
+        raise ValueError(f"{where}: above: {shown(above)} is neither a positive number of billion operations nor never")
+    return Screened(apis, float(above))
+
+
+def _nondeterministic(row: Mapping[str, Any], where: str) -> Nondeterministic:
     _check_keys(row, _NONDETERMINISTIC_KEYS, where)
     return Nondeterministic(
         frozenset(_names(row["apis"], f"{where}: apis")),

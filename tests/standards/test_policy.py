@@ -171,6 +171,16 @@ def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
             "{nondeterministic: [{apis: [add], device: gpu}], rules: [{standard: ulp}]}",
             r"nondeterministic\[0\]: device: 'gpu' \(allowed: npu, cuda, cpu\)",
         ),
+        ("{screening: linear, rules: [{standard: ulp}]}", "screening: 'linear' is not a list of mappings"),
+        (
+            "{screening: [{apis: [linear]}], rules: [{standard: ulp}]}",
+            r"screening\[0\]: above: None is neither a positive number of billion operations nor never",
+        ),
+        ("{screening: [{apis: [mm], above: 0}], rules: [{standard: ulp}]}", r"screening\[0\]: above: 0 is neither"),
+        (
+            "{screening: [{apis: [mm], below: 3}], rules: [{standard: ulp}]}",
+            r"screening\[0\]: unknown key 'below' .*allowed: apis, above",
+        ),
         (f"rules: {'[' * 60}{']' * 60}", "nested deeper than 50 levels"),
         ("rules: [{standard: ulp, apis: 0x1" + "0" * 5000 + "}]", "rules.0.: apis: a number of thousands of digits"),
     ],
@@ -210,6 +220,17 @@ def test_the_default_policy_knows_what_is_nondeterministic_on_which_device(
     api: str, conditions: dict[str, Any], is_known: bool
 ) -> None:
     assert Policy.load("default").knows_nondeterministic(api, **conditions) is is_known
+
+
+def test_a_policy_tells_from_where_on_an_api_is_screened(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "{names: loose, rules: [{standard: ulp}], screening: "
+        "[{apis: [matmul], above: never}, {apis: [linear, matmul], above: 2.5}]}"
+    )
+    policy = Policy.load(path)
+    found = [policy.screened_above(api, 10.0) for api in ("__matmul__", "linear", "mm")]
+    assert found == [None, 2.5, 10.0]
 
 
 def test_other_built_in_policies_know_nothing_nondeterministic() -> None:

@@ -132,15 +132,17 @@ class Checker:
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self._setups.setup_for(dump.framework)
+        call = _read_call(dump, forward, record)
         if self._check.screen_above is not None and not self._check.needs_golden:
-            setup = replace(setup, screen_above=operations(self._check.screen_above))
+            above = setup.policy.screened_above(call.api, self._check.screen_above)
+            setup = replace(setup, screen_above=operations(above))
         if standard is not None:
             from msprobe_standards import Policy
 
             setup = replace(setup, policy=Policy.of(standard))
         from pytest_msprobe.engine.replay.check import Replay
 
-        replay = Replay(_read_call(dump, forward, record), setup, recorded=self._recorded(dump))
+        replay = Replay(call, setup, recorded=self._recorded(dump))
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay

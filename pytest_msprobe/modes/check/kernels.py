@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.converted.reader import ConvertedDump
@@ -11,6 +12,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.frameworks.known import KERNELS
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.options import CheckOptions
+from pytest_msprobe.modes.check.screening import SCREENED_ABOVE
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
 
@@ -58,7 +60,7 @@ def require_kernels_as_recorded(dumps: Iterable[Dump], options: CheckOptions) ->
                 f"{dump.path}: holds statistics of kernels, and none can be judged without its tensors; dump them with "
                 '"saved_data": "tensor"'
             )
-    if graphs and options != CheckOptions():
+    if graphs and replace(options, screen_above=SCREENED_ABOVE) != CheckOptions():
         raise OptionError(
             f"{graphs[0].path}: kernels of a static graph are judged as they were recorded and not run: leave out "
             "the options on baselines, saved cases, repeating, perturbing and exploring"

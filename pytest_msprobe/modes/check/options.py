@@ -38,7 +38,7 @@ class CheckOptions:
     repeat: int | None = None
     perturb: str | None = None
     html: Path | None = None
-    screen_above: float | None = None
+    screen_above: float | None = screening.SCREENED_ABOVE
 
     @property
     def needs_golden(self) -> bool:
@@ -50,20 +50,22 @@ class CheckOptions:
         """Return the command-line words that ask for the same verdict."""
         given = self.baseline or self.remote_baseline
         words = ["--msprobe-baseline", str(given)] if given is not None else []
-        return words + [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value)]
+        words += [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value)]
+        return words + screening.asked(self.screen_above)
 
     def settings(self) -> dict[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
+        screened = screening.asked(self.screen_above)
+        asked = self._asked() | ({"screening": " ".join(screened)} if screened else {})
         if self.remote_baseline is not None:
-            return self._asked() | {"baseline": self.remote_baseline.name}
-        return self._asked() | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
+            return asked | {"baseline": self.remote_baseline.name}
+        return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
         """Return what is asked of each record beside its verdict."""
         examples = None if self.explore is None else self.explore.examples
         asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
-        above = {} if self.screen_above is None else {"screen-above": f"{self.screen_above:g}"}
-        return {name: str(value) for name, value in asked.items() if value is not None} | above
+        return {name: str(value) for name, value in asked.items() if value is not None}
 
 
 check_key = pytest.StashKey[CheckOptions]()

@@ -12,6 +12,9 @@ from pytest_msprobe.run.options import number
 
 _GIGA = 1e9
 
+#: From how many billion operations on products are screened unless something else is asked for: docs/standards.md.
+SCREENED_ABOVE = 10.0
+
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add the options to the group, and the setting to its parser."""
@@ -19,19 +22,20 @@ def add_options(group: pytest.OptionGroup) -> None:
         "--msprobe-screen-above",
         metavar="GFLOP",
         help="pass matrix products of more than so many billion operations without computing them again where their "
-        "residuals and a sample of their elements clear them (default: everything is checked exactly)",
+        "residuals and a sample of their elements clear them (default: 10)",
     )
     group.addoption(
         "--msprobe-exact",
         action="store_true",
-        help="check everything exactly, whatever the ini setting msprobe_screen_above says (default: as that says)",
+        help="check everything exactly, whatever the policy and msprobe_screen_above say (default: large products are "
+        "screened)",
     )
     assert group.parser is not None
     # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
     kind: Literal["float"] | None = "float" if pytest.version_tuple >= (8, 4) else None
     group.parser.addini(
         "msprobe_screen_above",
-        "from how many billion operations on products are screened, see --msprobe-screen-above (default: none is)",
+        "from how many billion operations on products are screened, see --msprobe-screen-above (default: 10)",
         type=kind,
         default=None,
     )
@@ -40,7 +44,14 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_screen_above(config: pytest.Config) -> float | None:
     """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
     above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
-    return None if config.getoption("msprobe_exact") else above
+    return None if config.getoption("msprobe_exact") else above or SCREENED_ABOVE
+
+
+def asked(screen_above: float | None) -> list[str]:
+    """Return the command-line words that ask for it, none for what is so anyway."""
+    if screen_above is None:
+        return ["--msprobe-exact"]
+    return [] if screen_above == SCREENED_ABOVE else ["--msprobe-screen-above", f"{screen_above:g}"]
 
 
 def operations(screen_above: float | None) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import forward, tensor
 from tests.support.runs import Checked
@@ -51,11 +52,43 @@ def test_more_words_show_residuals_and_how_much_was_sampled(checked: Any) -> Non
     assert "of 131072 elements computed exactly" in output
 
 
-def test_nothing_is_screened_unasked_nor_where_exactness_is_asked_for(checked: Any, pytester: pytest.Pytester) -> None:
+def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
+    checked: Any, pytester: pytest.Pytester
+) -> None:
     assert "cleared by" not in checked().output
     pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
     assert TOLD in checked().output
     assert "cleared by" not in checked("--msprobe-exact").output
+
+
+def test_products_of_ten_billion_operations_are_screened_unasked(
+    write_dump: Any, check: Any, pytester: pytest.Pytester
+) -> None:
+    factors = [tensor(1300, 2048, dtype="bfloat16"), tensor(2048, 1920, dtype="bfloat16")]
+    write_dump({MM: forward(*factors, output=[tensor(1300, 1920, dtype="bfloat16", low=-90.0, high=90.0)])})
+    assert "cleared by screening 1: 10.2 billion operations" in check(*OPTIONS).output
+    assert "cleared by" not in check(*OPTIONS, "--msprobe-exact").output
+
+
+@pytest.mark.parametrize(("above", "is_cleared"), [("never", False), ("0.01", True), ("5", False)])
+def test_a_policy_says_from_where_on_an_api_is_screened(
+    checked: Any, pytester: pytest.Pytester, above: str, is_cleared: bool
+) -> None:
+    rules = f"rules: [{{standard: benchmark}}]\nscreening: [{{apis: [mm], above: {above}}}]\n"
+    (pytester.path / "mine.yaml").write_text(rules)
+    output = checked("--msprobe-policy=mine.yaml", "--msprobe-screen-above=0.02").output
+    assert ("cleared by" in output) is is_cleared
+    assert "cleared by" not in checked("--msprobe-policy=mine.yaml", "--msprobe-exact").output
+
+
+def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
+    exact, ours, plain = CheckOptions(screen_above=None), CheckOptions(screen_above=0.5), CheckOptions()
+    assert [each.words() for each in (exact, ours, plain)] == [
+        ["--msprobe-exact"],
+        ["--msprobe-screen-above", "0.5"],
+        [],
+    ]
+    assert exact.settings() != ours.settings() != plain.settings() == {}
 
 
 @pytest.mark.parametrize(
