@@ -64,7 +64,7 @@ class Excused(Standard):
         """As for the inner standard."""
         return self.inner.bounds(dtype)
 
-    def for_gradients(self, arriving: float) -> Standard:
+    def for_gradients(self, arriving: Callable[[], float]) -> Standard:
         """Judge by what the inner standard becomes."""
         inner = self.inner.for_gradients(arriving)
         return self if inner is self.inner else replace(self, inner=inner)

@@ -48,8 +48,11 @@ class Standard(Protocol):
         """Return where the metrics draw their lines for targets of ``dtype``."""
         return msprobe_bounds(dtype)
 
-    def for_gradients(self, arriving: float) -> Standard:
-        """Return what judges gradients where those that arrive have this mean magnitude: itself, mostly."""
+    def for_gradients(self, arriving: Callable[[], float]) -> Standard:
+        """Return what judges gradients where those that arrive have the mean magnitude ``arriving``: itself, mostly.
+
+        To ask for it costs a walk over them.
+        """
         return self
 
     def settled(self, metrics: Metrics) -> Verdict | None:

@@ -10,6 +10,8 @@ from msprobe_standards.dtypes import msprobe_bounds
 from msprobe_standards.protocol import Standard, bias, shared, within
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from msprobe_standards.dtypes import Bounds
@@ -56,9 +58,11 @@ class Ulp(Standard):
         floors = {"ulp_floor": self.scale_floor, "ulp_least": self.least_magnitude}
         return replace(msprobe_bounds(dtype), ulp=self.max_ulp, **floors)
 
-    def for_gradients(self, arriving: float) -> Standard:
+    def for_gradients(self, arriving: Callable[[], float]) -> Standard:
         """Return this standard with a least magnitude that is a share of those of arriving gradients."""
-        least = max(self.least_magnitude, self.arriving_floor * arriving)
+        if not self.arriving_floor:
+            return self
+        least = max(self.least_magnitude, self.arriving_floor * arriving())
         return replace(self, least_magnitude=least) if math.isfinite(least) else self
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:

@@ -130,6 +130,15 @@ def test_a_large_result_is_held_against_golden_rounded_to_its_last_element(
     assert verdict.metrics["cast_error_rate"] == pytest.approx(1 / 1025**2)
 
 
+@pytest.mark.parametrize("name", msprobe_standards.standard_names())
+def test_gradients_that_arrive_are_measured_for_a_standard_alone_that_relates_to_them(name: str) -> None:
+    def measured() -> float:
+        raise AssertionError("a large tensor was walked over although nothing depends on it")
+
+    judging = standard(name)
+    assert judging.for_gradients(measured) is judging
+
+
 def test_errors_under_the_floor_never_ask_for_the_baseline(golden: torch.Tensor) -> None:
     target = (golden * (1 + 1e-7)).float()
     assert judge(target, golden, standard="benchmark", baseline=forbidden).outcome == "pass"

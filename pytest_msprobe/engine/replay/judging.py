@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def judge_backward(
         return without_rounding({inner: tensor}, noise)[inner]
 
     beside = _beside(trial, "backward", tree, recorded, in_mode, prepare)
-    arriving = _mean_magnitude(trial.grad_outputs.values())
+    arriving = cache(lambda: _mean_magnitude(trial.grad_outputs.values()))
 
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
