@@ -84,8 +84,10 @@ class Undrawn:
 
 def undrawn_tensor(element: TensorElement, seed: int) -> Undrawn | None:
     """Return a large tensor that can be drawn in parts, and is then as `large_tensor` draws it; None for any other."""
+    if not is_large(element):
+        return None
     dtype = dtype_named(element.dtype)
-    if not is_large(element) or dtype not in _POSTPONED:
+    if dtype not in _POSTPONED:
         return None
     count = math.prod(element.shape)
     if mask_of(element, *finite_range(element, dtype), count) is not None:

@@ -79,6 +79,16 @@ def gathered(drawn: Drawn) -> Read | None:
     return Read(source, starts, 1)
 
 
+def indexed(drawn: Drawn) -> Read | None:
+    """Return the rows that ``input[index]`` takes, where one tensor of whole numbers is all of the index."""
+    source, index = drawn.tensor(0, "input"), drawn.get(1, "indices")
+    if isinstance(index, (list, tuple)) and len(index) == 1:
+        [index] = index
+    if source is None or not source.dim() or not isinstance(index, torch.Tensor) or index.dtype not in _INDICES:
+        return None
+    return _slices(source, torch.where(index < 0, index + source.shape[0], index), 0)
+
+
 def slices(drawn: Drawn) -> Read | None:
     """Return what MindSpore's ``Gather(params, indices, axis)`` takes."""
     return _slices(drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis"))

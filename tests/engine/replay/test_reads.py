@@ -59,6 +59,9 @@ def drawn(call: Call) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         ("Torch.embedding", forward(TABLE, INDEX, value(-1), value(True), value(False), output=[OUTPUT])),
         ("Aten.embedding", forward(TABLE, INDEX, output=[OUTPUT])),
         ("Torch.index_select", forward(TABLE, value(0), tensor(9, dtype="int32", low=7, high=ROWS - 1))),
+        ("Tensor.__getitem__", forward(TABLE, INDEX, output=[OUTPUT])),
+        ("Tensor.__getitem__", forward(TABLE, tensor(9, dtype="int64", low=-40, high=-2), output=[OUTPUT])),
+        ("Aten.index", forward(TABLE, [INDEX], output=[OUTPUT])),
         ("Functional.embedding_bag", forward(INDEX, TABLE, output=[tensor(3, WIDTH, dtype="bfloat16")])),
     ],
 )
@@ -99,6 +102,13 @@ def test_a_table_whose_rows_are_written_to_is_drawn_as_a_whole(tmp_path: Path) -
         call_of(tmp_path, "Functional.embedding", forward(INDEX, TABLE, None, value(1.0), output=[OUTPUT]))
     )
     assert torch.equal(table, whole)
+
+
+def test_a_table_that_a_mask_or_several_indices_select_from_is_drawn_as_a_whole(tmp_path: Path) -> None:
+    columns = tensor(3, 5, dtype="int64", low=0, high=WIDTH - 1)
+    for index in (tensor(ROWS, dtype="bool", low=False, high=True), [INDEX, columns]):
+        table, whole, _ = drawn(call_of(tmp_path, "Tensor.__getitem__", forward(TABLE, index, output=[OUTPUT])))
+        assert torch.equal(table, whole)
 
 
 def test_a_table_of_which_most_is_read_is_drawn_as_a_whole(tmp_path: Path) -> None:
