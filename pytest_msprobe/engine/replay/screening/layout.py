@@ -12,15 +12,20 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Dimensions in the ``order`` in which they are (batch, ``rows``, ``columns``) once neighbours are joined."""
+    """Dimensions in the ``order`` in which they are (batch, ``rows``, ``columns``) once neighbours are joined.
+
+    Those that are to be taken apart first make the shape ``parts``; without it they are as they are.
+    """
 
     order: tuple[int, ...]
     rows: int
     columns: int
+    parts: tuple[int, ...] = ()
 
     def matrices(self, values: torch.Tensor) -> torch.Tensor:
         """Return values of the tensor, or of its gradient, as (batch, rows, columns); a copy where no view is."""
-        return values.permute(self.order).reshape(-1, self.rows, self.columns)
+        parts = values.reshape(self.parts) if self.parts else values
+        return parts.permute(self.order).reshape(-1, self.rows, self.columns)
 
     @classmethod
     def of(cls, shape: torch.Size, *, is_joined: bool = False) -> Layout:
@@ -31,7 +36,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """An einsum of two operands that is a product of matrices, or a batch of them."""
+    """An operation on two tensors that is a product of matrices, or a batch of them; ``shape`` is the result's."""
 
     left: Layout
     right: Layout

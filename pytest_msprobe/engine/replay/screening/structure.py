@@ -12,7 +12,8 @@ import torch
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
-from pytest_msprobe.engine.replay.screening.layout import Layout, contraction
+from pytest_msprobe.engine.replay.screening.layout import Contraction, Layout, contraction
+from pytest_msprobe.engine.replay.screening.patches import patches
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import TILE
 from pytest_msprobe.engine.values.strides import overlaps
@@ -37,12 +38,18 @@ class _Form:
         return bool(self.added and self.dimensions)
 
 
+# What says how a convolution's windows lie.
+_WINDOWS = ("stride", "padding", "dilation", "groups")
+
 _FORMS: Mapping[str, _Form] = {
     "linear": _Form(("input", "weight", "bias"), "input", "weight", "bias"),
     "matmul": _Form(("input", "other"), "input", "other"),
     "__matmul__": _Form(("input", "other"), "input", "other"),
     "__rmatmul__": _Form(("input", "other"), "other", "input"),
     "einsum": _Form(("equation", "left", "right"), "left", "right"),
+    "conv1d": _Form(("input", "weight", "bias", *_WINDOWS), "input", "weight", "bias"),
+    "conv2d": _Form(("input", "weight", "bias", *_WINDOWS), "input", "weight", "bias"),
+    "conv3d": _Form(("input", "weight", "bias", *_WINDOWS), "input", "weight", "bias"),
     "mm": _Form(("input", "mat2"), "input", "mat2", dimensions=2),
     "bmm": _Form(("input", "mat2"), "input", "mat2", dimensions=3),
     "addmm": _Form(("input", "mat1", "mat2"), "mat1", "mat2", "input", 2),
@@ -122,8 +129,10 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
     if given is None:
         return None
     alpha, beta = (given.pop(name)[1] if name in given else 1 for name in ("alpha", "beta"))
-    _, equation = given.pop("equation", ("", ""))
+    options = {name: given.pop(name)[1] for name in ("equation", *_WINDOWS) if name in given}
     if not all(type(number) in (int, float) and math.isfinite(number) for number in (alpha, beta)) or not alpha:
+        return None
+    if any(isinstance(option, torch.Tensor) for option in options.values()):
         return None
     if form.added in given and given[form.added][1] is None:
         del given[form.added]
@@ -131,12 +140,16 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
         return None
     if len({value.dtype for _, value in given.values()}) != 1:
         return None
+    factors, sizes = (given[form.left], given[form.right]), (given[form.left][1].shape, given[form.right][1].shape)
     if operation == "einsum":
-        found = _einsum(equation, given[form.left], given[form.right])
+        equation = options.get("equation")
+        found = _contracted(*factors, contraction(equation, *sizes) if isinstance(equation, str) else None)
+    elif "stride" in form.parameters:
+        found = _contracted(*factors, patches(*sizes, options))
     else:
-        found = _product(given[form.left], given[form.right], form, is_transposed=operation == "linear")
+        found = _product(*factors, form, is_transposed=operation == "linear")
     added = given.get(form.added)
-    if found is None or not _is_large(found) or (added is not None and not _fits(added[1], found.shape, form)):
+    if found is None or not _is_large(found) or (added is not None and not _fits(added[1], found, form)):
         return None
     return replace(found, added=added, alpha=float(alpha), beta=float(beta))
 
@@ -182,8 +195,9 @@ def _product(
     )
 
 
-def _einsum(equation: Any, left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor]) -> Structure | None:
-    found = contraction(equation, left[1].shape, right[1].shape) if isinstance(equation, str) else None
+def _contracted(
+    left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor], found: Contraction | None
+) -> Structure | None:
     if found is None:
         return None
     return Structure(Factor(*left, found.left), Factor(*right, found.right), found.result, found.shape)
@@ -193,6 +207,6 @@ def _is_large(found: Structure) -> bool:
     return min(found.layout.rows, found.layout.columns) >= _LEAST_SIDE and found.left.layout.columns >= _LEAST_INNER
 
 
-def _fits(added: torch.Tensor, shape: tuple[int, ...], form: _Form) -> bool:
+def _fits(added: torch.Tensor, found: Structure, form: _Form) -> bool:
     """Tell whether something can be added as it is: a row of the result's length, or a tensor of its shape."""
-    return added.shape == shape[-1:] or (form.is_scaled and added.shape == shape)
+    return added.shape == (found.layout.columns,) or (form.is_scaled and added.shape == found.shape)

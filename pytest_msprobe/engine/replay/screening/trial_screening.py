@@ -146,7 +146,7 @@ def _summed(
     standard = select(target)
     if target.dim() != 1 or not is_screenable(standard):
         return None
-    rows = arriving.reshape(-1, arriving.shape[-1])
+    rows = structure.layout.matrices(arriving).flatten(0, 1)
     golden = torch.zeros(rows.shape[1], dtype=torch.float64)
     for _, columns, block in blocks(rows, torch.float64):
         golden[columns] += block.sum(0)

@@ -38,6 +38,12 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "einsum without a batch": lambda of, dtype: of.Torch.einsum(
         "kqm,nk", x(K, 2, M, dtype=dtype), x(N, K, dtype=dtype)
     ),
+    "a pointwise convolution": lambda of, dtype: of.Functional.conv1d(
+        x(2, K, 140, dtype=dtype), x(N, K, 1, dtype=dtype), x(N, dtype=dtype)
+    ),
+    "an embedding of patches": lambda of, dtype: of.Functional.conv2d(
+        x(2, 3, 98, 77, dtype=dtype), x(N, 3, 7, 7, dtype=dtype), x(N, dtype=dtype), stride=(7, 7)
+    ),
     "mm": lambda of, dtype: of.Torch.mm(x(M, K, dtype=dtype), x(K, N, dtype=dtype)),
     "bmm": lambda of, dtype: of.Torch.bmm(x(2, M, K, dtype=dtype), x(2, K, N, dtype=dtype)),
     "addmm": lambda of, dtype: of.Torch.addmm(
@@ -101,6 +107,16 @@ LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
     "an output of its own": lambda of: of.Torch.mm(torch.randn(M, K), torch.randn(K, N), out=torch.empty(M, N)),
     "a sum besides": lambda of: of.Torch.einsum("mks,kn->mn", torch.randn(M, K, 2), torch.randn(K, N)),
     "three factors": lambda of: of.Torch.einsum("mk,kn,n->mn", torch.randn(M, K), torch.randn(K, N), torch.randn(N)),
+    "a convolution with a padding": lambda of: of.Functional.conv1d(
+        torch.randn(2, K, M), torch.randn(N, K, 1), padding=1
+    ),
+    "a convolution whose windows overlap": lambda of: of.Functional.conv1d(torch.randn(2, K, M), torch.randn(N, K, 2)),
+    "a convolution in groups": lambda of: of.Functional.conv1d(
+        torch.randn(2, K, M), torch.randn(N, K // 2, 1), groups=2
+    ),
+    "a convolution that leaves an end out": lambda of: of.Functional.conv1d(
+        torch.randn(2, K, 2 * M + 1), torch.randn(N, K, 2), stride=2
+    ),
     "no product": lambda of: of.Torch.add(torch.randn(M, N), torch.randn(M, N)),
 }
 
