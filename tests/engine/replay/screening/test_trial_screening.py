@@ -117,6 +117,9 @@ LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
     "a convolution that leaves an end out": lambda of: of.Functional.conv1d(
         torch.randn(2, K, 2 * M + 1), torch.randn(N, K, 2), stride=2
     ),
+    "an einsum of numbered dimensions": lambda of: of.Torch.einsum(
+        torch.randn(M, K), [0, 1], torch.randn(K, N), [1, 2]
+    ),
     "no product": lambda of: of.Torch.add(torch.randn(M, N), torch.randn(M, N)),
 }
 
