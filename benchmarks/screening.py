@@ -28,8 +28,9 @@ from pytest_msprobe.engine.replay.arguments import TensorSource
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening.clearing import screening
+from pytest_msprobe.engine.replay.screening.limits import FALSE_STAND_OUT
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, examine
+from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.walks import TILE
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.result import DirectionResult
@@ -81,16 +82,20 @@ def both_ways(call: Call, setup: Setup) -> Iterator[DirectionResult]:
 def verdicts(options: argparse.Namespace) -> None:
     """Print how screened verdicts agree with exact ones, by kind of variant."""
     with TemporaryDirectory() as folder:
-        found = list(calls(Path(folder), *options.shape))
-        for kind, variants in (("faults", FAULTS), ("correct devices", CORRECT_DEVICES)):
-            counted = [each for variant in variants for call in found for each in compared(call, variant, options.seed)]
-            agree = sum(exact.verdict.outcome == screened.verdict.outcome for exact, screened, _ in counted)
-            cleared = sum(bool(screened_of(screened.extras)) for _, screened, _ in counted)
-            failed = sum(exact.verdict.outcome == "fail" for exact, *_ in counted)
-            print(f"{kind}: {len(counted)} records, {failed} fail exactly, {cleared} cleared, {agree} verdicts agree")
-            for exact, screened, name in counted:
-                if exact.verdict.outcome != screened.verdict.outcome:
-                    print(f"  {name}, {exact.record}: {exact.verdict.outcome}, {exact.verdict.reason}")
+        compared_all(list(calls(Path(folder), *options.shape)), options.seed)
+
+
+def compared_all(found: Sequence[Call], seed: int) -> None:
+    """Print how screened verdicts on calls agree with exact ones, by kind of variant."""
+    for kind, variants in (("faults", FAULTS), ("correct devices", CORRECT_DEVICES)):
+        counted = [each for variant in variants for call in found for each in compared(call, variant, seed)]
+        agree = sum(exact.verdict.outcome == screened.verdict.outcome for exact, screened, _ in counted)
+        cleared = sum(bool(screened_of(screened.extras)) for _, screened, _ in counted)
+        failed = sum(exact.verdict.outcome == "fail" for exact, *_ in counted)
+        print(f"{kind}: {len(counted)} records, {failed} fail exactly, {cleared} cleared, {agree} verdicts agree")
+        for exact, screened, name in counted:
+            if exact.verdict.outcome != screened.verdict.outcome:
+                print(f"  {name}, {exact.record}: {exact.verdict.outcome}, {exact.verdict.reason}")
 
 
 def compared(call: Call, variant: Variant, seed: int) -> Iterator[tuple[DirectionResult, DirectionResult, str]]:
@@ -223,6 +228,11 @@ def cost(options: argparse.Namespace) -> None:
         for _ in range(options.turns):
             for way, above in (("exact", None), ("screened", 0)):
                 seconds[way].append(turn(call, above))
+    tell_cost(seconds)
+
+
+def tell_cost(seconds: Mapping[str, list[list[float]]]) -> None:
+    """Print the medians of the turns of both ways, and how many times less the screened checks take."""
     names = ["inputs", "target", "target's gradients", "forward", "backward"]
     medians = {way: [statistics.median(part) for part in zip(*turns, strict=True)] for way, turns in seconds.items()}
     rows = [[name, *(f"{medians[way][i]:.2f}" for way in medians)] for i, name in enumerate(names)]

@@ -27,7 +27,8 @@ from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
-from pytest_msprobe.engine.replay.screening.trial_screening import Cleared, cleared
+from pytest_msprobe.engine.replay.screening.clearing import Cleared
+from pytest_msprobe.engine.replay.screening.trial_screening import cleared
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Trial

@@ -44,7 +44,8 @@ class Setup:
     ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
     for tables, and not only for those that decide. ``math_mode`` says whether verdicts take the modes into account that
     the device says are on (``auto``), or judge by the dtypes alone (``strict``). ``framework`` recorded the calls.
-    ``screen_above``: of how many operations a product has more if it is screened, None where all is checked exactly.
+    ``screen_above``: of how many operations a product or attention has more if it is screened, None where all is
+    checked exactly.
     """
 
     device: Device

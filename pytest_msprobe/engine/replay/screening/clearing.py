@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import torch
 
@@ -10,6 +11,8 @@ from msprobe_standards import Standard, Verdict, measure
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.excuse import Excused
 from pytest_msprobe.engine.replay.screening.residuals import Evidence
+from pytest_msprobe.results.result import OutputResult
+from pytest_msprobe.results.screened import ScreenedOutput
 
 #: Dtypes whose rounding is coarse enough to be told from that of float64, in which residuals are computed.
 SCREENED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -33,12 +36,35 @@ class Screening:
         return not self.why_not
 
 
-def is_screenable(standard: Standard) -> bool:
-    """Tell whether a standard judges by numbers that a sample of the elements estimates."""
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly.
+
+    ``sample`` are elements, the greatest one among them.
+    """
+
+    result: OutputResult
+    sample: torch.Tensor
+    seen: ScreenedOutput | None = None
+
+
+def is_result(value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TypeGuard[torch.Tensor]:
+    """Tell whether something is a dense tensor of this shape and dtype."""
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return is_dense and tuple(value.shape) == shape and value.dtype == dtype
+
+
+def benchmark_of(standard: Standard) -> Benchmark | None:
+    """Return what a standard judges by if a sample of the elements estimates its numbers; None for any other."""
     inner = standard
     while isinstance(inner, Excused):
         inner = inner.inner
-    return isinstance(inner, Benchmark)
+    return inner if isinstance(inner, Benchmark) else None
+
+
+def is_screenable(standard: Standard) -> bool:
+    """Tell whether a standard judges by numbers that a sample of the elements estimates."""
+    return benchmark_of(standard) is not None
 
 
 def screening(evidence: Evidence, standard: Standard) -> Screening:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
+from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import (
     TILE,
@@ -25,9 +26,6 @@ from pytest_msprobe.engine.replay.screening.walks import (
     tiles_of,
     walked,
 )
-
-#: How likely it is that a residual of a correct product stands out, all residuals of a call taken together.
-FALSE_STAND_OUT = 1e-6
 
 _FLOAT32 = float_format(torch.float32).unit_roundoff
 
@@ -83,19 +81,18 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
     return Evidence(target, golden, scale, numel, residuals)
 
 
-class _Limits:
-    """How great residuals of correct products get, where rounding errors go up and down independently.
+class _Limits(Limits):
+    """How great residuals of correct products get.
 
     An element's error is taken to be sub-Gaussian with a standard deviation of at most F u max(|c|, scale), F and u of
-    the result's dtype. ``exponent`` is the logarithm of how many residuals there are over `FALSE_STAND_OUT`. ``dtype``
-    is that in which the result is summed up over a tile: 16 bits in float32, whose roundings add to the variance.
+    the result's dtype. ``dtype`` is that in which the result is summed up over a tile: 16 bits in float32, whose
+    roundings add to the variance.
     """
 
     def __init__(self, products: Sequence[Product], scale: float) -> None:
         result = products[0].result
         (m, n), form = result.shape, float_format(result.dtype)
-        count = tiles(n) * m + tiles(m) * n + m + n + 2 * tiles(m) * tiles(n) + 2
-        self.exponent = math.log(2 * count * len(products) / FALSE_STAND_OUT)
+        super().__init__((tiles(n) * m + tiles(m) * n + m + n + 2 * tiles(m) * tiles(n) + 2) * len(products))
         self.least = max(scale, form.min_normal)
         self.variance = (roundoffs_allowed(result.dtype) * form.unit_roundoff) ** 2
         # No element is more than their number times the scale, so that no square of these leaves float32's range.
@@ -103,14 +100,6 @@ class _Limits:
         self.dtype = torch.float32 if is_narrow else torch.float64
         if is_narrow:
             self.variance += (TILE * _FLOAT32) ** 2
-
-    def of_one(self) -> float:
-        """Return the limit of the square of one residual over its variance (Hoeffding)."""
-        return 2 * self.exponent
-
-    def of_mean(self, count: int) -> float:
-        """Return the limit of the mean of so many such squares (Hsu, Kakade and Zhang, 2012)."""
-        return 1 + 2 * math.sqrt(self.exponent / count) + 2 * self.exponent / count
 
 
 def _survey(result: torch.Tensor) -> tuple[float, tuple[int, int]]:

@@ -136,7 +136,10 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
         return None
     if form.added in given and given[form.added][1] is None:
         del given[form.added]
-    if not all(_is_screenable(value) for _, value in given.values()) or not {form.left, form.right} <= given.keys():
+    if (
+        not all(is_screenable_operand(value) for _, value in given.values())
+        or not {form.left, form.right} <= given.keys()
+    ):
         return None
     if len({value.dtype for _, value in given.values()}) != 1:
         return None
@@ -164,7 +167,8 @@ def _by_name(form: _Form, arguments: Arguments) -> dict[str, tuple[str, Any]] | 
     return found | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
 
 
-def _is_screenable(value: Any) -> bool:
+def is_screenable_operand(value: Any) -> bool:
+    """Tell whether an argument is a tensor of such floats as are screened, dense and without overlap."""
     return (
         isinstance(value, torch.Tensor)
         and is_plain(value)

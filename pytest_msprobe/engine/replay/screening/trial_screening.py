@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,7 +12,9 @@ from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard, measure
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.cancellation import cancelled
-from pytest_msprobe.engine.replay.screening.clearing import is_screenable, screening
+from pytest_msprobe.engine.replay.screening.attention import Attention, attention_of
+from pytest_msprobe.engine.replay.screening.attention_screening import cleared_attention
+from pytest_msprobe.engine.replay.screening.clearing import Cleared, is_result, is_screenable, screening
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
@@ -24,18 +26,6 @@ from pytest_msprobe.results.screened import ScreenedOutput
 from pytest_msprobe.results.skips import Skip
 
 Select = Callable[[Any], Standard]
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly.
-
-    ``sample`` are elements, the greatest one among them.
-    """
-
-    result: OutputResult
-    sample: torch.Tensor
-    seen: ScreenedOutput | None = None
 
 
 def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) -> list[Cleared]:
@@ -50,21 +40,27 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) ->
     try:
         if trial.target.written or trial.randomness is not None:
             return []
-        found = _forward(trial, structure, select) if direction == "forward" else _backward(trial, structure, select)
+        if isinstance(structure, Attention):
+            found = cleared_attention(trial, direction, select, structure)
+        elif direction == "forward":
+            found = _forward(trial, structure, select)
+        else:
+            found = _backward(trial, structure, select)
     except (Skip, TargetError):
         return []
     return [each for each in found if each is not None] if all(found) else []
 
 
-def _structure(trial: Trial, setup: Setup) -> Structure | None:
-    """Return the product that a trial's call is, where it takes more operations than the setup screens from."""
+def _structure(trial: Trial, setup: Setup) -> Structure | Attention | None:
+    """Return what a trial's call is, a product or attention, if it takes more operations than are screened from."""
     subject = trial.subject
     if setup.screen_above is None or setup.measure_all or trial.elsewhere is not None:
         return None
     is_plain = subject.autocast is None and subject.target is subject.golden and not subject.changed
     if not is_plain or setup.framework.name != PYTORCH:
         return None
-    structure = structure_of(subject.operation, subject.arguments)
+    asked = subject.operation, subject.arguments
+    structure = structure_of(*asked) or attention_of(*asked)
     return structure if structure is not None and structure.operations > setup.screen_above else None
 
 
@@ -72,7 +68,7 @@ def _forward(trial: Trial, structure: Structure, select: Select) -> list[Cleared
     output = trial.target.output
     dtype = structure.left.tensor.dtype
     recorded = trial.subject.output_dtypes
-    if not _is_result(output, structure.shape, dtype) or recorded not in ((), (str(dtype),)):
+    if not is_result(output, structure.shape, dtype) or recorded not in ((), (str(dtype),)):
         return [None]
     return [_screened(trial, "output.0", output, structure.forward, select)]
 
@@ -82,14 +78,14 @@ def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleare
     gradients, dtype = trial.target_gradients, structure.left.tensor.dtype
     if (
         len(arriving) != 1
-        or not _is_result(arriving[0], structure.shape, dtype)
+        or not is_result(arriving[0], structure.shape, dtype)
         or not gradients.keys() <= structure.paths
     ):
         return [None]
     given = dict(trial.subject.arguments.tensors())
     found: list[Cleared | None] = []
     for path, gradient in gradients.items():
-        if not _is_result(gradient, tuple(given[path].shape), dtype):
+        if not is_result(gradient, tuple(given[path].shape), dtype):
             return [None]
         if structure.added is not None and path == structure.added[0]:
             found.append(_summed(trial, path, gradient, structure, arriving[0], select))
@@ -105,11 +101,6 @@ def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleare
 
 def _products_of(structure: Structure, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:
     return lambda gradient: structure.backward(path, gradient, arriving)
-
-
-def _is_result(value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TypeGuard[torch.Tensor]:
-    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
-    return is_dense and tuple(value.shape) == shape and value.dtype == dtype
 
 
 def _screened(
