@@ -53,6 +53,7 @@ class Walk:
         self.bounds = bounds
         self.factor = 1.0
         self.scale = 0.0
+        self._length = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -74,26 +75,58 @@ class Walk:
 
     def over(self, target: torch.Tensor, golden: torch.Tensor, scale: float | None = None) -> None:
         """Walk over two tensors of the same shape and family, float or complex; without a ``scale`` it is theirs."""
-        length = min(CHUNK, target.numel()) * (2 if target.is_complex() else 1)
-        self._buffers = [torch.empty(length, dtype=torch.float64) for _ in range(3)]
-        self._scratch = np.empty((4, length))
-        self._flags = np.empty((2, length), dtype=np.bool_)
+        self._allocate(target)
         with np.errstate(all="ignore"):
-            if "scaled" in self.groups or self.bounds.ulp_floor:
+            if self.needs_scale:
                 self.scale = self._mean_magnitude(golden) if scale is None else scale
             self._walk(target, golden)
-            peak = self.max_golden + self.max_abs_err
-            if peak and not _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]:
+            if not self.is_squared_safely:
+                peak = self.max_golden + self.max_abs_err
                 self.factor = math.ldexp(1.0, min(-math.frexp(peak)[1], 1000))
                 self._reset()
                 self._walk(target, golden)
 
-    def _walk(self, target: torch.Tensor, golden: torch.Tensor) -> None:
-        for offset, target_part, golden_part in chunks(target, golden):
+    @property
+    def needs_scale(self) -> bool:
+        """Whether what is wanted depends on the scale of the whole output."""
+        return "scaled" in self.groups or self.bounds.ulp_floor > 0
+
+    @property
+    def is_squared_safely(self) -> bool:
+        """Whether the squares of what was walked over stay within float64."""
+        peak = self.max_golden + self.max_abs_err
+        return not peak or _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]
+
+    def over_block(self, target: torch.Tensor, golden: torch.Tensor, first: int) -> None:
+        """Walk on over a block of an output whose ``scale`` is set; ``first`` elements came before it."""
+        self._allocate(target)
+        with np.errstate(all="ignore"):
+            self._walk(target, golden, first)
+
+    def magnitude(self, golden: torch.Tensor) -> tuple[float, int]:
+        """Return the sum of the magnitudes, and the count, of the finite golden elements that the dtype can hold."""
+        self._allocate(golden)
+        with np.errstate(all="ignore"):
+            return self._magnitude(golden)
+
+    def _allocate(self, target: torch.Tensor) -> None:
+        length = min(CHUNK, target.numel()) * (2 if target.is_complex() else 1)
+        if self._length < length:
+            self._length = length
+            self._buffers = [torch.empty(length, dtype=torch.float64) for _ in range(3)]
+            self._scratch = np.empty((4, length))
+            self._flags = np.empty((2, length), dtype=np.bool_)
+
+    def _walk(self, target: torch.Tensor, golden: torch.Tensor, first: int = 0) -> None:
+        for offset, target_part, golden_part in chunks(target, golden, first):
             self._add(offset, target_part, golden_part)
 
     def _mean_magnitude(self, golden: torch.Tensor) -> float:
         """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
+        total, count = self._magnitude(golden)
+        return total / count if count else 0.0
+
+    def _magnitude(self, golden: torch.Tensor) -> tuple[float, int]:
         total, count = 0.0, 0
         for _, part, _ in chunks(golden, golden):
             values = self._load(part, 0)
@@ -104,7 +137,7 @@ class Walk:
                 part_sum = float(magnitude.sum())
             total += part_sum
             count += magnitude.size
-        return total / count if count else 0.0
+        return total, count
 
     def _load(self, part: torch.Tensor, slot: int) -> Floats:
         """Return the real numbers of a flat part as float64; only the reader's own buffers may be written to."""

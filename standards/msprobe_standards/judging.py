@@ -76,6 +76,11 @@ def failure(standard: str, reason: str) -> Verdict:
     return Verdict("fail", standard, reason, margin=math.inf)
 
 
+def exact_pass(standard: Standard) -> Verdict:
+    """Return the verdict on an output that equals golden, rounded to its dtype."""
+    return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+
+
 def _judge_tensor(
     target: torch.Tensor,
     golden: torch.Tensor,
@@ -93,7 +98,7 @@ def _judge_tensor(
         return Verdict("pass", standard.name)
     target, golden = target.detach(), golden.detach()
     if standard.exact_passes and bit_equal(target, golden, dtype):
-        return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+        return exact_pass(standard)
     standard = fitting(standard, dtype)
     bounds = standard.bounds(dtype)
 

@@ -141,12 +141,11 @@ def measure(
     _check(target, golden, dtype, only)
     if family(dtype) in ("bool", "int"):
         return _measure_integers(target, golden, dtype)
-    groups = _groups_of(_ALL_METRICS if only is None else frozenset(only))
     target, golden = _plain(target), _plain(golden)
-    walk = Walk(dtype, groups, bounds or msprobe_bounds(dtype))
+    walk = Walk(dtype, groups_of(None if only is None else frozenset(only)), bounds or msprobe_bounds(dtype))
     walk.over(target, golden, scale)
-    numbers = {name: value for group in _RESULTS if group in groups for name, value in _RESULTS[group](walk)}
-    if "neighbours" in groups:
+    numbers = numbers_of(walk)
+    if "neighbours" in walk.groups:
         numbers["shared_error"], numbers["shared_z"] = shared_error(target, golden, dtype, walk.bounds.shared_floor)
     width = 2 if target.is_complex() else 1
     where = {name: _unravel(flat // width, target.shape) for name, flat in walk.where.items()}
@@ -154,8 +153,15 @@ def measure(
 
 
 @cache
-def _groups_of(wanted: frozenset[str]) -> frozenset[str]:
+def groups_of(only: frozenset[str] | None) -> frozenset[str]:
+    """Return the groups of metrics that a walk accumulates for these names; None for all."""
+    wanted = _ALL_METRICS if only is None else only
     return frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
+
+
+def numbers_of(walk: Walk) -> dict[str, float]:
+    """Return the metrics that a walk has accumulated, by name."""
+    return {name: value for group in _RESULTS if group in walk.groups for name, value in _RESULTS[group](walk)}
 
 
 def bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype | None = None) -> bool:

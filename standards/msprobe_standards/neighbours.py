@@ -23,7 +23,6 @@ _LARGEST = 2.0
 _NOISE = 16
 
 
-@np.errstate(all="ignore")
 def shared_error(
     target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, floor: float = 0.0
 ) -> tuple[float, float]:
@@ -37,7 +36,15 @@ def shared_error(
     products, and the second exceeds 7 with a probability below 3e-11 (Hoeffding). Large tensors are sampled evenly;
     fewer than 50 products cannot exceed 7, and give 0.
     """
-    found, cast = (_sample(side).to(real_dtype(dtype)) for side in (target, golden))
+    return shared_error_of(_sample(target), _sample(golden), dtype, floor)
+
+
+@np.errstate(all="ignore")
+def shared_error_of(
+    target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, floor: float = 0.0
+) -> tuple[float, float]:
+    """Return what `shared_error` does, of the real numbers of elements that were sampled already, flat."""
+    found, cast = target.to(real_dtype(dtype)), golden.to(real_dtype(dtype))
     # Most results are rounded once, and this is all that they pay for.
     if int(found.ne(cast).sum()) <= _LEAST_PRODUCTS:
         return 0.0, 0.0
@@ -61,10 +68,15 @@ def shared_error(
     return math.sqrt(max(total, 0.0) / cells.size), total / math.sqrt(dot(products, products))
 
 
+def sample_step(count: int) -> int:
+    """Return at which distance elements are sampled, of so many in index order, the first one among them."""
+    # An odd step meets every column of a matrix whose rows are a power of two long.
+    return count // _SAMPLE | 1
+
+
 def _sample(values: torch.Tensor) -> torch.Tensor:
     """Return the real numbers of elements that are evenly spread, flat."""
-    # An odd step meets every column of a matrix whose rows are a power of two long.
-    step = values.numel() // _SAMPLE | 1
+    step = sample_step(values.numel())
     if values.is_contiguous():
         values = values.view(-1)[::step]
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -13,13 +12,14 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
-from msprobe_standards import Policy, Standard, Verdict
+from msprobe_standards import Policy, Standard
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.direction_result import NoRuleError, result_of
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.launching_trial import trial_on
@@ -29,16 +29,13 @@ from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.screening.clearing import Cleared
 from pytest_msprobe.engine.replay.screening.trial_screening import cleared
-from pytest_msprobe.engine.replay.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.replay.variety import lost_gradients, lost_results, lost_variety
-from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.engine.values.tree import map_tensors
-from pytest_msprobe.results.exceptions import describe_error
-from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -80,6 +77,8 @@ class Replay:
         self._function = function
         self._recorded = recorded
         self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
+        self._is_whole = trial_of is not None or recorded is not None
+        self._large: LargeCall | None = None
         self._lost: dict[Direction, str] = {}
 
     def judge(self, direction: Direction) -> DirectionResult:
@@ -118,6 +117,9 @@ class Replay:
                 screened.extend(each.seen for each in passed if each.seen is not None)
                 if passed:
                     return [each.result for each in passed]
+                in_blocks = self._in_blocks(direction, by_policy=by_policy)
+                if in_blocks is not None:
+                    return in_blocks
                 return judge(
                     self._telling_trial(direction),
                     self._select,
@@ -133,7 +135,7 @@ class Replay:
                 result = replace(result, notes=(stand_in[0].upper() + stand_in[1:], *result.notes))
             if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
                 result = result.with_extra(LITTLE_JUDGED, little)
-            if result.verdict.outcome == "fail":
+            if result.verdict.outcome == "fail" and not self._is_in_blocks:
                 result = told_amplification(result, self.trial, direction)
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
@@ -145,13 +147,37 @@ class Replay:
             return []
         trial = self.trial
         found = cleared(trial, direction, functools.partial(self._select, direction), self.setup)
-        if not found or not self._is_drawn:
-            return found
+        return [] if found and self._loses(direction) else found
+
+    def _in_blocks(self, direction: Direction, *, by_policy: bool) -> list[OutputResult] | None:
+        """Return the verdicts on a large call that is computed in blocks; None for any other. Raises as `LargeCall`."""
+        trial, large = self.trial, self._large
+        if large is None:
+            return None
+        if not by_policy:
+            large.let_in_whole()
+        select = functools.partial(self._select, direction)
+        return large.judged(trial, direction, select, lambda: not self._loses(direction))
+
+    @property
+    def _is_in_blocks(self) -> bool:
+        return self._large is not None and self._large.plan is not None
+
+    def _working_bytes(self) -> int | None:
+        """Return with how many bytes golden of this large call is computed in blocks; None where it is not."""
+        self._large = self._large or LargeCall(self.call, self.setup, is_whole=self._is_whole)
+        return self._large.working_bytes()
+
+    def _loses(self, direction: Direction) -> bool:
+        """Tell whether the target's results of drawn inputs lack what the recorded ones show."""
+        if not self._is_drawn:
+            return False
+        trial = self.trial
         lost = lost_results(map_tensors(trial.device.get, trial.target.output), self.call)
         if direction == "backward":
             gradients = map_tensors(trial.device.get, trial.target_gradients)
             lost = lost or lost_gradients(gradients, self.call)
-        return [] if lost else found
+        return bool(lost)
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
         dtypes = sorted(map(str, self._input_dtypes))
@@ -159,7 +185,7 @@ class Replay:
         return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, scalars)
 
     def _select_in_mode(self, direction: Direction, leaf: Any, modes: Collection[str]) -> Standard | None:
-        with contextlib.suppress(_NoRuleError):
+        with contextlib.suppress(NoRuleError):
             return self._select(direction, leaf, modes)
         return None
 
@@ -171,7 +197,7 @@ class Replay:
                 math_modes=modes,
             )
         except ValueError as error:
-            raise _NoRuleError(str(error)) from None
+            raise NoRuleError(str(error)) from None
 
     @functools.cached_property
     def _select_by_policy(self) -> Callable[..., Standard]:
@@ -233,7 +259,7 @@ class Replay:
         if call.forward.exception is not None:
             raise Skip(SkipReason.RAISED, call.forward.exception)
         functions = setup.framework.functions(call, setup.references, setup.device, self._function)
-        require_memory(call, setup.device, setup.admit)
+        require_memory(call, setup.device, setup.admit, self._working_bytes)
         seed, real_data = setup.seed, setup.real_data
         arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
@@ -266,28 +292,3 @@ def input_tensors(trial: Trial, direction: Direction) -> dict[str, torch.Tensor]
 def _told_unused(result: DirectionResult, problem: str) -> DirectionResult:
     note = f"The baseline's tensors were not used, but its numbers: {problem}"
     return replace(result, notes=(note, *result.notes)).with_extra(TENSORS_UNUSED, problem)
-
-
-class _NoRuleError(Exception):
-    """The policy has no rule for an output."""
-
-
-def result_of(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
-    """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
-    started = time.perf_counter()
-    try:
-        outputs = judged()
-    except Skip as skip:
-        return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
-    except _NoRuleError as error:
-        return broken(record, Breakdown.POLICY, str(error))
-    except TargetError as error:
-        reason = f"the API raises on the device, though the CPU computes it: {error}"
-        return broken(record, Breakdown.RUN, reason)
-    except LinkError as error:
-        return broken(record, error.breakdown, str(error))
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
-    return decided(record, outputs, time.perf_counter() - started)

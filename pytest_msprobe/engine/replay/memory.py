@@ -35,17 +35,29 @@ _MEMINFO = Path("/proc/meminfo")
 #: Lets so many bytes be taken of what a function says is free; raises Skip, with the sizes, where they do not fit.
 Admit = Callable[[int, Callable[[], float]], None]
 
+#: Gives with how many bytes golden is computed in blocks; None where it is computed whole.
+WorkingBytes = Callable[[], "int | None"]
 
-def require_memory(call: Call, device: Device, admit: Admit) -> None:
-    """Ask for the memory that a check of this call takes, of the machine and of a card with memory of its own."""
+
+def require_memory(call: Call, device: Device, admit: Admit, working: WorkingBytes = lambda: None) -> None:
+    """Ask for the memory that a check of this call takes, of the machine and of a card with memory of its own.
+
+    ``working`` is only asked of a large call.
+    """
     needed = needed_bytes(call)
     # A card needs less than that.
     if needed < _ALWAYS_FREE:
         return
-    admit(needed, free_bytes)
+    in_blocks = working()
+    admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks), free_bytes)
     on_card = needed_on_card(call)
     if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
         admit(on_card, lambda: free_on_card(device))
+
+
+def admit_whole(call: Call, admit: Admit, working_bytes: int) -> None:
+    """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes."""
+    admit(max(0, needed_bytes(call) - needed_in_blocks(call, working_bytes)), free_bytes)
 
 
 def admit_at_once(needed: int, free: Callable[[], float]) -> None:
@@ -67,6 +79,19 @@ def needed_bytes(call: Call) -> int:
     Each recorded tensor exists as drawn, on the target and raised to golden precision; gradients likewise.
     """
     return sum(_numel(element) * (2 * _itemsize(element) + _GOLDEN_BYTES) for element in _tensors(call))
+
+
+def recorded_bytes(call: Call) -> int:
+    """Return how many bytes the recorded tensors of a call have."""
+    return sum(_numel(element) * _itemsize(element) for element in _tensors(call))
+
+
+def needed_in_blocks(call: Call, working_bytes: int) -> int:
+    """Return about how many bytes of CPU memory a check takes whose golden works with so many.
+
+    Each recorded tensor exists as drawn and on the target.
+    """
+    return 2 * recorded_bytes(call) + working_bytes
 
 
 def needed_on_card(call: Call) -> int:

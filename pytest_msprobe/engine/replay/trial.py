@@ -18,6 +18,7 @@ from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.alignment import turned
+from pytest_msprobe.engine.replay.blockwise.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
 from pytest_msprobe.engine.replay.movement import DRAWS, moved_side, room_to_move
@@ -46,6 +47,7 @@ class Setup:
     the device says are on (``auto``), or judge by the dtypes alone (``strict``). ``framework`` recorded the calls.
     ``screen_above``: of how many operations a product or attention has more if it is screened, None where all is
     checked exactly.
+    ``raised_above``: of how many bytes raised copies are more where golden is computed block by block, None for never.
     """
 
     device: Device
@@ -59,6 +61,7 @@ class Setup:
     framework: Framework = field(default_factory=TorchFramework)
     baseline: RemoteDevice | None = None
     screen_above: float | None = None
+    raised_above: float | None = RAISED_ABOVE
 
 
 class Trial:

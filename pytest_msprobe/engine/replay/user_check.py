@@ -15,7 +15,8 @@ from msprobe_standards import Standard
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.check import input_tensors, result_of
+from pytest_msprobe.engine.replay.check import input_tensors
+from pytest_msprobe.engine.replay.direction_result import result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.subject import Subject

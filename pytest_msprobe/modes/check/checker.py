@@ -133,7 +133,9 @@ class Checker:
             raise Skip(SkipReason.FORWARD_FAILED)
         setup = self._setups.setup_for(dump.framework)
         call = _read_call(dump, forward, record)
-        if self._check.screen_above is not None and not self._check.needs_golden:
+        if self._check.needs_golden:
+            setup = replace(setup, raised_above=None)
+        elif self._check.screen_above is not None:
             above = setup.policy.screened_above(call.api, self._check.screen_above)
             setup = replace(setup, screen_above=operations(above))
         if standard is not None:

@@ -1,0 +1,66 @@
+"""A trial of one block of a call: golden and baseline on a part of the arguments, beside no run of the target."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from msprobe_hooks.dump.names import Direction
+from pytest_msprobe.engine.replay.blockwise.cut import Cut, block_of
+from pytest_msprobe.engine.replay.blockwise.plan import Plan
+from pytest_msprobe.engine.replay.side import Gradients, Run
+from pytest_msprobe.engine.replay.trial import Trial
+
+#: Results of a block by the path under which they are judged.
+Tensors = dict[str, torch.Tensor]
+
+
+class BlockTrial(Trial):
+    """The golden and the baseline run of the slices from ``start`` of a call, with their gradients where asked for."""
+
+    def __init__(self, whole: Trial, cut: Cut, start: int, size: int, direction: Direction) -> None:
+        subject = whole.subject
+        arguments = cut.arguments(subject.arguments, start, size)
+        is_forward = direction == "forward"
+        super().__init__(
+            replace(subject, arguments=arguments, grad_outputs=None if is_forward else subject.grad_outputs),
+            whole.device,
+        )
+        self.start = start
+        self._whole, self._cut, self._size, self._is_forward = whole, cut, size, is_forward
+
+    @functools.cached_property
+    def grad_outputs(self) -> Mapping[str, torch.Tensor]:
+        """The block of the gradient that arrives."""
+        arriving = self._whole.grad_outputs.items()
+        return {path: block_of(gradient, self._cut.dim, self.start, self._size) for path, gradient in arriving}
+
+    def of_golden(self) -> Tensors | None:
+        """Return golden's results; None where they are not those of a block. Raises as `Trial` does."""
+        return self._judged(self.golden, None if self._is_forward else self.golden_gradients)
+
+    def of_baseline(self) -> Tensors | None:
+        """Return the baseline's results; None where there are none."""
+        if self.baseline is None:
+            return None
+        return self._judged(self.baseline, None if self._is_forward else self.baseline_gradients)
+
+    def _judged(self, run: Run, gradients: Gradients | None) -> Tensors | None:
+        output, cut = run.output, self._cut
+        shape = (*cut.shape[: cut.dim], self._size, *cut.shape[cut.dim + 1 :])
+        if run.written or not isinstance(output, torch.Tensor) or output.shape != shape:
+            return None
+        if self._is_forward:
+            return {"output.0": output.detach()}
+        if gradients is None or any(gradient is None for gradient in gradients.values()):
+            return None
+        return {f"grad.{path}": gradient for path, gradient in gradients.items() if gradient is not None}
+
+
+def blocks(trial: Trial, plan: Plan, direction: Direction) -> Iterator[BlockTrial]:
+    """Yield a trial for each block, which is to be dropped before the next."""
+    for start, size in plan.cut.ranges(plan.size):
+        yield BlockTrial(trial, plan.cut, start, size, direction)

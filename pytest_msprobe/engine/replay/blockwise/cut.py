@@ -1,0 +1,52 @@
+"""A call cut into blocks: the same operation on parts of its arguments gives parts of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.values.tree import map_with_paths
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a call is cut: ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
+
+    A block takes the same range of all of them, and every other argument whole. So the gradient of a cut argument is
+    cut as it is, and that of a whole one is the sum over the blocks.
+    """
+
+    shape: tuple[int, ...]
+    dim: int
+    inputs: Mapping[str, int]
+
+    @property
+    def length(self) -> int:
+        """How many slices there are, of which a block has at least one."""
+        return self.shape[self.dim]
+
+    def ranges(self, size: int) -> Iterator[tuple[int, int]]:
+        """Yield start and length of each block of at most ``size`` slices."""
+        for start in range(0, self.length, size):
+            yield start, min(size, self.length - start)
+
+    def arguments(self, arguments: Arguments, start: int, size: int) -> Arguments:
+        """Return the arguments of a block: dense parts of what is cut."""
+
+        def part(path: str, leaf: Any) -> Any:
+            dim = self.inputs.get(path)
+            return leaf if dim is None else block_of(leaf, dim, start, size)
+
+        args = map_with_paths(part, arguments.args, "args")
+        return replace(arguments, args=args, kwargs=map_with_paths(part, arguments.kwargs, "kwargs"))
+
+
+def block_of(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:
+    """Return a part of a tensor, as a view where its elements lie side by side."""
+    part = tensor.detach().narrow(dim, start, size)
+    # A copy that keeps strides would be as large as the tensor.
+    return part if dim == 0 and tensor.is_contiguous() else part.contiguous()

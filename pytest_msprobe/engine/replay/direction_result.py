@@ -1,0 +1,40 @@
+"""One direction judged: its worst output decides, and what cannot be judged is told with its reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msprobe_standards import Verdict
+from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.engine.replay.subject import TargetError
+from pytest_msprobe.engine.values.failures import is_out_of_memory
+from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.skips import Skip
+
+
+class NoRuleError(Exception):
+    """The policy has no rule for an output."""
+
+
+def result_of(record: str, judged: Callable[[], list[OutputResult]]) -> DirectionResult:
+    """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason."""
+    started = time.perf_counter()
+    try:
+        outputs = judged()
+    except Skip as skip:
+        return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+    except NoRuleError as error:
+        return broken(record, Breakdown.POLICY, str(error))
+    except TargetError as error:
+        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        return broken(record, Breakdown.RUN, reason)
+    except LinkError as error:
+        return broken(record, error.breakdown, str(error))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
+    return decided(record, outputs, time.perf_counter() - started)

@@ -1,0 +1,236 @@
+"""Verdicts on large calls with golden in blocks, beside those with golden as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from msgspec import structs
+
+from msprobe_hooks.dump.schema import ValueElement
+from msprobe_standards import Policy
+from msprobe_standards.benchmark import Benchmark
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.engine.replay.blockwise.plan import plan_of_call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.results.skips import Skip, SkipReason
+from tests.corpus.correct_devices import CORRECT_DEVICES
+from tests.corpus.fault import VariantDevice
+from tests.corpus.faults import FAULTS
+from tests.support.devices import Faulty
+from tests.support.recorder import Recorder
+
+
+def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape).to(dtype).requires_grad_()
+
+
+CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
+    "linear by columns": lambda of, d: of.Functional.linear(x(30, 40, dtype=d), x(500, 40, dtype=d), x(500, dtype=d)),
+    "linear by rows": lambda of, d: of.Functional.linear(x(2, 200, 40, dtype=d), x(50, 40, dtype=d)),
+    "mm": lambda of, d: of.Torch.mm(x(30, 40, dtype=d), x(40, 500, dtype=d)),
+    "bmm": lambda of, d: of.Torch.bmm(x(9, 30, 40, dtype=d), x(9, 40, 30, dtype=d)),
+    "addmm": lambda of, d: of.Torch.addmm(x(500, dtype=d), x(30, 40, dtype=d), x(40, 500, dtype=d), beta=0.5),
+    "embedding": lambda of, d: of.Functional.embedding(torch.randint(0, 100, (60,)), x(100, 64, dtype=d)),
+    "softmax": lambda of, d: of.Functional.softmax(x(60, 100, dtype=d), dim=-1),
+    "layer_norm": lambda of, d: of.Functional.layer_norm(x(90, 100, dtype=d), (100,), x(100, dtype=d), x(100, dtype=d)),
+    "gelu": lambda of, d: of.Functional.gelu(x(90, 100, dtype=d)),
+    "add": lambda of, d: of.Torch.add(x(90, 100, dtype=d), x(100, dtype=d)),
+}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def replayed(call: Any, policy: Policy, above: float | None, device: Any = None, **options: Any) -> Replay:
+    return Replay(call, Setup(device or CpuDevice(), policy, raised_above=above, **options))
+
+
+def is_whole(replay: Replay) -> bool:
+    return "golden" in vars(replay.trial)
+
+
+def verdicts(replay: Replay) -> list[tuple[str, str, str, tuple[int, ...]]]:
+    results = [replay.forward(), replay.backward()]
+    return [(o.path, o.verdict.outcome, o.golden_dtype, o.shape) for each in results for o in each.outputs]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_right_results_pass_in_blocks_with_the_numbers_of_the_whole(
+    recorder: Any, default_policy: Policy, name: str, dtype: torch.dtype
+) -> None:
+    call = CALLS[name](recorder, dtype)
+    in_blocks, whole = (replayed(call, default_policy, above) for above in (0, None))
+    plan = plan_of_call(call, 0)
+    assert plan is not None
+    assert 1 <= plan.size < plan.cut.length
+    for direction in ("forward", "backward"):
+        found, expected = in_blocks.judge(direction), whole.judge(direction)
+        assert [(o.path, o.verdict.outcome, o.golden_dtype, o.shape) for o in found.outputs] == [
+            (o.path, o.verdict.outcome, o.golden_dtype, o.shape) for o in expected.outputs
+        ]
+        for ours, theirs in zip(found.outputs, expected.outputs, strict=True):
+            shared = ours.verdict.metrics.keys() & theirs.verdict.metrics.keys()
+            assert {key: ours.verdict.metrics[key] for key in shared} == pytest.approx(
+                {key: theirs.verdict.metrics[key] for key in shared}, rel=0.01, abs=0.01
+            )
+        assert direction == "backward" or not is_whole(in_blocks)
+
+
+def only_blocks() -> Callable[[int, Callable[[], float]], None]:
+    """Return what lets a call's blocks in, and nothing after them."""
+    admitted: list[int] = []
+
+    def admit(needed: int, free: Callable[[], float]) -> None:
+        if admitted:
+            raise Skip(SkipReason.MEMORY, "no room")
+        admitted.append(needed)
+
+    return admit
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Any]:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return [make(Recorder(), dtype) for make in CALLS.values() for dtype in (torch.float32, torch.bfloat16)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [*FAULTS, *CORRECT_DEVICES], ids=lambda variant: variant.name)
+def test_faults_and_correct_devices_get_the_verdicts_of_the_whole(
+    default_policy: Policy, recorded: list[Any], variant: Any
+) -> None:
+    for call in recorded:
+        if variant.touches(call.name.api):
+            found, expected = (
+                verdicts(replayed(call, default_policy, above, VariantDevice(variant))) for above in (0, None)
+            )
+            assert found == expected, call.name.api
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [*FAULTS, *CORRECT_DEVICES], ids=lambda variant: variant.name)
+def test_blocks_alone_give_the_verdicts_of_the_whole_or_none(
+    default_policy: Policy, recorded: list[Any], variant: Any
+) -> None:
+    for call in recorded:
+        if variant.touches(call.name.api):
+            found = replayed(call, default_policy, 0, VariantDevice(variant), admit=only_blocks())
+            whole = replayed(call, default_policy, None, VariantDevice(variant))
+            for direction in ("forward", "backward"):
+                ours, theirs = found.judge(direction), whole.judge(direction)
+                assert ours.skip is SkipReason.MEMORY or ours.outcome == theirs.outcome, call.name.api
+
+
+def test_what_fails_is_told_as_of_the_whole(recorder: Any, default_policy: Policy) -> None:
+    call = CALLS["gelu"](recorder, torch.float32)
+    device = Faulty(lambda result: result.index_fill_(0, torch.tensor([70]), 9.0))
+    found, expected = (replayed(call, default_policy, above, device).forward() for above in (0, None))
+    assert found.verdict == expected.verdict
+    assert found.outputs == expected.outputs
+
+
+def test_a_failure_that_does_not_fit_as_a_whole_is_judged_by_its_blocks(recorder: Any, default_policy: Policy) -> None:
+    call = CALLS["gelu"](recorder, torch.float32)
+    device = Faulty(lambda result: result.index_fill_(0, torch.tensor([70]), 9.0))
+    replay = replayed(call, default_policy, 0, device, admit=only_blocks())
+    result = replay.forward()
+    assert result.outcome == "fail"
+    assert "at index (70, " in result.verdict.reason
+    assert not is_whole(replay)
+
+
+def test_baselines_are_computed_block_by_block(recorder: Any) -> None:
+    policy = Policy.of(Benchmark(floor=1e-6))
+    call = recorder.Torch.mm(x(30, 400), x(400, 90))
+    found, expected = (replayed(call, policy, above) for above in (0, None))
+    ours, theirs = found.forward(), expected.forward()
+    assert "baseline" in vars(expected.trial)
+    assert not {"golden", "baseline"} & vars(found.trial).keys()
+    assert ours.outcome == theirs.outcome == "pass"
+    # Of a few columns the CPU sums otherwise than of many.
+    assert ours.verdict.limits == pytest.approx(theirs.verdict.limits, rel=0.5)
+
+
+def test_a_sum_over_blocks_is_judged_beside_the_baseline_of_the_whole(recorder: Any) -> None:
+    policy = Policy.of(Benchmark(floor=1e-6))
+    call = recorder.Torch.mm(x(30, 400), x(400, 90))
+    found, expected = (replayed(call, policy, above) for above in (0, None))
+    ours, theirs = (each.backward().outputs[0] for each in (found, expected))
+    assert ours.path == theirs.path == "grad.args.0"
+    assert ours.verdict.limits == pytest.approx(theirs.verdict.limits, rel=1e-3)
+    assert "baseline" in vars(found.trial)
+    assert not is_whole(found)
+
+
+def test_a_sum_without_room_for_that_baseline_is_skipped(recorder: Any) -> None:
+    call = recorder.Torch.mm(x(30, 400), x(400, 90))
+    found = replayed(call, Policy.of(Benchmark(floor=1e-6)), 0, admit=only_blocks())
+    assert found.forward().outcome == "pass"
+    assert found.backward().skip is SkipReason.MEMORY
+
+
+def test_a_failure_that_a_mode_of_the_device_may_explain_is_skipped_where_the_whole_does_not_fit(
+    recorder: Any, default_policy: Policy
+) -> None:
+    class InTf32(Faulty):
+        def reduced_precision(self) -> ReducedPrecision:
+            return ReducedPrecision(matmul="tf32")
+
+    device = InTf32(lambda result: result.bfloat16().float())
+    call = CALLS["mm"](recorder, torch.float32)
+    result = replayed(call, default_policy, 0, device, admit=only_blocks()).forward()
+    assert result.skip is SkipReason.MEMORY
+    strictly = replayed(call, default_policy, 0, device, admit=only_blocks(), math_mode="strict").forward()
+    assert strictly.outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"measure_all": True}, {"raised_above": None}, {"raised_above": 2.0**40}],
+    ids=["all numbers", "never", "too small"],
+)
+def test_golden_is_whole_where_more_is_asked_and_below_the_size(
+    recorder: Any, default_policy: Policy, options: dict[str, Any]
+) -> None:
+    replay = Replay(
+        CALLS["gelu"](recorder, torch.float32), Setup(CpuDevice(), default_policy, **({"raised_above": 0} | options))
+    )
+    assert replay.forward().outcome == "pass"
+    assert is_whole(replay)
+
+
+def test_nan_and_inf_are_judged_in_blocks(recorder: Any, default_policy: Policy) -> None:
+    values = torch.randn(90, 100)
+    values[3, 4], values[80, 1] = float("nan"), float("inf")
+    for change, outcome in ((lambda result: result, "pass"), (lambda result: result.nan_to_num(0.0), "fail")):
+        call = recorder.Torch.exp(values)
+        found, expected = (replayed(call, default_policy, above, Faulty(change)) for above in (0, None))
+        assert found.forward().verdict == expected.forward().verdict
+        assert found.forward().outcome == outcome
+
+
+def test_gradients_that_are_rounding_alone_are_left_to_the_whole(recorder: Any, default_policy: Policy) -> None:
+    call = recorder.Functional.softmax(x(60, 100), dim=-1)
+    assert call.backward is not None
+    ones = structs.replace(call.backward.grad_outputs[0], max=1.0, min=1.0, mean=1.0, norm=60.0)
+    call = replace(call, backward=structs.replace(call.backward, grad_outputs=[ones]))
+    replay = replayed(call, default_policy, 0)
+    assert replay.backward().outcome == "pass"
+    assert is_whole(replay)
+
+
+def test_inputs_that_the_cpu_rejects_do_not_reach_the_device(recorder: Any, default_policy: Policy) -> None:
+    class Untouched(CpuDevice):
+        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+            raise AssertionError(record)
+
+    call = CALLS["softmax"](recorder, torch.float32)
+    call.forward.kwargs["dtype"] = ValueElement("torch.dtype", "torch.bool")
+    result = replayed(call, default_policy, 0, Untouched()).forward()
+    assert result.skip is SkipReason.NO_GOLDEN
