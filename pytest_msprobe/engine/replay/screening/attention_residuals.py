@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_standards.dtypes import float_format
-from pytest_msprobe.engine.replay.screening.attention_sums import COLUMNS, Sum
+from pytest_msprobe.engine.replay.screening.attention_sums import Sum, columns_of
 from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.screening.residuals import Residual
 from pytest_msprobe.engine.replay.screening.walks import TILE
@@ -41,7 +41,7 @@ def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: i
     for i, part in enumerate(parts):
         squares = _squares(part, max(scale, form.min_normal)).div_(variance)
         total += float(squares.mean())
-        for kind, values, size, limit in _kinds(squares, limits):
+        for kind, values, size, limit in _kinds(squares, columns_of(len(part.signs)), limits):
             share = float(values.max()) / limit
             if kind not in found or share > found[kind].share or math.isnan(share):
                 found[kind] = Residual(share, _where(int(values.argmax()), values.shape, size, i * heads))
@@ -61,18 +61,20 @@ def _squares(part: Summed, least: float) -> torch.Tensor:
     return squares
 
 
-def _kinds(squares: torch.Tensor, limits: Limits) -> list[tuple[str, torch.Tensor, tuple[int, int], float]]:
+def _kinds(
+    squares: torch.Tensor, columns: int, limits: Limits
+) -> list[tuple[str, torch.Tensor, tuple[int, int], float]]:
     """Return each kind of residual with its squares, (heads, tiles, rows), and its limit.
 
-    Beside them stands how many columns and rows one is of; 0 stands for all.
+    Beside them stands how many columns and rows one is of, 0 for all; a tile has so many ``columns``.
     """
     heads, tiles, rows = squares.shape
     size = min(TILE, rows)
     blocks = squares[..., : rows // size * size].reshape(heads, tiles, -1, size).mean(3)
     return [
-        ("row in a tile", squares, (COLUMNS, 1), limits.of_one()),
+        ("row in a tile", squares, (columns, 1), limits.of_one()),
         ("row", squares.mean(1, keepdim=True), (0, 1), limits.of_mean(tiles)),
-        ("tile", blocks, (COLUMNS, size), limits.of_mean(size)),
+        ("tile", blocks, (columns, size), limits.of_mean(size)),
         ("head", squares.mean((1, 2), keepdim=True), (0, 0), limits.of_mean(tiles * rows)),
     ]
 

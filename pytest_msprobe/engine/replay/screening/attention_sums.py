@@ -13,8 +13,9 @@ import torch
 
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
 
-#: Neighbouring columns that share one sum.
-COLUMNS = 16
+#: Neighbouring columns that share one sum, at most; in each row so many sums at least, all of which hide what is wrong
+#: by chance alone.
+COLUMNS, _SUMS = 16, 4
 
 # So many rows of scores over 4096 keys stay in the processor's cache.
 _ROWS = 128
@@ -63,6 +64,11 @@ def drawn_signs(attention: Attention, generator: torch.Generator) -> Signs:
     """Return signs of -1 and 1 for one group."""
     wide = wide_dtype(attention.query.dtype)
     return Signs(*(_signs(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
+
+
+def columns_of(width: int) -> int:
+    """Return how many neighbouring columns of a tensor of this width share one sum."""
+    return min(COLUMNS, -(-width // _SUMS))
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -160,5 +166,5 @@ def _weights(
 
 def _signs(width: int, generator: torch.Generator) -> torch.Tensor:
     signs = torch.randint(0, 2, (width,), generator=generator).mul_(2).sub_(1)
-    tiles = torch.arange(width) // COLUMNS
+    tiles = torch.arange(width) // columns_of(width)
     return torch.zeros(width, int(tiles[-1]) + 1).index_put_((torch.arange(width), tiles), signs.float())
