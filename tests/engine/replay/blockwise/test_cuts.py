@@ -40,8 +40,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int, int, int], list[tuple[
     "gelu": (F.gelu, lambda a, b, c: [(a, b, c)], {"approximate": "tanh"}),
     "exp": (torch.exp, lambda a, b, c: [(b, c)], {}),
 }
-# Products are summed in another order for other shapes; the CPU's GELU, and its softmax over a dimension that is not the
-# last, have another formula for the last few elements, which fill no vector: how many are left depends on the threads.
+# Products are summed in another order for other shapes; the CPU's GELU, and its softmax over a dimension that is not
+# the last, have another formula for the last few elements, which fill no vector: how many, depends on the threads.
 ROUNDED_OTHERWISE = frozenset({"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "gelu", "softmax"})
 
 
