@@ -230,7 +230,7 @@ def _add(seen: _Seen, part: _Part, golden: torch.Tensor, start: int, *, is_equal
 
 def _greatest(golden: torch.Tensor) -> float:
     """Return the greatest magnitude, infinite where there is a NaN: no such gradient is rounding alone."""
-    greatest = float(golden.abs().max())
+    greatest = float(golden.abs().max()) if golden.numel() else 0.0
     return math.inf if math.isnan(greatest) else greatest
 
 

@@ -73,7 +73,7 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
         return (sum(sizes.values()) - left_whole(cut) + result) / cut.length
 
     cut = min(cuts, key=lambda cut: max(_BLOCK, left_whole(cut) + per_slice(cut)))
-    slices = min(cut.length, max(1, int(_BLOCK / per_slice(cut))))
+    slices = min(cut.length, max(1, int(_BLOCK / max(1.0, per_slice(cut)))))
     return Plan(cut, slices, round(directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(_BLOCK, per_slice(cut))))
 
 

@@ -215,6 +215,26 @@ def test_nan_and_inf_are_judged_in_blocks(recorder: Any, default_policy: Policy)
         assert found.forward().outcome == outcome
 
 
+WITHOUT_ELEMENTS: dict[str, Callable[[Any], Any]] = {
+    "no rows": lambda of: of.Torch.mm(x(0, 40), x(40, 50)),
+    "no columns": lambda of: of.Functional.linear(x(30, 40), x(0, 40), x(0)),
+    "nothing to sum": lambda of: of.Torch.mm(x(30, 0), x(0, 50)),
+    "no index": lambda of: of.Functional.embedding(torch.zeros(0, dtype=torch.int64), x(100, 64)),
+    "an empty batch": lambda of: of.Torch.matmul(x(0, 30, 40), x(40, 50)),
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_ELEMENTS)
+def test_results_and_gradients_without_elements_get_the_verdicts_of_the_whole(
+    recorder: Any, default_policy: Policy, what: str
+) -> None:
+    call = WITHOUT_ELEMENTS[what](recorder)
+    assert plan_of_call(call, 0) is not None
+    found, expected = (verdicts(replayed(call, default_policy, above)) for above in (0, None))
+    assert found == expected
+    assert {outcome for _, outcome, *_ in found} == {"pass"}
+
+
 def test_gradients_that_are_rounding_alone_are_left_to_the_whole(recorder: Any, default_policy: Policy) -> None:
     call = recorder.Functional.softmax(x(60, 100), dim=-1)
     assert call.backward is not None
