@@ -86,7 +86,7 @@ class LaunchingTrial(Trial):
         What goes wrong on the card is raised for this call, and where the target is asked for. What interrupts a record
         waits for no card.
         """
-        if direction in self._launched or _TARGETS[direction] in vars(self):
+        if direction in self._launched or direction in self._failed or _TARGETS[direction] in vars(self):
             yield
             return
         launched = _attempted(launch)

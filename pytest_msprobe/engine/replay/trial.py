@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from msprobe_hooks.dump.names import api_record
+from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.reduced_precision import MathMode
@@ -76,6 +76,7 @@ class Trial:
         is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
         is_narrow = traits_of(subject.operation).narrow_inside and not is_on_cpu
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
+        self._failed: dict[Direction, Callable[[], Exception]] = {}
 
     @property
     def differentiates(self) -> bool:
@@ -122,8 +123,8 @@ class Trial:
         """The run on the device. Raises Skip where the device has no kernel, TargetError where it fails."""
         remote = self._remote_target
         if remote is not None:
-            return on_target(lambda: remote.forward(self.subject))
-        return on_target(lambda: self._forward(self.subject.target, self._target_side))
+            return self._on_target("forward", lambda: remote.forward(self.subject))
+        return self._on_target("forward", lambda: self._forward(self.subject.target, self._target_side))
 
     @functools.cached_property
     def _remote_target(self) -> RemoteSide | None:
@@ -168,8 +169,8 @@ class Trial:
         """The gradients of the target's run. Raises as ``target`` does."""
         remote = self._remote_target
         if remote is not None:
-            return on_target(lambda: remote.backward(self.subject, self.target, self.grad_outputs))
-        return on_target(lambda: self._backward(self.target, self._target_side))
+            return self._on_target("backward", lambda: remote.backward(self.subject, self.target, self.grad_outputs))
+        return self._on_target("backward", lambda: self._backward(self.target, self._target_side))
 
     @functools.cached_property
     def baseline_gradients(self) -> Gradients | None:
@@ -219,6 +220,22 @@ class Trial:
             return [self._backward(run, side) for run, side in self.moved]
         except (*REFUSALS, MemoryError):
             return []
+
+    def _on_target(self, direction: Direction, run: Callable[[], _Result]) -> _Result:
+        """Return the result of a run on the device, as `on_target` does.
+
+        One that failed is told again and not made again: it has used up the graph, and would fail for that.
+        """
+        if direction in self._failed:
+            raise self._failed[direction]()
+        try:
+            return on_target(run)
+        except TargetError as error:
+            self._failed[direction] = functools.partial(TargetError, str(error))
+            raise
+        except Skip as skip:
+            self._failed[direction] = functools.partial(Skip, skip.reason, skip.detail)
+            raise
 
     def _forward(self, function: Callable[..., Any], side: Side) -> Run:
         subject = self.subject

@@ -78,7 +78,7 @@ def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleare
     gradients, dtype = trial.target_gradients, structure.left.tensor.dtype
     if (
         len(arriving) != 1
-        or not is_result(arriving[0], structure.shape, dtype)
+        or not all(is_result(each, structure.shape, dtype) for each in (arriving[0], trial.target.output))
         or not gradients.keys() <= structure.paths
     ):
         return [None]

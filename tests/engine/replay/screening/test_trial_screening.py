@@ -168,6 +168,41 @@ def test_a_device_that_raises_or_answers_in_another_shape_is_told_as_ever(
         assert word in result.verdict.reason
 
 
+class Backward(SimDevice):
+    """A device that alters what its gradients give, once they are computed."""
+
+    def __init__(self, alter: Callable[[Any], Any]) -> None:
+        self._alter = alter
+
+    def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+        found = super().call(func, args, kwargs, record=record)
+        return self._alter(found) if record.endswith("backward") else found
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(ValueError("broken"), "fail"), (NotImplementedError("no kernel"), "skip")], ids=repr
+)
+def test_a_gradient_that_fails_on_the_device_is_told_by_its_own_error(
+    recorder: Any, default_policy: Policy, error: Exception, outcome: str
+) -> None:
+    def raises(found: Any) -> Any:
+        raise error
+
+    result = replayed(CALLS["linear"](recorder, torch.float32), default_policy, Backward(raises)).backward()
+    assert result.outcome == outcome
+    assert str(error) in result.verdict.reason
+
+
+def test_gradients_of_an_answer_in_another_form_get_the_verdict_of_the_exact_check(
+    recorder: Any, default_policy: Policy
+) -> None:
+    call = CALLS["linear"](recorder, torch.float32)
+    device = Altered(lambda func, args, kwargs: [func(*args, **kwargs)])
+    found, expected = (replayed(call, default_policy, device, screen_above=above).backward() for above in (0, None))
+    assert not screened_of(found.extras)
+    assert (found.outcome, found.verdict.reason) == (expected.outcome, expected.verdict.reason)
+
+
 @pytest.mark.parametrize("options", [{"screen_above": 2 * M * K * N}, {"measure_all": True}, {"screen_above": None}])
 def test_small_products_and_runs_that_want_every_number_are_exact(
     recorder: Any, default_policy: Policy, options: dict[str, Any]
