@@ -50,7 +50,8 @@ def run(
 ) -> Run:
     """Check three calls, of which one is wrong in its forward direction, with ours and the plugins that are named.
 
-    They run in a process of their own: what is imported of the plugins, and warns, is not installed beside pytest.
+    With plugins they run in a process of their own: what is imported of these, and warns, is not installed beside
+    pytest.
     """
     require((NEIGHBOURS / "installed").exists(), "plugins of other projects, from make .neighbours/installed")
     write_dump(records)
@@ -59,9 +60,8 @@ def run(
     monkeypatch.setenv("PYTHONPATH", str(NEIGHBOURS), prepend=":")
 
     def checked(*arguments: str) -> Checked:
-        return check(
-            "-p", "pytest_msprobe.plugin", "--msprobe-dump=dump.json", "--msprobe-device=faulty", *arguments, apart=True
-        )
+        ours = ("-p", "pytest_msprobe.plugin", "--msprobe-dump=dump.json", "--msprobe-device=faulty")
+        return check(*ours, *arguments, apart=bool(arguments))
 
     return checked
 

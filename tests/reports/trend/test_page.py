@@ -16,6 +16,8 @@ from tests.support.journals import make_judged, with_spread, write_journal
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:

@@ -13,6 +13,8 @@ from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
 from tests.support.browser import click, open_browser, texts, until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:

@@ -19,6 +19,8 @@ from tests.support.watched import norm, write_norms
 LAYERS = 5
 FINDING = Finding(0, norm("layers.2.weight"), 7, "fail", "drift", "apart by 0.1")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
