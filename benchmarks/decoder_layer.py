@@ -1,9 +1,10 @@
-"""One decoder layer of a 7B Llama, recorded and checked on the CPU in one process: CPU time over plain steps, memory.
+"""Decoder layers of a Llama, recorded and checked on the CPU in one process: CPU time over plain steps, memory.
 
-    python benchmarks/decoder_layer.py [--tokens 128 --hidden 512] [--modes exact screened]
+    python benchmarks/decoder_layer.py [--tokens 128 --hidden 512] [--layers 1 4 16 32] [--modes screened stand-in]
 
-The layer has its embedding, output projection and loss, all in bfloat16. Large products are screened, but in the mode
-``exact``, which is ``--msprobe-exact``.
+They have their embedding, output projection and loss, all in bfloat16, and are those of a 7B Llama by default. Large
+products are screened, but in the mode ``exact``, which is ``--msprobe-exact``. In the mode ``stand-in`` the device
+returns what the CPU computed before and costs nothing. Of several numbers of layers, time is told for each more layer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 
 STEP = ROOT / "benchmarks" / "decoder_layer_step.py"
-MODES: Mapping[str, Sequence[str]] = {"exact": ("--msprobe-exact",), "screened": ()}
+WANTED = {"exact": "", "screened": "at most 2.5", "stand-in": "at most 1.0"}
 BYTES = {"bfloat16": 2, "float32": 4, "int64": 8, "bool": 1}
 SHOWN = 10
 
@@ -35,35 +36,68 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=4096, help="a multiple of 128, the size of a head")
     parser.add_argument("--intermediate", type=int, help="default: 11008, or that share of another hidden size")
     parser.add_argument("--vocabulary", type=int, default=32000)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--modes", nargs="+", choices=WANTED, default=list(WANTED))
+    parser.add_argument("--layers", nargs="+", type=int, default=[1])
     options = parser.parse_args()
-    intermediate = options.intermediate or options.hidden * 11008 // 4096
 
-    sizes = {"tokens": options.tokens, "hidden": options.hidden, "intermediate": intermediate}
+    sizes = {"tokens": options.tokens, "hidden": options.hidden}
+    sizes["intermediate"] = options.intermediate or options.hidden * 11008 // 4096
     sizes["vocabulary"] = options.vocabulary
+    rows: list[list[object]] = []
+    kinds: dict[str, list[list[object]]] = {}
+    runs: defaultdict[str, dict[int, Run]] = defaultdict(dict)
+    for layers in options.layers:
+        step, dump = stepped({"layers": layers, **sizes})
+        largest = largest_record(dump) / 2**20
+        print(f"{layers} x {sizes}: a plain step takes {step:.2f} CPU s, the largest record holds {largest:.0f} MiB")
+        for mode in options.modes:
+            run, items = check(dump, mode)
+            rows.append([layers, mode, *totals(run, items, step, largest)])
+            runs[mode][layers], kinds[f"{mode}, {layers}"] = run, dearest(items)
+            quote(f"decoder layer x {layers}, {mode}: CPU time / plain step", run.cpu / step, wanted=WANTED[mode])
+            quote(f"decoder layer x {layers}, {mode}: peak memory / largest record", run.peak / largest)
+    header = ["layers", "mode", "records", "not passed", "CPU s", "plain steps", "wall s", "peak MiB"]
+    print(table([*header, "peak / largest record"], rows))
+    for mode, by_layers in runs.items():
+        if len(by_layers) > 1:
+            print(table([f"{mode}: layers", "CPU s of each more", "peak MiB of each more"], growth(by_layers)))
+    for kind, found in kinds.items():
+        print(table([f"dearest kinds, {kind}", "records", "CPU s", "share"], found))
+
+
+def stepped(sizes: Mapping[str, int]) -> tuple[float, Path]:
+    """Record a step of layers of these sizes; return the CPU seconds of a plain one and the dump."""
     folder = scratch() / f"decoder-layer-{'-'.join(map(str, sizes.values()))}"
     shutil.rmtree(folder, ignore_errors=True)
     words = [str(folder), *(word for name, size in sizes.items() for word in (f"--{name}", str(size)))]
     step = step_seconds(Path(sys.executable), STEP, words, [ROOT / "hook_lib"])
-    dump = folder / "step0" / "rank" / "dump.json"
-    largest = largest_record(dump) / 2**20
-    print(f"{sizes}: a plain step takes {step:.2f} CPU s, the largest record holds {largest:.0f} MiB of tensors\n")
-
-    checked = {mode: check(dump, MODES[mode]) for mode in options.modes}
-    rows = [totals(run, items, step, largest) for run, items in checked.values()]
-    header = ["mode", "records", "not passed", "CPU s", "plain steps", "wall s", "peak MiB", "peak / largest record"]
-    print(table(header, [[mode, *row] for mode, row in zip(checked, rows, strict=True)]))
-    for mode, (run, items) in checked.items():
-        print(table([f"dearest kinds, {mode}", "records", "CPU s", "share"], dearest(items)))
-        quote(f"decoder layer, {mode}: CPU time / plain step", run.cpu / step, wanted="at most 2.5")
-        quote(f"decoder layer, {mode}: peak memory / largest record", run.peak / largest)
+    return step, folder / "step0" / "rank" / "dump.json"
 
 
-def check(dump: Path, options: Sequence[str]) -> tuple[Run, dict[str, dict[str, Any]]]:
+def check(dump: Path, mode: str) -> tuple[Run, dict[str, dict[str, Any]]]:
     """Check the dump in a process, and return what that took and what each record came to."""
-    run, items = logged_run(plugin_words("--msprobe-dump", dump, "--msprobe-device", "cpu", *options))
-    print(f"checked {' '.join(options) or 'with screening'}: {run.cpu:.1f} CPU s", file=sys.stderr)
+    words = plugin_words("--msprobe-dump", dump)
+    if mode == "stand-in":
+        results = dump.parent / "results"
+        results.mkdir(exist_ok=True)
+        words += ["-p", "stand_in", "--stand-in", results, "--msprobe-device"]
+        logged_run([*words, "recording-cpu"])
+        run, items = logged_run([*words, "stand-in"])
+        shutil.rmtree(results)
+    else:
+        run, items = logged_run([*words, "--msprobe-device", "cpu", *(["--msprobe-exact"] if mode == "exact" else [])])
+    print(f"checked, {mode}: {run.cpu:.1f} CPU s", file=sys.stderr)
     return run, items
+
+
+def growth(runs: Mapping[int, Run]) -> list[list[object]]:
+    """Return, for each number of layers but the least, what each layer more than the one before took."""
+    rows: list[list[object]] = []
+    for (fewer, before), (more, after) in zip(list(runs.items()), list(runs.items())[1:], strict=False):
+        count = more - fewer
+        seconds, memory = (after.cpu - before.cpu) / count, (after.peak - before.peak) / count
+        rows.append([f"{fewer} to {more}", f"{seconds:.2f}", f"{memory:.1f}"])
+    return rows
 
 
 def totals(run: Run, items: Mapping[str, dict[str, Any]], step: float, largest: float) -> list[object]:

@@ -1,4 +1,4 @@
-"""Record a training step of one Llama decoder layer with embedding, output projection and loss, and time plain ones.
+"""Record a training step of Llama decoder layers with embedding, output projection and loss, and time plain ones.
 
 Hidden states and weights are bfloat16; norms and the loss are computed in float32, as transformers does. The last line
 holds the CPU seconds of each plain step.
@@ -23,8 +23,9 @@ HEAD = 128
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the layer is made of; heads have 128 elements, as in Llama 7B."""
+    """What the layers are made of; heads have 128 elements, as in Llama 7B."""
 
+    layers: int
     tokens: int
     hidden: int
     intermediate: int
@@ -73,13 +74,13 @@ class DecoderLayer(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-class OneLayer(nn.Module):
-    """Embedding, one layer, output projection."""
+class Decoder(nn.Module):
+    """Embedding, decoder layers, output projection."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.embedding = nn.Embedding(sizes.vocabulary, sizes.hidden)
-        self.layer = DecoderLayer(sizes)
+        self.layers = nn.ModuleList(DecoderLayer(sizes) for _ in range(sizes.layers))
         self.norm = RMSNorm(sizes.hidden)
         self.head = nn.Linear(sizes.hidden, sizes.vocabulary, bias=False)
 
@@ -88,7 +89,10 @@ class OneLayer(nn.Module):
         frequencies = 1e4 ** -(torch.arange(0, HEAD, 2, dtype=torch.float32) / HEAD)
         angles = torch.outer(torch.arange(ids.shape[1], dtype=torch.float32), frequencies).repeat(1, 2)
         x = self.embedding(ids)
-        return self.head(self.norm(self.layer(x, angles.cos().to(x.dtype), angles.sin().to(x.dtype))))
+        cosines, sines = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cosines, sines)
+        return self.head(self.norm(x))
 
 
 def trained(model: nn.Module, ids: Tensor) -> None:
@@ -110,7 +114,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     sizes = Sizes(**options)
-    model = OneLayer(sizes).to(torch.bfloat16)
+    model = Decoder(sizes).to(torch.bfloat16)
     ids = torch.randint(sizes.vocabulary, (1, sizes.tokens))
     with record(folder, level="L1"):
         trained(model, ids)

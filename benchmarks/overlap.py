@@ -167,6 +167,7 @@ def main() -> None:
     else:
         size = options.size
         sizes = {"tokens": size // 4, "hidden": size, "intermediate": size * 11008 // 4096, "vocabulary": size * 8}
+        sizes["layers"] = 1
         words = [word for name, number in sizes.items() for word in (f"--{name}", str(number))]
         told = bound([*words, "--steps", "0"], options.faster)
     print(f"{told}\n\nload {os.getloadavg()[0]:.1f}")

@@ -18,6 +18,7 @@ from pytest_msprobe.engine.replay.screening.clearing import Cleared, is_result, 
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
+from pytest_msprobe.engine.replay.screening.table_rows import TableRows, cleared_rows, rows_of
 from pytest_msprobe.engine.replay.screening.walks import blocks
 from pytest_msprobe.engine.replay.subject import TargetError
 from pytest_msprobe.engine.replay.trial import Setup, Trial
@@ -42,6 +43,8 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) ->
             return []
         if isinstance(structure, Attention):
             found = cleared_attention(trial, direction, select, structure)
+        elif isinstance(structure, TableRows):
+            found = cleared_rows(trial, direction, select, structure)
         elif direction == "forward":
             found = _forward(trial, structure, select)
         else:
@@ -51,8 +54,8 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) ->
     return [each for each in found if each is not None] if all(found) else []
 
 
-def _structure(trial: Trial, setup: Setup) -> Structure | Attention | None:
-    """Return what a trial's call is, a product or attention, if it takes more operations than are screened from."""
+def _structure(trial: Trial, setup: Setup) -> Structure | Attention | TableRows | None:
+    """Return what a call is: a product or attention of more operations than are screened from, or table rows."""
     subject = trial.subject
     if setup.screen_above is None or setup.measure_all or trial.elsewhere is not None:
         return None
@@ -61,7 +64,9 @@ def _structure(trial: Trial, setup: Setup) -> Structure | Attention | None:
         return None
     asked = subject.operation, subject.arguments
     structure = structure_of(*asked) or attention_of(*asked)
-    return structure if structure is not None and structure.operations > setup.screen_above else None
+    if structure is None:
+        return rows_of(*asked)
+    return structure if structure.operations > setup.screen_above else None
 
 
 def _forward(trial: Trial, structure: Structure, select: Select) -> list[Cleared | None]:
