@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msprobe_hooks.dump.schema import BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
-
-_STATISTICS = {
-    "Max": "max",
-    "Min": "min",
-    "Mean": "mean",
-    "Norm": "norm",
-    "Max_except_inf_nan": "finite_max",
-    "Min_except_inf_nan": "finite_min",
-}
+from msprobe_hooks.dump.schema import STATISTICS, BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
 
 
 def forward_body(record: ForwardRecord) -> dict[str, Any]:
@@ -50,7 +41,7 @@ def _plain(element: Element) -> Any:
 
 
 def _tensor(element: TensorElement) -> dict[str, Any]:
-    statistics = {name: getattr(element, field) for name, field in _STATISTICS.items()}
+    statistics = {name: getattr(element, field) for field, name in STATISTICS.items()}
     return {
         "type": element.type,
         "dtype": element.dtype,

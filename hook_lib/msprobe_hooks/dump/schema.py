@@ -6,11 +6,14 @@ Elements are what a recorded Python value became in JSON. Spellings that differ 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from contextlib import suppress
+from typing import Annotated, Any, NoReturn, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from msprobe_hooks.errors import RecordError
 
@@ -38,9 +41,25 @@ MAX_DEPTH = 100
 
 # So many elements no tensor has.
 _TOO_MANY_ELEMENTS = 2**63
+_USUAL_DIMENSIONS = 16
 
 
-class TensorElement(msgspec.Struct, frozen=True):
+_Size: TypeAlias = Annotated[int, Meta(ge=0)]
+# Whole numbers of 64 bits: JSON allows those of more than 300 digits, which no tensor holds.
+_Statistic: TypeAlias = float | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | bool
+
+#: How ``dump.json`` calls a tensor's statistics, by their fields.
+STATISTICS = {
+    "max": "Max",
+    "min": "Min",
+    "mean": "Mean",
+    "norm": "Norm",
+    "finite_max": "Max_except_inf_nan",
+    "finite_min": "Min_except_inf_nan",
+}
+
+
+class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum": "md5"}):
     """A recorded tensor: what it was and, where they were taken, its statistics or the file with its values.
 
     ``dtype`` is spelled as recorded (``torch.float16``, ``Float16``). The statistics are those of the elements;
@@ -49,13 +68,13 @@ class TensorElement(msgspec.Struct, frozen=True):
 
     type: str
     dtype: str
-    shape: tuple[int, ...]
-    max: Number | None = None
-    min: Number | None = None
-    mean: Number | None = None
-    norm: Number | None = None
-    finite_max: Number | None = None
-    finite_min: Number | None = None
+    shape: tuple[_Size, ...]
+    max: _Statistic | None = None
+    min: _Statistic | None = None
+    mean: _Statistic | None = None
+    norm: _Statistic | None = None
+    finite_max: _Statistic | None = None
+    finite_min: _Statistic | None = None
     requires_grad: bool = False
     checksum: str | None = None
     data_name: str | None = None
@@ -256,6 +275,12 @@ def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
 
 
 def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement:
+    if "datapath" not in fields:
+        # Nearly all are spelled as the fields say, which msgspec sees in one step.
+        with suppress(msgspec.ValidationError):
+            tensor = msgspec.convert(fields, TensorElement)
+            _require_possible(tensor.shape, f"{path}.shape")
+            return tensor
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str):
         _refuse(f"{path}.dtype", "a dtype's name", dtype)
@@ -264,32 +289,20 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
-    statistics: list[Any] = [*map(fields.get, _STATISTICS)]
-    if not {*map(type, statistics)} <= _PLAIN:
-        statistics = [_statistic(fields, key, path) for key in _STATISTICS]
-    greatest, least, mean, norm, finite_max, finite_min = statistics
     return TensorElement(
         type=kind,
         dtype=dtype,
         shape=tuple(shape),
-        max=greatest,
-        min=least,
-        mean=mean,
-        norm=norm,
-        finite_max=finite_max,
-        finite_min=finite_min,
+        **{field: _statistic(fields, key, path) for field, key in STATISTICS.items()},
         requires_grad=fields.get("requires_grad") is True,
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
     )
 
 
-_STATISTICS = ("Max", "Min", "Mean", "Norm", "Max_except_inf_nan", "Min_except_inf_nan")
-# What most of them are; these need no further look.
-_PLAIN = {float, type(None)}
-
-
 def _require_possible(shape: Sequence[int], path: str) -> None:
+    if len(shape) <= _USUAL_DIMENSIONS and 0 not in shape and math.prod(shape) < _TOO_MANY_ELEMENTS:
+        return
     elements = 1
     for size in shape:
         elements *= size or 1
