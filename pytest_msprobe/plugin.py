@@ -38,6 +38,7 @@ from pytest_msprobe.run import (
     marks,
     options,
     reporting,
+    sent_reports,
 )
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.hosts import reach
@@ -181,18 +182,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
     drop_results(report)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_report_to_serializable(
     config: pytest.Config,
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Let any text of a report cross to the controller."""
-    return reporting.as_sent(config, (yield))
+    """Let any text of a report cross to the controller, and pack it; what other plugins put into it is there by now."""
+    return sent_reports.as_sent(config, (yield))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, Any, Any]:
     """Unpack what a worker has sent."""
-    reporting.as_received(data)
+    sent_reports.as_received(data)
     return (yield)
 
 

@@ -9,13 +9,12 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
-from pytest_msprobe.hosts.elsewhere import as_controller_has
 from pytest_msprobe.reports.carried import drop_results
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.shown_failure import ShowsFailures
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.results.result import Start, as_utf8, broken, to_plain
+from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
@@ -105,38 +104,6 @@ def forget_attempt(report: Any) -> None:
     """Take what came of a record out of the report on an attempt that another plugin follows by a further one."""
     if report.outcome == "rerun":
         drop_results(report)
-
-
-# execnet writes and reads plain data in Python: of small records that is a third of what they cost. Bytes it passes on.
-_OURS = "msprobe"
-_PACKED = "msprobe_packed"
-
-
-def as_sent(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a report's data as a worker may send them, what came of a record packed.
-
-    execnet takes UTF-8 alone, and paths are the controller's. What pytest and other plugins tell is left to execnet,
-    which keeps tuples and sets.
-    """
-    if data is None or not hasattr(config, "workerinput"):
-        return data
-    sent: dict[str, Any] = as_utf8(as_controller_has(config, data))
-    ours = {name: value for name, value in sent.items() if name.startswith(_OURS)}
-    if not ours:
-        return sent
-    others = {name: value for name, value in sent.items() if name not in ours}
-    try:
-        return others | {_PACKED: msgspec.msgpack.encode(ours)}
-    except OverflowError:
-        # Its integers have 64 bits at most.
-        return sent
-
-
-def as_received(data: dict[str, Any]) -> None:
-    """Turn a report's data into what they were before they were packed."""
-    packed = data.pop(_PACKED, None)
-    if packed is not None:
-        data.update(msgspec.msgpack.decode(packed))
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
