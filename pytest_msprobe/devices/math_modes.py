@@ -26,6 +26,7 @@ _VARIABLES = (
     "INF_NAN_MODE_FORCE_DISABLE",
 )
 _FULL, _BY_BACKEND = "highest", "set by backend"
+_UNREDUCED = (_FULL, _BY_BACKEND)
 _REDUCED = ("tf32", "bf16")
 
 
@@ -64,6 +65,13 @@ def on_off(enabled: object) -> str:
     return "on" if enabled else "off"
 
 
+def is_full_precision() -> bool:
+    """Tell whether the process computes float32 on the CPU as float32 anyway."""
+    if _general_precision() not in _UNREDUCED:
+        return False
+    return all(fp32_precision(switches) not in _REDUCED for switches in _cpu_switches().values())
+
+
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """Compute float32 on the CPU as float32 within, whatever the process allows."""
@@ -71,7 +79,7 @@ def full_precision() -> Iterator[None]:
 
     general = _general_precision()
     reduced: dict[Any, str] = {}
-    if general not in (_FULL, _BY_BACKEND):
+    if general not in _UNREDUCED:
         torch.set_float32_matmul_precision(_FULL)
     for switches in _cpu_switches().values():
         precision = fp32_precision(switches)
@@ -83,7 +91,7 @@ def full_precision() -> Iterator[None]:
     finally:
         for switches, precision in reduced.items():
             switches.fp32_precision = precision
-        if general not in (_FULL, _BY_BACKEND):
+        if general not in _UNREDUCED:
             torch.set_float32_matmul_precision(general)
 
 

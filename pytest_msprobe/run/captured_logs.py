@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import filterfalse
-from operator import attrgetter
-from typing import Any
+from itertools import filterfalse, repeat
+from operator import attrgetter, contains
 
 import pytest
 
+from pytest_msprobe.run.hooks_without import HooksWithout
 from pytest_msprobe.run.item import JudgedItem
 
-_PROPAGATES = attrgetter("propagate")
+_PROPAGATES, _HANDLERS = attrgetter("propagate"), attrgetter("handlers")
 _PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 
 
@@ -27,38 +27,12 @@ def register(config: pytest.Config) -> None:
     formatter = getattr(pytests, "formatter", None)
     if formatter is None or any(_is_set(config, name) for name in ("log_level", "log_cli", "log_cli_level")):
         return
-    hooks = HooksWithout(config.pluginmanager, pytests)
+    hooks = HooksWithout(config.pluginmanager, dict.fromkeys(_PHASES, (pytests,)))
     config.pluginmanager.register(CapturedLogs(formatter, hooks), "msprobe-captured-logs")
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
     return config.getoption(name, None) is not None or bool(config.getini(name))
-
-
-class HooksWithout:
-    """pytest's hooks, those of an item's phases without one plugin's."""
-
-    def __init__(self, manager: pytest.PytestPluginManager, plugin: object) -> None:
-        self._manager = manager
-        self._plugin = plugin
-        self._known: dict[frozenset[object], _Hooks] = {}
-
-    def instead_of(self, hooks: Any) -> _Hooks:
-        """Return what takes the place of an item's hooks, which lack those of every conftest.py of other folders."""
-        left_out = frozenset[object](getattr(hooks, "remove_mods", ()))
-        if left_out not in self._known:
-            phases = {phase: self._manager.subset_hook_caller(phase, [*left_out, self._plugin]) for phase in _PHASES}
-            self._known[left_out] = _Hooks(hooks, phases)
-        return self._known[left_out]
-
-
-class _Hooks:
-    def __init__(self, hooks: Any, phases: dict[str, Any]) -> None:
-        self._hooks = hooks
-        vars(self).update(phases)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hooks, name)
 
 
 class CapturedLogs(logging.Handler):
@@ -135,8 +109,11 @@ class CapturedLogs(logging.Handler):
         if registered != self._registered:
             self._registered = registered
             self._loggers = [each for each in registered if isinstance(each, logging.Logger)]
-        # Hundreds of loggers are looked at for each item, without a step of Python for those that propagate.
-        for logger in (root, *filterfalse(_PROPAGATES, self._loggers)):
+        # Hundreds of loggers are looked at for each item, without a step of Python for any.
+        loggers = [root, *filterfalse(_PROPAGATES, self._loggers)]
+        if all(map(contains, map(_HANDLERS, loggers), repeat(self))):
+            return
+        for logger in loggers:
             if self not in logger.handlers:
                 logger.addHandler(self)
                 self._attached.append(logger)

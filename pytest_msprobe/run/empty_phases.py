@@ -2,7 +2,8 @@
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
 as much as those around the call. Where nobody but pytest itself listens to them, they are left out. Each phase is
-reported as always, and the call is pytest's own. An item goes through pytest's own phases where another plugin or a
+reported as always, and the call is pytest's own, without what looks at marks that an item has not. In a worker nothing
+is shown on a terminal that nobody sees. An item goes through pytest's own phases where another plugin or a
 ``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
 last of its file: with it pytest tears down what it set up before.
 """
@@ -17,6 +18,7 @@ import pytest
 from _pytest.runner import call_and_report
 
 from pytest_msprobe.run.foreign import has_foreign
+from pytest_msprobe.run.hooks_without import HooksWithout
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.reporting import attach_start
 
@@ -30,6 +32,12 @@ _PHASES = (
 )
 # Marks by which pytest itself would not run an item, or take its failure for a success.
 _EVALUATED_MARKS = frozenset({"skip", "skipif", "xfail"})
+# What looks at these marks while an item runs, and what we do around tests.
+_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin"})
+_CALL = "pytest_runtest_call"
+# What a terminal shows of an item, and the hooks in which another plugin may ask it for that.
+_SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
+_SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
 
 
 class EmptyPhases:
@@ -38,27 +46,52 @@ class EmptyPhases:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._is_open = False
+        self._hooks = HooksWithout(config.pluginmanager, {})
 
     def pytest_collection_finish(self) -> None:
         """Know who listens: every ``conftest.py`` has been loaded."""
         self._is_open = may_be_left_out(self._config)
+        self._hooks = HooksWithout(self._config.pluginmanager, needless(self._config))
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run a judged item that has no phase but its call."""
         if not (self._is_open and isinstance(item, JudgedItem) and is_followed(item, nextitem)):
             return None
-        hook = item.ihook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        setup = empty_report(item, "setup", time.time())
-        attach_start(item, setup)
-        hook.pytest_runtest_logreport(report=setup)
-        report = call_and_report(item, "call")
-        if item.session.shouldfail or item.session.shouldstop:
-            call_and_report(item, "teardown", nextitem=None)
-        else:
-            hook.pytest_runtest_logreport(report=empty_report(item, "teardown", report.stop, report.sections))
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        former, item.running_hooks = item.running_hooks, self._hooks.instead_of(item.ihook)
+        try:
+            run(item)
+        finally:
+            item.running_hooks = former
         return True
+
+
+def run(item: JudgedItem) -> None:
+    """Judge an item between two empty phases."""
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    setup = empty_report(item, "setup", time.time())
+    attach_start(item, setup)
+    hook.pytest_runtest_logreport(report=setup)
+    report = call_and_report(item, "call")
+    if item.session.shouldfail or item.session.shouldstop:
+        call_and_report(item, "teardown", nextitem=None)
+    else:
+        hook.pytest_runtest_logreport(report=empty_report(item, "teardown", report.stop, report.sections))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def needless(config: pytest.Config) -> dict[str, Sequence[object]]:
+    """Return the plugins that are not needed for an item without marks, by hook.
+
+    A worker's terminal shows nothing; the controller's shows what workers report.
+    """
+    around_calls = getattr(config.hook, _CALL).get_hookimpls()
+    found: dict[str, Sequence[object]] = {
+        _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
+    }
+    if hasattr(config, "workerinput") and not has_foreign(config, _SEE_TERMINAL):
+        found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+    return found
 
 
 def may_be_left_out(config: pytest.Config) -> bool:
@@ -78,7 +111,8 @@ def empty_report(
 ) -> pytest.TestReport:
     """Return the report of a phase in which nothing happened."""
     return pytest.TestReport(
-        item.nodeid,
+        # What an id consists of, where pytest knows that, and need not find it in its text.
+        getattr(item, "id", item.nodeid),
         item.location,
         {item.name: 1},
         "passed",

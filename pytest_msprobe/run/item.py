@@ -27,6 +27,7 @@ from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.item_keywords import ItemKeywords
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
@@ -204,6 +205,7 @@ class DumpItem(JudgedItem):
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
         self._is_made = True
         super().__init__(**kwargs)
+        self.keywords = ItemKeywords(self)
         self.dump = dump
 
     @classmethod

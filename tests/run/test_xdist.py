@@ -84,6 +84,28 @@ def test_other_plugins_hear_of_workers_what_they_hear_of_one_process(
     assert heard[0] == heard[1]
 
 
+ASKED = """
+def pytest_configure(config):
+    global is_worker
+    is_worker = hasattr(config, "workerinput")
+
+def pytest_report_teststatus(report):
+    if is_worker:
+        with open("asked.txt", "a") as file:
+            print(report.when, file=file)
+"""
+
+
+def test_a_plugin_that_has_a_say_in_what_is_shown_is_asked_by_workers_too(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    pytester.makeconftest(ASKED)
+    pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "-n1")
+    asked = (pytester.path / "asked.txt").read_text().splitlines()
+    assert sorted(asked) == sorted(["setup", "call", "teardown"] * len(records))
+
+
 def test_by_each_every_worker_checks_every_record_and_reports_tell_by_which_card(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:

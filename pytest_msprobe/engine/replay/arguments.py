@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +46,7 @@ class DeviceArgument:
     """Stands for a recorded device; each side of the check puts its own device there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arguments:
     """A call's arguments as CPU values in the recorded dtypes.
 
@@ -61,7 +62,7 @@ class Arguments:
         for name, tree in (("args", self.args), ("kwargs", self.kwargs)):
             yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
 
-    @property
+    @cached_property
     def tensor_dtypes(self) -> frozenset[torch.dtype]:
         """The dtypes of all tensors among the arguments, nested ones included."""
         return frozenset(tensor.dtype for _, tensor in tensors_with_paths([self.args, self.kwargs]))

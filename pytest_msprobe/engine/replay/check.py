@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -143,11 +144,25 @@ class Replay:
 
     def _cleared(self, direction: Direction) -> list[Cleared]:
         """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
-        if self.setup.screen_above is None:
+        if not self._may_be_screened:
             return []
         trial = self.trial
         found = cleared(trial, direction, functools.partial(self._select, direction), self.setup)
         return [] if found and self._loses(direction) else found
+
+    @functools.cached_property
+    def _may_be_screened(self) -> bool:
+        """Whether the call's tensors are large enough for a product or attention of so many operations.
+
+        Each element of one factor meets each of another at most once; attention makes two products, of two operations.
+        """
+        above = self.setup.screen_above
+        if above is None:
+            return False
+        record = self.call.forward
+        elements = tensors_of([*record.args, *record.kwargs.values()])
+        greatest = max((math.prod(element.shape) for element in elements), default=0)
+        return 4 * greatest * greatest > above
 
     def _in_blocks(self, direction: Direction, *, by_policy: bool) -> list[OutputResult] | None:
         """Return the verdicts on a large call that is computed in blocks; None for any other. Raises as `LargeCall`."""

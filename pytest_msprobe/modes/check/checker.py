@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+    from pytest_msprobe.engine.replay.trial import Setup
     from pytest_msprobe.modes.check.baselines.result import RecordedResult
 
 
@@ -49,6 +50,7 @@ class Checker:
         self._state = state
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
+        self._screened: dict[tuple[str, float | None], Setup] = {}
         state.on_forget(self._forget)
 
     def check(
@@ -131,13 +133,9 @@ class Checker:
             raise Skip(SkipReason.NO_FORWARD)
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
-        setup = self._setups.setup_for(dump.framework)
+        unscreened = self._setups.setup_for(dump.framework)
         call = _read_call(dump, forward, record)
-        if self._check.needs_golden:
-            setup = replace(setup, raised_above=None)
-        elif self._check.screen_above is not None:
-            above = setup.policy.screened_above(call.api, self._check.screen_above)
-            setup = replace(setup, screen_above=operations(above))
+        setup = self._screening(unscreened, dump.framework, call.api)
         if standard is not None:
             from msprobe_standards import Policy
 
@@ -148,6 +146,18 @@ class Checker:
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay
+
+    def _screening(self, setup: Setup, framework: str, api: str) -> Setup:
+        """Return a framework's setup as it is for an API: how large a call is screened, or computed in blocks."""
+        if self._check.needs_golden:
+            return replace(setup, raised_above=None)
+        if self._check.screen_above is None:
+            return setup
+        above = setup.policy.screened_above(api, self._check.screen_above)
+        kind = framework, above
+        if kind not in self._screened:
+            self._screened[kind] = replace(setup, screen_above=operations(above))
+        return self._screened[kind]
 
 
 _checker_key = pytest.StashKey[Checker]()
