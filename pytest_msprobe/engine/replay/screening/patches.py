@@ -23,9 +23,9 @@ def patches(values: torch.Size, weight: torch.Size, options: Mapping[str, Any]) 
     sides, kernel = values[2:], tuple(weight[2:])
     count = len(kernel)
     plain = (
-        _each(options.get("stride", 1), count) == kernel
+        each_of(options.get("stride", 1), count) == kernel
         and options.get("padding", 0) in (0, "valid", (0,) * count, [0] * count)
-        and _each(options.get("dilation", 1), count) == (1,) * count
+        and each_of(options.get("dilation", 1), count) == (1,) * count
         and options.get("groups", 1) == 1
     )
     if not plain or any(side % size for side, size in zip(sides, kernel, strict=True)):
@@ -43,7 +43,7 @@ def patches(values: torch.Size, weight: torch.Size, options: Mapping[str, Any]) 
     )
 
 
-def _each(given: Any, count: int) -> tuple[Any, ...]:
+def each_of(given: Any, count: int) -> tuple[Any, ...]:
     """Return what is given for all dimensions at once, or for each, for each of so many."""
     many = tuple(given) if isinstance(given, tuple | list) else (given,)
     return many * count if len(many) == 1 else many

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_msprobe.engine.replay.screening.walks import blocks, sums_both_ways, tile_sums, tiles, tiles_of
+from pytest_msprobe.engine.replay.screening.walks import Matrix, blocks, sums_both_ways, tile_sums, tiles, tiles_of
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """``result`` is to be ``alpha`` * ``left`` @ ``right`` + ``beta`` * ``added``.
 
-    All are CPU tensors of floats: ``left`` (m, k), ``right`` (k, n), ``result`` (m, n), in any strides, and ``added``
-    of a shape that broadcasts to the result's.
+    All are CPU tensors of floats: ``left`` (m, k), ``right`` (k, n), which may be one that is made block by block,
+    ``result`` (m, n), in any strides, and ``added`` of a shape that broadcasts to the result's.
     """
 
     left: torch.Tensor
-    right: torch.Tensor
+    right: Matrix
     result: torch.Tensor
     alpha: float = 1.0
     added: torch.Tensor | None = None

@@ -59,7 +59,7 @@ class Evidence:
 
 
 def examine(products: Sequence[Product], seed: int) -> Evidence:
-    """Take the evidence on products of one shape and dtype, the matrices of a batch.
+    """Take the evidence on products of one dtype, the matrices of a batch or what else makes one output.
 
     The result's dtype is float32 or a narrower one that sums are kept in float32 for. Memory: 2 / `TILE` of the
     operands in float64, and one block.
@@ -91,8 +91,8 @@ class _Limits(Limits):
 
     def __init__(self, products: Sequence[Product], scale: float) -> None:
         result = products[0].result
-        (m, n), form = result.shape, float_format(result.dtype)
-        super().__init__((tiles(n) * m + tiles(m) * n + m + n + 2 * tiles(m) * tiles(n) + 2) * len(products))
+        form = float_format(result.dtype)
+        super().__init__(sum(_residual_count(*product.result.shape) for product in products))
         self.least = max(scale, form.min_normal)
         self.variance = (roundoffs_allowed(result.dtype) * form.unit_roundoff) ** 2
         # No element is more than their number times the scale, so that no square of these leaves float32's range.
@@ -100,6 +100,10 @@ class _Limits(Limits):
         self.dtype = torch.float32 if is_narrow else torch.float64
         if is_narrow:
             self.variance += (TILE * _FLOAT32) ** 2
+
+
+def _residual_count(m: int, n: int) -> int:
+    return tiles(n) * m + tiles(m) * n + m + n + 2 * tiles(m) * tiles(n) + 2
 
 
 def _survey(result: torch.Tensor) -> tuple[float, tuple[int, int]]:

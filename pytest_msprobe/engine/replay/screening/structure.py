@@ -90,6 +90,11 @@ class Structure:
         return 2 * math.prod(self.shape) * self.left.layout.columns
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of all tensors."""
+        return self.left.tensor.dtype
+
+    @property
     def paths(self) -> frozenset[str]:
         """The paths of all tensors."""
         added = () if self.added is None else (self.added[0],)
@@ -110,6 +115,10 @@ class Structure:
         left, found = self.left.layout.matrices(self.left.tensor), self.right.layout.matrices(gradient)
         return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(len(came))]
 
+    def summed(self, arriving: torch.Tensor) -> torch.Tensor:
+        """Return what arrives as rows whose sum, times ``beta``, is the gradient of a row that is added."""
+        return self.layout.matrices(arriving).flatten(0, 1)
+
     def _added(self, batch: int) -> Sequence[torch.Tensor | None]:
         """Return what is added to each product."""
         if self.added is None or self.added[1].dim() == 1:
@@ -125,7 +134,7 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
     form = _FORMS.get(operation)
     if form is None:
         return None
-    given = _by_name(form, arguments)
+    given = by_name(form.parameters, arguments, ("alpha", "beta") if form.is_scaled else ())
     if given is None:
         return None
     alpha, beta = (given.pop(name)[1] if name in given else 1 for name in ("alpha", "beta"))
@@ -157,11 +166,15 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
     return replace(found, added=added, alpha=float(alpha), beta=float(beta))
 
 
-def _by_name(form: _Form, arguments: Arguments) -> dict[str, tuple[str, Any]] | None:
-    """Return path and value of each argument by its parameter's name; None where one is unknown."""
-    args, kwargs, names = arguments.args, arguments.kwargs, form.parameters
-    scalars = ("alpha", "beta") if form.is_scaled else ()
-    if len(args) > len(names) or kwargs.keys() - {*names[len(args) :], *scalars}:
+def by_name(
+    names: Sequence[str], arguments: Arguments, keywords: Sequence[str] = ()
+) -> dict[str, tuple[str, Any]] | None:
+    """Return path and value of each argument by its parameter's name; None where one is unknown.
+
+    ``keywords`` are the names of those that have no position.
+    """
+    args, kwargs = arguments.args, arguments.kwargs
+    if len(args) > len(names) or kwargs.keys() - {*names[len(args) :], *keywords}:
         return None
     found = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(names, args, strict=False))}
     return found | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -15,6 +15,8 @@ from pytest_msprobe.engine.replay.cancellation import cancelled
 from pytest_msprobe.engine.replay.screening.attention import Attention, attention_of
 from pytest_msprobe.engine.replay.screening.attention_screening import cleared_attention
 from pytest_msprobe.engine.replay.screening.clearing import Cleared, is_result, is_screenable, screening
+from pytest_msprobe.engine.replay.screening.convolution import Convolution
+from pytest_msprobe.engine.replay.screening.convolution_calls import convolution_of
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
@@ -27,6 +29,7 @@ from pytest_msprobe.results.screened import ScreenedOutput
 from pytest_msprobe.results.skips import Skip
 
 Select = Callable[[Any], Standard]
+Linear: TypeAlias = Structure | Convolution
 
 
 def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) -> list[Cleared]:
@@ -54,8 +57,8 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) ->
     return [each for each in found if each is not None] if all(found) else []
 
 
-def _structure(trial: Trial, setup: Setup) -> Structure | Attention | TableRows | None:
-    """Return what a call is: a product or attention of more operations than are screened from, or table rows."""
+def _structure(trial: Trial, setup: Setup) -> Linear | Attention | TableRows | None:
+    """Return what a call is: products or attention of more operations than are screened from, or table rows."""
     subject = trial.subject
     if setup.screen_above is None or setup.measure_all or trial.elsewhere is not None:
         return None
@@ -63,24 +66,24 @@ def _structure(trial: Trial, setup: Setup) -> Structure | Attention | TableRows 
     if not is_plain or setup.framework.name != PYTORCH:
         return None
     asked = subject.operation, subject.arguments
-    structure = structure_of(*asked) or attention_of(*asked)
+    structure = structure_of(*asked) or convolution_of(*asked) or attention_of(*asked)
     if structure is None:
         return rows_of(*asked)
     return structure if structure.operations > setup.screen_above else None
 
 
-def _forward(trial: Trial, structure: Structure, select: Select) -> list[Cleared | None]:
+def _forward(trial: Trial, structure: Linear, select: Select) -> list[Cleared | None]:
     output = trial.target.output
-    dtype = structure.left.tensor.dtype
+    dtype = structure.dtype
     recorded = trial.subject.output_dtypes
     if not is_result(output, structure.shape, dtype) or recorded not in ((), (str(dtype),)):
         return [None]
     return [_screened(trial, "output.0", output, structure.forward, select)]
 
 
-def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleared | None]:
+def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared | None]:
     arriving = list(trial.grad_outputs.values())
-    gradients, dtype = trial.target_gradients, structure.left.tensor.dtype
+    gradients, dtype = trial.target_gradients, structure.dtype
     if (
         len(arriving) != 1
         or not all(is_result(each, structure.shape, dtype) for each in (arriving[0], trial.target.output))
@@ -104,7 +107,7 @@ def _backward(trial: Trial, structure: Structure, select: Select) -> list[Cleare
     return [None] if cancelled(samples, arriving) else found
 
 
-def _products_of(structure: Structure, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:
+def _products_of(structure: Linear, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:
     return lambda gradient: structure.backward(path, gradient, arriving)
 
 
@@ -135,14 +138,14 @@ def _screened(
 
 
 def _summed(
-    trial: Trial, path: str, found: torch.Tensor, structure: Structure, arriving: torch.Tensor, select: Select
+    trial: Trial, path: str, found: torch.Tensor, structure: Linear, arriving: torch.Tensor, select: Select
 ) -> Cleared | None:
     """Return the verdict on the gradient of what is added, by all of its exact values; None unless it passes."""
     target = trial.device.get(found).detach()
     standard = select(target)
     if target.dim() != 1 or not is_screenable(standard):
         return None
-    rows = structure.layout.matrices(arriving).flatten(0, 1)
+    rows = structure.summed(arriving)
     golden = torch.zeros(rows.shape[1], dtype=torch.float64)
     for _, columns, block in blocks(rows, torch.float64):
         golden[columns] += block.sum(0)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol, TypeAlias
 
 import torch
 
 #: Neighbouring rows, or columns, that share one residual and have one of them computed exactly.
 TILE = 128
 
-# Blocks are one tile by so many elements that neighbour each other in memory: shorter ones cost more calls and are read
-# slower, longer ones leave the processor's cache.
-_LENGTH = 32 * TILE
+#: Blocks are one tile by so many elements that neighbour each other in memory: shorter ones cost more calls and are
+#: read slower, longer ones leave the processor's cache.
+LENGTH = 32 * TILE
+
+
+class Gathered(Protocol):
+    """A matrix that is made block by block, of which some rows can be read alone."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def mT(self) -> Gathered:  # noqa: N802 - torch's name
+        """The transposed matrix."""
+
+    def __getitem__(self, rows: torch.Tensor) -> torch.Tensor: ...
+
+    def blocks(self, dtype: torch.dtype) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+        """Yield what `blocks` does of a tensor."""
+
+
+Matrix: TypeAlias = torch.Tensor | Gathered
 
 
 def tiles(count: int) -> int:
@@ -24,17 +45,20 @@ def slices(count: int, size: int = TILE) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def blocks(matrix: torch.Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+def blocks(matrix: Matrix, dtype: torch.dtype) -> Iterator[tuple[slice, slice, torch.Tensor]]:
     """Yield rows, columns and values of all blocks of a matrix, in a dtype; a block is overwritten by the next.
 
     Both begin and end with tiles. A block lies in memory as the matrix does: a transposing copy takes five times as
     long.
     """
+    if not isinstance(matrix, torch.Tensor):
+        yield from matrix.blocks(dtype)
+        return
     is_transposed = matrix.stride(0) < matrix.stride(1)
     stored = matrix.mT if is_transposed else matrix
-    buffer = torch.empty(TILE * min(_LENGTH, stored.shape[1]), dtype=dtype)
+    buffer = torch.empty(TILE * min(LENGTH, stored.shape[1]), dtype=dtype)
     for down in slices(stored.shape[0]):
-        for along in slices(stored.shape[1], _LENGTH):
+        for along in slices(stored.shape[1], LENGTH):
             part = stored[down, along]
             block = buffer[: part.numel()].view(part.shape).copy_(part)
             yield (along, down, block.mT) if is_transposed else (down, along, block)
@@ -73,7 +97,7 @@ def tiles_of(rows: slice) -> slice:
 
 
 def walked(
-    matrix: torch.Tensor, signs: torch.Tensor, against: torch.Tensor | None = None
+    matrix: Matrix, signs: torch.Tensor, against: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the signed sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
 

@@ -1,0 +1,106 @@
+"""Convolutions, plain or transposed, as products of matrices of patches with weights."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from pytest_msprobe.engine.replay.screening.gathered import in_groups, patches_of
+from pytest_msprobe.engine.replay.screening.product import Product
+from pytest_msprobe.engine.replay.screening.windows import Axis, Windows
+
+#: What windows lie on, (N, C, ...); the kernels, (F, C / groups, ...); and what windows give, (N, F, ...).
+Role = Literal["image", "weight", "features"]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of any stride, padding, dilation and number of groups.
+
+    With image x, weight w and features y, y[n, f, p] is the sum of w[f, c, t] x[n, c, stride p + dilation t - padding]
+    over c and t. That is linear in each: two of the three give the third, or the gradient of it. ``operands`` are two
+    of them, each with the path of its argument, ``shape`` is the shape of the third, the ``result``, and ``added`` path
+    and values of its bias.
+    """
+
+    operands: Mapping[Role, tuple[str, torch.Tensor]]
+    result: Role
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    groups: int
+    added: tuple[str, torch.Tensor] | None
+
+    #: What the bias is multiplied by.
+    beta: ClassVar[float] = 1.0
+
+    @property
+    def operations(self) -> int:
+        """How many multiplications and additions the result takes."""
+        windows = math.prod(axis.features for axis in self.axes)
+        return 2 * self.shape[0] * windows * self.operands["weight"][1].numel()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of all tensors."""
+        return self.operands["weight"][1].dtype
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of all tensors."""
+        added = () if self.added is None else (self.added[0],)
+        return frozenset((*(path for path, _ in self.operands.values()), *added))
+
+    def forward(self, result: torch.Tensor) -> list[Product]:
+        """Return the products that the result of this call is to be."""
+        given = {role: tensor for role, (_, tensor) in self.operands.items()}
+        return self._products(self.result, result, given, None if self.added is None else self.added[1])
+
+    def backward(self, path: str, gradient: torch.Tensor, arriving: torch.Tensor) -> list[Product]:
+        """Return the products that the gradient of an operand is to be."""
+        wanted = next(role for role, operand in self.operands.items() if operand[0] == path)
+        given = {role: tensor for role, (_, tensor) in self.operands.items()} | {self.result: arriving}
+        return self._products(wanted, gradient, given)
+
+    def summed(self, arriving: torch.Tensor) -> torch.Tensor:
+        """Return what arrives as rows (count, F) whose sum is the gradient of the bias."""
+        return arriving.movedim(1, -1).flatten(0, -2)
+
+    def _products(
+        self, wanted: Role, found: torch.Tensor, given: Mapping[Role, torch.Tensor], bias: torch.Tensor | None = None
+    ) -> list[Product]:
+        """Return the products that one of the three is to be, or its gradient, by the others: one for each group.
+
+        An image takes as many for each remainder of a place by the strides. Rows are channels of what is wanted;
+        patches are the columns, since those are walked over once.
+        """
+        groups, every = self.groups, (slice(None),) * 3
+        if wanted == "weight":
+            ((patches),) = patches_of(given["image"], groups, [self._windows])
+            features = _by_group(given["features"], groups)
+            weights = in_groups(found, 0, groups).movedim(2, -1).flatten(2)
+            return [Product(features[i], patches[i], weights[i]) for i in range(groups)]
+        weight, results = in_groups(given["weight"], 0, groups), in_groups(found, 1, groups)
+        source, ways = given["image" if wanted == "features" else "features"], [self._windows]
+        if wanted == "image":
+            weight, ways = weight.transpose(1, 2), list(itertools.product(*(axis.adjoint() for axis in self.axes)))
+        products = []
+        for way, patches in zip(ways, patches_of(source, groups, ways), strict=True):
+            taps, places = (*every, *(each.taps for each in way)), (*every, *(each.places for each in way))
+            kernels, parts = weight[taps].movedim(2, -1).flatten(2), results[places].movedim(0, 2).flatten(2)
+            added = [None] * groups if bias is None else bias.view(groups, -1, 1)
+            products += [Product(kernels[i], patches[i].mT, parts[i], added=added[i]) for i in range(groups)]
+        return products
+
+    @property
+    def _windows(self) -> tuple[Windows, ...]:
+        return tuple(axis.windows() for axis in self.axes)
+
+
+def _by_group(values: torch.Tensor, groups: int) -> torch.Tensor:
+    """Return values (N, C, ...) as (groups, C / groups, N * ...)."""
+    return in_groups(values, 1, groups).movedim(0, 2).flatten(2)
