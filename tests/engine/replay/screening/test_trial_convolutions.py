@@ -92,7 +92,11 @@ def test_a_wrong_convolution_gets_the_verdict_of_the_exact_check(
     call = recorded(recorder, name, torch.float32)
     screened, exact = (both_ways(call, default_policy, Faulty(change), above)[0] for above in (0, None))
     for found, expected in zip(screened, exact, strict=True):
-        assert (found.outcome, found.verdict, found.outputs) == ("fail", expected.verdict, expected.outputs)
+        # Not the numbers: on several threads, convolutions of the CPU differ from themselves in their last bits.
+        assert found.outcome == "fail"
+        assert [(each.path, each.verdict.outcome) for each in found.outputs] == [
+            (each.path, each.verdict.outcome) for each in expected.outputs
+        ]
         assert not screened_of(found.extras)
 
 
