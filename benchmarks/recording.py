@@ -26,6 +26,7 @@ from msprobe_hooks import record
 from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
+from msprobe_hooks.torch.statistics import measure
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512
 
@@ -221,6 +222,20 @@ def small_call(folder: Path, count: int = 5000):
     return tuple(seconds / count * 1e6 for seconds in (plain, recorded, stopped))
 
 
+def large_tensor(elements: int = 1 << 24, repeat: int = 5):
+    """Return (least CPU ms, relative error of the norm) of a float32 tensor's statistics, and of torch's reductions."""
+    x = torch.randn(elements)
+    exact = torch.linalg.vector_norm(x, dtype=torch.float64).item()
+
+    def whole():
+        return torch.amax(x).item(), torch.amin(x).item(), torch.sum(x).item(), torch.linalg.vector_norm(x).item()
+
+    found, of_torch = measure(x).norm, whole()[3]
+    costs = [(cpu_seconds(lambda: measure(x))[0], cpu_seconds(whole)[0]) for _ in range(repeat)]
+    ours, theirs = (least * 1e3 for least in map(min, zip(*costs, strict=True)))
+    return (ours, found / exact - 1), (theirs, of_torch / exact - 1)
+
+
 def small_training(folder: Path, count: int = 2000):
     """Return microseconds per record of a chain of small calls, forward and backward records counted."""
 
@@ -255,6 +270,11 @@ def main() -> None:
             "a small call while not recording, beyond a plain one", stopped - plain, unit="CPU us", wanted="at most 1"
         )
         print(f"small call with gradient, us per record: {small_training(folder / 'chain'):.1f}")
+        (ours, off), (whole, whole_off) = large_tensor()
+        print(
+            f"16 M elements of float32: {ours:.1f} CPU ms, norm off by {off:.1e}; "
+            f"by four reductions of torch {whole:.1f}, {whole_off:.1e}"
+        )
         for model in arguments.models:
             family, of_optimizer = MODELS[model]
             for kind in arguments.kinds:

@@ -3,7 +3,7 @@
 What is computed, and in which precision:
 
 * floating point: extrema in the tensor's own dtype; sum and 2-norm accumulated in float32 for types narrower than that,
-  so that a norm does not overflow in half precision; float64 stays float64
+  so that a norm does not overflow in half precision; float64 stays float64; of large tensors on a CPU by blocks
 * integers: exact extrema as integers; mean and norm in float64
 * bool: any and all; complex: extrema and mean of the absolute value
 * float8 and the like are widened to float32 first, which is exact
@@ -15,15 +15,16 @@ What is computed, and in which precision:
 from __future__ import annotations
 
 import math
-import struct
 import weakref
 from collections.abc import Callable, Sequence
+from ctypes import c_float
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Number, Statistics
+from msprobe_hooks.torch.blocks import LARGE, reduce_blocks
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -35,21 +36,19 @@ _AMINMAX_LIMIT = 1 << 14
 
 _PART = 1 << 22
 
+_STRIDED = torch.strided
+_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
 
 Reduced: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
-class Deferred(Statistics):
+class Deferred(Statistics, kw_only=True, eq=False):
     """Statistics whose numbers are still on a device; ``reduced`` holds max, min, sum (or mean) and norm."""
 
-    __slots__ = ("count", "reduced", "rounds")
-
-    def __init__(self, reduced: Reduced, count: int, rounds: bool) -> None:
-        super().__init__()
-        self.reduced = reduced
-        self.count = count
-        self.rounds = rounds
-        self.is_waiting = True
+    reduced: Reduced
+    count: int
+    rounds: bool
 
     def fill(self, numbers: Sequence[Number | None]) -> None:
         """Take the fetched numbers."""
@@ -63,11 +62,11 @@ def is_readable(tensor: Tensor) -> bool:
     """Tell whether a tensor has values that can be looked at: not meta, fake, batched, sparse or quantized."""
     return not (
         tensor.is_meta
-        or tensor.layout is not torch.strided
+        or tensor.layout is not _STRIDED
         or tensor.is_quantized
         or tensor.is_nested
         or (type(tensor) not in _PLAIN and _is_symbolic(tensor))
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or _is_functorch_wrapped(tensor)
     )
 
 
@@ -100,7 +99,7 @@ def measure(tensor: Tensor) -> Statistics:
         # What runs now would become part of the graph that is captured.
         return Statistics()
     reduced, rounds = _reduce(tensor, count)
-    return Deferred(reduced, count, rounds)
+    return Deferred(reduced=reduced, count=count, rounds=rounds, is_waiting=True)
 
 
 def fetch(waiting: list[Deferred]) -> None:
@@ -129,24 +128,33 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
         if not result.is_finite:
             _add_finite_extrema(tensor, result)
         return result
+    if count > LARGE and dtype in _NATIVE and tensor.is_contiguous():
+        return _measure_blocks(tensor, count)
     if dtype is torch.float32:
         if count <= _AMINMAX_LIMIT:
-            low, high = torch.aminmax(tensor)
+            low, high = _aminmax(tensor)
         else:
-            low, high = torch.amin(tensor), torch.amax(tensor)
+            low, high = _amin(tensor), _amax(tensor)
         least, most = low.item(), high.item()
-        mean = _as_float32(torch.sum(tensor).item() / count)
-        result = Statistics(most, least, mean, _vector_norm(tensor).item())
-        if (most - least) * 0.0 != 0.0:  # inf or NaN at either end
-            _add_finite_extrema(tensor, result)
-        elif (result.mean + result.norm) * 0.0 != 0.0:  # type: ignore[operator]
-            _take_scaled(tensor, result, count, rounds=True)
-        else:
-            result.is_finite = True
-        return result
+        mean, length = c_float(_sum(tensor).item() / count).value, _vector_norm(tensor).item()
+        # Infinite and NaN is such a sum where one of the four is.
+        if (most - least + mean + length) * 0.0 == 0.0:
+            return Statistics(most, least, mean, length, is_finite=True)
+        return _checked(tensor, Statistics(most, least, mean, length), count, rounds=True)
     (most_, least_, total, norm), rounds = _reduce(tensor, count)
     values = [None if value is None else value.item() for value in (most_, least_, total, norm)]
-    result = Statistics(values[0], values[1], _mean(values[2], count, rounds), values[3])
+    return _checked(tensor, Statistics(values[0], values[1], _mean(values[2], count, rounds), values[3]), count, rounds)
+
+
+def _measure_blocks(tensor: Tensor, count: int) -> Statistics:
+    rounds = tensor.dtype is not torch.float64
+    most, least, total, length = reduce_blocks(tensor, torch.float32 if rounds else torch.float64)
+    norm = c_float(length).value if rounds else length
+    return _checked(tensor, Statistics(most, least, _mean(total, count, rounds), norm), count, rounds)
+
+
+def _checked(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> Statistics:
+    """Add to numbers that are not finite what can be told of the tensor's finite values."""
     if not (_is_finite(result.max) and _is_finite(result.min)):
         _add_finite_extrema(tensor, result)
     elif not (_is_finite(result.mean) and _is_finite(result.norm)):
@@ -182,6 +190,8 @@ def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return torch.amax(tensor), torch.amin(tensor)
 
 
+# Asked of every tensor that is recorded, so they are looked up once.
+_aminmax, _amin, _amax, _sum = torch.aminmax, torch.amin, torch.amax, torch.sum
 _vector_norm = torch.linalg.vector_norm
 
 
@@ -220,15 +230,7 @@ def _mean(total: Number | None, count: int, rounds: bool) -> Number | None:
         return total
     mean = total / count
     # A float32 tensor's mean is a float32 number; dividing in double and rounding once gives exactly that one.
-    return _as_float32(mean) if rounds else mean
-
-
-_FLOAT32 = struct.Struct("f")
-
-
-def _as_float32(value: float) -> float:
-    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
-    return rounded
+    return c_float(mean).value if rounds else mean
 
 
 def _is_finite(value: Number | None) -> bool:
@@ -284,16 +286,13 @@ class Measured:
         """Return the statistics of a tensor, measuring it only where they are not known."""
         key = id(tensor)
         known = self._known.get(key)
-        if known is not None:
-            of_tensor, version, result = known
-            if of_tensor() is tensor and version == tensor._version:
-                return result
+        if known is not None and known[0]() is tensor and known[1] == tensor._version:
+            return known[2]
         result = self._measure(tensor)
-        if tensor.is_inference() or (self._exposed and key in self._exposed):
-            return result
-        if len(self._known) >= _REMEMBERED:
-            self._drop_the_dead()
-        self._known[key] = (weakref.ref(tensor), tensor._version, result)
+        if not tensor.is_inference() and key not in self._exposed:
+            if len(self._known) >= _REMEMBERED:
+                self._drop_the_dead()
+            self._known[key] = (weakref.ref(tensor), tensor._version, result)
         return result
 
     def known(self, tensor: Tensor) -> Statistics | None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.torch.blocks import LARGE
 from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.statistics import Deferred, Measured, _reduce, fetch, measure
 
@@ -24,6 +27,37 @@ def test_float32_statistics_are_those_of_numpy(values):
     assert (found.max, found.min) == (wide.max(), wide.min())
     assert found.mean == pytest.approx(wide.mean(), rel=1e-5, abs=1e-3)
     assert found.norm == pytest.approx(np.sqrt((wide * wide).sum()), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_large_tensor_has_the_norm_and_the_mean_that_float64_finds(dtype):
+    generator = torch.Generator().manual_seed(7)
+    tensor = (torch.randn(5, 1 << 20, generator=generator) + 0.25).to(dtype)
+    found, wide = measure(tensor), tensor.double()
+    assert (found.max, found.min) == (wide.max().item(), wide.min().item())
+    assert found.mean == pytest.approx(wide.mean().item(), rel=1e-5)
+    assert found.norm == pytest.approx(torch.linalg.vector_norm(wide).item(), rel=5e-5)
+
+
+@pytest.mark.parametrize("place", [0, LARGE, -1])
+@pytest.mark.parametrize(("value", "norm"), [(math.nan, math.nan), (math.inf, math.inf), (-math.inf, math.inf)])
+def test_one_value_of_a_large_tensor_that_is_not_finite_is_told(value, norm, place):
+    tensor = torch.linspace(-1.0, 1.0, LARGE + 100)
+    tensor[place] = value
+    found = measure(tensor)
+    kept = tensor[torch.isfinite(tensor)]
+    greatest, least = (value if math.isnan(value) else one.item() for one in (tensor.max(), tensor.min()))
+    assert (found.max, found.min, found.norm) == pytest.approx((greatest, least, norm), nan_ok=True)
+    assert found.finite_max == (None if math.isfinite(greatest) else kept.max().item())
+    assert found.finite_min == (None if math.isfinite(least) else kept.min().item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_mean_and_norm_of_a_large_tensor_do_not_overflow(dtype):
+    lowest = torch.finfo(dtype).min
+    found = measure(torch.full((LARGE + 100,), lowest, dtype=dtype))
+    assert found.mean == pytest.approx(lowest, rel=1e-6)
+    assert found.norm == pytest.approx(math.sqrt(LARGE + 100) * abs(lowest), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8])
@@ -195,9 +229,6 @@ def crc32(tensor):
 
 def test_the_checksum_called_md5_is_the_crc32_of_the_bytes():
     # zlib.crc32(struct.pack("<3f", 1, 2, 3))
-    import struct
-    import zlib
-
     want = f"{zlib.crc32(struct.pack('<3f', 1, 2, 3)):08x}"
     assert crc32(torch.tensor([1.0, 2.0, 3.0])) == want
     assert crc32(torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]])[:, 0]) == want
@@ -210,6 +241,24 @@ def test_the_xor_checksum_folds_words_of_eight_bytes(values):
     for place in range(0, len(padded), 8):
         want ^= int.from_bytes(padded[place : place + 8], "little")
     assert xor64(torch.tensor(values, dtype=torch.uint8)) == f"0x{want:016x}"
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(12.0).reshape(3, 4).t(),
+        torch.arange(12.0, requires_grad=True) * 2,
+        torch.tensor([1 + 2j, 3 - 4j]).conj(),
+        torch.tensor([1 + 2j, 3 - 4j]).conj().imag,
+        torch.tensor(5),
+        torch.empty(0, 3),
+        torch.arange(6).to(torch.bfloat16).reshape(2, 3).t(),
+    ],
+    ids=["transposed", "differentiable", "conjugate", "negative", "scalar", "empty", "bfloat16"],
+)
+def test_the_checksum_is_that_of_the_bytes_which_a_contiguous_copy_has(tensor):
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
+    assert crc32(tensor) == f"{zlib.crc32(bytes(copy.untyped_storage())):08x}"
 
 
 def test_checksums_of_equal_bytes_are_equal_for_every_dtype():
@@ -233,16 +282,12 @@ def test_checksums_of_equal_bytes_are_equal_for_every_dtype():
 )
 def test_numbers_fetched_from_a_device_are_the_same(tensor):
     reduced, rounds = _reduce(tensor, tensor.numel())
-    waiting = Deferred(reduced, tensor.numel(), rounds)
-    other = Deferred(*_deferred(torch.tensor([1.0, 2.0])))
+    waiting = Deferred(reduced=reduced, count=tensor.numel(), rounds=rounds, is_waiting=True)
+    of_another, rounds = _reduce(torch.tensor([1.0, 2.0]), 2)
+    other = Deferred(reduced=of_another, count=2, rounds=rounds, is_waiting=True)
     fetch([waiting, other])
     at_once = measure(tensor)
     assert (waiting.max, waiting.min, waiting.mean) == (at_once.max, at_once.min, at_once.mean)
     assert waiting.norm == at_once.norm
     assert other.max == 2.0
     assert not waiting.is_waiting
-
-
-def _deferred(tensor):
-    reduced, rounds = _reduce(tensor, tensor.numel())
-    return reduced, tensor.numel(), rounds
