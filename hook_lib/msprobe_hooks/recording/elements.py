@@ -25,8 +25,8 @@ from msprobe_hooks.recording.statistics import Statistics
 _MAX_DEPTH = 100
 
 
-class TensorEntry(msgspec.Struct):
-    """A tensor as written; the field names and their order are the file's."""
+class TensorEntry(msgspec.Struct, gc=False):
+    """A tensor as written; the field names and their order are the file's. Nothing in it leads back to it."""
 
     type: str
     dtype: str
@@ -47,15 +47,20 @@ class TensorEntry(msgspec.Struct):
 
     def fill(self, statistics: Statistics) -> None:
         """Take over the numbers."""
-        numbers = statistics.max, statistics.min, statistics.mean, statistics.norm
         if statistics.is_finite:
-            self.Max, self.Min, self.Mean, self.Norm = numbers
+            self.Max = statistics.max
+            self.Min = statistics.min
+            self.Mean = statistics.mean
+            self.Norm = statistics.norm
         else:
-            self.Max, self.Min, self.Mean, self.Norm = map(json_number, numbers)
-        if statistics.finite_max is not None:
-            self.Max_except_inf_nan = json_number(statistics.finite_max)
-        if statistics.finite_min is not None:
-            self.Min_except_inf_nan = json_number(statistics.finite_min)
+            self.Max = json_number(statistics.max)
+            self.Min = json_number(statistics.min)
+            self.Mean = json_number(statistics.mean)
+            self.Norm = json_number(statistics.norm)
+            if statistics.finite_max is not None:
+                self.Max_except_inf_nan = json_number(statistics.finite_max)
+            if statistics.finite_min is not None:
+                self.Min_except_inf_nan = json_number(statistics.finite_min)
         if statistics.checksum is not None:
             self.md5 = statistics.checksum
 

@@ -36,6 +36,11 @@ class BackwardPasses:
     def at_end(self, one: Finishing) -> None:
         """Have something finished when the backward pass that is running ends."""
         number = self._engine.running_pass()
+        waiting = self._waiting.get(number)
+        # A pass that is known does not end while a gradient goes by in it.
+        if waiting is not None:
+            waiting[id(one)] = one
+            return
         with self._lock:
             is_first = number not in self._waiting
             self._waiting.setdefault(number, {})[id(one)] = one

@@ -64,6 +64,7 @@ class Recorder(Framework):
         #: Entries of tensors whose numbers are still to come.
         self._waiting: list[tuple[TensorEntry, Statistics]] = []
         self._keeps_all = settings.task == "tensor"
+        self._has_stacks = settings.extra_info
         abandon_in_children(self)
 
     # what observers ask
@@ -149,8 +150,8 @@ class Recorder(Framework):
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
         with self.lock:
-            has_stack = frame is not None and self.settings.extra_info
-            self._add(name, record, parent, count, self._stacks.stack(frame) if has_stack else None)
+            stack = self._stacks.stack(frame) if frame is not None and self._has_stacks else None
+            self._add(name, record, parent, count, stack)
 
     def tell_communication(self, line: Line) -> None:
         """Write at once what happens to a communication, so that it is known of a process that is killed in it."""
@@ -258,10 +259,8 @@ class Recorder(Framework):
 
     def _add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
         files = self._files
-        if files is not None:
-            files.add(name, record, parent, count, stack)
-            if files.is_due:
-                self._flush()
+        if files is not None and files.add(name, record, parent, count, stack):
+            self._flush()
 
     def _open(self, rank: int | None) -> None:
         root = self.settings.dump_path if self._spool is None else self._spool.writing

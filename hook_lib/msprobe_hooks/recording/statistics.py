@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import msgspec
 
 Number: TypeAlias = float | int | bool
 
 
-@dataclass(slots=True)
-class Statistics:
+class Statistics(msgspec.Struct, eq=False):
     """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite.
 
     ``is_waiting`` tells that some are still to come; ``entry`` is what records share that say these of a tensor.
@@ -23,6 +23,6 @@ class Statistics:
     finite_min: float | None = None
     checksum: str | None = None
     #: That all of them are known to be finite.
-    is_finite: bool = field(default=False, compare=False, repr=False)
-    is_waiting: bool = field(default=False, compare=False, repr=False)
-    entry: Any = field(default=None, compare=False, repr=False)
+    is_finite: bool = False
+    is_waiting: bool = False
+    entry: Any = None

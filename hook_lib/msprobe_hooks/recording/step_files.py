@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
@@ -71,20 +71,18 @@ class StepFiles:
         self._records: list[tuple[str, Any, Count]] = []
         self._has_records = False
         self._parents: list[tuple[str, str | None]] = []
-        self._flushed = time.monotonic()
+        self._flushed = monotonic()
 
     @property
     def is_empty(self) -> bool:
         """Tell whether no record was ever taken."""
         return not self._has_records
 
-    @property
-    def is_due(self) -> bool:
-        """Tell whether it is time to write what waits."""
-        return len(self._records) >= _FLUSH_RECORDS or time.monotonic() - self._flushed > _FLUSH_SECONDS
+    def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> bool:
+        """Take a record, to be counted as ``count``, with the stack that it was made on where one is given.
 
-    def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
-        """Take a record, to be counted as ``count``, with the stack that it was made on where one is given."""
+        Returns whether it is time to write what waits.
+        """
         self._has_records = True
         if self._has_values:
             self._records.append((name, record, count))
@@ -94,6 +92,7 @@ class StepFiles:
             self._parents.append((name, parent))
         if stack is not None and self._has_stacks:
             self._stacks.add(name, stack)
+        return len(self._records) >= _FLUSH_RECORDS or monotonic() - self._flushed > _FLUSH_SECONDS
 
     def tell(self, line: Line) -> None:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
@@ -109,7 +108,7 @@ class StepFiles:
 
         A record that cannot be put into JSON costs itself. Raises RecordingError where the disk refuses.
         """
-        self._flushed = time.monotonic()
+        self._flushed = monotonic()
         records, self._records = self._records, []
         parents, self._parents = self._parents, []
         if self.tensors is not None:

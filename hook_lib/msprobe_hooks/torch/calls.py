@@ -92,7 +92,7 @@ class CallMode(TorchFunctionMode):
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         # A subclass's override of its own must not be passed over.
-        body = body_of(func) if all(kind in _PLAIN for kind in types) else None
+        body = body_of(func) if _PLAIN.issuperset(types) else None
         if body is not None:
             with self:
                 return body(*args, **kwargs)

@@ -11,7 +11,18 @@ from torch import Tensor
 
 from msprobe_hooks.recording.elements import NOT_OWN, Elements, TensorEntry
 
-_DTYPES: dict[torch.dtype, str] = {}
+
+class _Names(dict[torch.dtype, str]):
+    """The spelling of each dtype, put together once."""
+
+    def __missing__(self, dtype: torch.dtype) -> str:
+        name = self[dtype] = str(dtype)
+        return name
+
+
+_NAMES = _Names()
+_STRIDED = torch.strided
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 _TYPES = {
     "DTensor": "torch.distributed.tensor.DTensor",
@@ -58,17 +69,12 @@ class TorchElements(Elements):
 
 def tensor_entry(tensor: Tensor) -> TensorEntry:
     """Describe a tensor without its values."""
-    dtype = tensor.dtype
-    dtype_name = _DTYPES.get(dtype)
-    if dtype_name is None:
-        dtype_name = _DTYPES[dtype] = str(dtype)
-    kind = type(tensor)
     # A nested tensor has no shape to iterate over; its outer length is all that can be told.
     sizes = [tensor.size(0)] if tensor.is_nested else list(tensor.shape)
-    entry = TensorEntry("torch.Tensor", dtype_name, sizes, None, None, None, None, tensor.requires_grad)
-    if kind is not Tensor and kind is not torch.nn.Parameter:
+    entry = TensorEntry("torch.Tensor", _NAMES[tensor.dtype], sizes, None, None, None, None, tensor.requires_grad)
+    if type(tensor) not in _PLAIN:
         _describe_subclass(tensor, entry)
-    elif tensor.layout is torch.strided and not tensor.is_contiguous():
+    elif tensor.layout is _STRIDED and not tensor.is_contiguous():
         if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
             entry.memory_format = "channels_last"
         elif tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d):

@@ -12,6 +12,9 @@ from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, watch_nodes
 from msprobe_hooks.torch.quiet import Quiet
 
+# The class of the nodes that gradients of leaves end in.
+_LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
+
 
 class Inputs(backward.Inputs):
     """Where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor that it leads to.
@@ -47,10 +50,8 @@ class Inputs(backward.Inputs):
     def slots(self, node: Node, number: int) -> list[int] | None:
         """Return the inputs that an edge leads to, or None where it leads to none of them."""
         found = self.edges.get((node, number))
-        if found is None and self.leaves:
-            variable = getattr(node, "variable", None)
-            if variable is not None:
-                return self.leaves.get(id(variable))
+        if found is None and type(node) is _LEAF and self.leaves:
+            return self.leaves.get(id(node.variable))  # type: ignore[attr-defined]
         return found
 
 

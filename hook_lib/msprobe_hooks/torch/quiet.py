@@ -17,7 +17,8 @@ class Quiet:
         self._grad = is_grad_enabled()
         self._guard = DisableTorchFunction()
         self._guard.__enter__()
-        _set_grad_enabled(False)
+        if self._grad:
+            _set_grad_enabled(False)
         self._modes: AbstractContextManager[object] | None = None
         if _len_torch_dispatch_stack():
             self._modes = _disable_current_modes()
@@ -26,5 +27,6 @@ class Quiet:
     def __exit__(self, *_: object) -> None:
         if self._modes is not None:
             self._modes.__exit__(None, None, None)
-        _set_grad_enabled(self._grad)
+        if self._grad:
+            _set_grad_enabled(True)
         self._guard.__exit__(None, None, None)
