@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from msprobe_hooks.dump.schema import ValueElement
@@ -43,6 +45,7 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "add": lambda of, d: of.Torch.add(x(90, 100, dtype=d), x(100, dtype=d)),
 }
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DEFAULT = Policy.load("default")
 
 
 def replayed(call: Any, policy: Policy, above: float | None, device: Any = None, **options: Any) -> Replay:
@@ -213,6 +216,40 @@ def test_nan_and_inf_are_judged_in_blocks(recorder: Any, default_policy: Policy)
         found, expected = (replayed(call, default_policy, above, Faulty(change)) for above in (0, None))
         assert found.forward().verdict == expected.forward().verdict
         assert found.forward().outcome == outcome
+
+
+def at(place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Change some elements in a row, as they lie in memory."""
+
+    def changed(result: torch.Tensor) -> torch.Tensor:
+        flat = result.reshape(-1)
+        part = flat[place % len(flat) :][:17]
+        part.copy_(change(part.clone()))
+        return flat.reshape(result.shape)
+
+    return changed
+
+
+CHANGES = st.builds(
+    at,
+    st.integers(0, 2**20),
+    st.one_of(
+        st.sampled_from([float("nan"), float("inf"), 0.0, -1.0]).map(lambda by: lambda part: part * by),
+        st.floats(-3, 6).map(lambda power: lambda part: part * (1 + 10**power * torch.finfo(part.dtype).eps)),
+    ),
+)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(CALLS)), st.sampled_from(DTYPES), CHANGES, st.integers(0, 2**16))
+def test_whatever_changes_some_elements_gets_the_verdicts_of_the_whole(
+    name: str, dtype: torch.dtype, change: Callable[[torch.Tensor], torch.Tensor], seed: int
+) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        call = CALLS[name](Recorder(), dtype)
+    found, expected = (verdicts(replayed(call, _DEFAULT, above, Faulty(change), seed=seed)) for above in (0, None))
+    assert found == expected
 
 
 WITHOUT_ELEMENTS: dict[str, Callable[[Any], Any]] = {

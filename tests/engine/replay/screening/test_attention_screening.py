@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,15 +11,14 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.screening.trial_screening import cleared
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Altered, Faulty
 from tests.support.recorder import Recorder
+from tests.support.screening import directions_cleared
 
 L, D = 256, 32
 
@@ -165,6 +163,12 @@ CHANGES = st.one_of(
         tiles,
         factors,
     ),
+    st.builds(
+        lambda head, column, by: at(lambda t: t[0, head, :, column % t.shape[-1]], lambda v: v * by),
+        heads,
+        rows,
+        st.sampled_from([0.0, -1.0, 2.0]),
+    ),
     st.builds(lambda by: lambda result: result * by, factors.filter(bool)),
     st.builds(
         lambda head, first, by: at(lambda t: t[0, head], swapped(first, first + by, 0)), heads, rows, st.integers(1, 8)
@@ -174,32 +178,53 @@ CHANGES = st.one_of(
 )
 
 
-def directions_cleared(call: Any, policy: Policy, change: Change, seed: int) -> int:
-    """Return how many directions screening clears on a device that changes what it computes."""
-    trial = Replay(call, Setup(Faulty(change), policy, seed=seed)).trial
-    setup = Setup(Faulty(change), policy, screen_above=0)
-    select = partial(policy.select, "scaled_dot_product_attention", input_dtypes=trial.subject.arguments.tensor_dtypes)
-    by: dict[Direction, Any] = {
-        "forward": lambda leaf: select(output_dtype=leaf.dtype),
-        "backward": lambda leaf: select(output_dtype=leaf.dtype, backward=True),
-    }
-    return sum(bool(cleared(trial, direction, standard_of, setup)) for direction, standard_of in by.items())
-
-
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CHANGES, st.sampled_from([torch.float32, torch.bfloat16]), st.integers(0, 2**16))
-def test_a_changed_row_head_tile_scale_or_order_is_never_cleared(
+def test_a_changed_row_column_head_tile_scale_or_order_is_never_cleared(
     default_policy: Policy, change: Change, dtype: torch.dtype, seed: int
 ) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         call = CALLS["causal"](Recorder(), dtype)
-    assert directions_cleared(call, default_policy, change, seed) == 0
+    assert directions_cleared(replayed(call, default_policy, Faulty(change), seed=seed)) == []
+
+
+def without_slice(dim: int, start: int) -> Callable[[Any, Any, Any], Any]:
+    """Leave eight keys out (-2), or eight features of queries and keys (-1)."""
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        first = start % (tensor.shape[dim] - 8)
+        return torch.cat(
+            (tensor.narrow(dim, 0, first), tensor.narrow(dim, first + 8, tensor.shape[dim] - first - 8)), dim
+        )
+
+    def wrong(func: Any, args: Any, kwargs: Any) -> Any:
+        query, key, value = args
+        query, value = (cut(query), value) if dim == -1 else (query, cut(value))
+        return func(query, cut(key), value, scale=D**-0.5)
+
+    return wrong
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([-1, -2]),
+    st.integers(0, L),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.integers(0, 2**16),
+)
+def test_attention_without_a_slice_of_its_keys_or_features_is_never_cleared(
+    default_policy: Policy, dim: int, start: int, dtype: torch.dtype, seed: int
+) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        call = CALLS["all keys"](Recorder(), dtype)
+    assert directions_cleared(replayed(call, default_policy, Altered(without_slice(dim, start)), seed=seed)) == []
 
 
 def test_what_does_not_change_a_result_is_cleared(recorder: Any, default_policy: Policy) -> None:
     call = CALLS["causal"](recorder, torch.bfloat16)
-    assert directions_cleared(call, default_policy, lambda result: result, 0) == 2
+    assert directions_cleared(replayed(call, default_policy)) == ["forward", "backward"]
 
 
 @pytest.mark.parametrize("options", [{"screen_above": 10**12}, {"measure_all": True}, {"screen_above": None}])

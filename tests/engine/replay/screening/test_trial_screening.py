@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Altered, Faulty
+from tests.support.recorder import Recorder
+from tests.support.screening import directions_cleared
 
 M, K, N = 272, 144, 260
 
@@ -219,3 +224,68 @@ def test_an_output_of_another_dtype_than_recorded_is_exact(recorder: Any, defaul
     replay = replayed(call, default_policy)
     replay.forward()
     assert ran_exactly(replay)
+
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def of_matrices(change: Change) -> Change:
+    """Leave what has one dimension as it is: the gradient of a bias."""
+    return lambda result: change(result) if result.dim() > 1 else result
+
+
+def multiplied(dim: int, at: int, by: float) -> Change:
+    """Multiply one row, or one column, of each matrix."""
+
+    def change(result: torch.Tensor) -> torch.Tensor:
+        result.movedim(dim, 0)[at % result.shape[dim]] *= by
+        return result
+
+    return of_matrices(change)
+
+
+def multiplied_tile(by: float) -> Change:
+    def change(result: torch.Tensor) -> torch.Tensor:
+        result[..., -128:, :128] *= by
+        return result
+
+    return of_matrices(change)
+
+
+def swapped(dim: int, at: int, by: int) -> Change:
+    """Swap two rows, or two columns, of each matrix."""
+
+    def change(result: torch.Tensor) -> torch.Tensor:
+        order = torch.arange(size := result.shape[dim])
+        first, second = at % size, (at + 1 + by % (size - 1)) % size
+        order[first], order[second] = second, first
+        return result.index_select(dim, order)
+
+    return of_matrices(change)
+
+
+def scaled(roundings: int) -> Change:
+    return of_matrices(lambda result: result * (1 + roundings * torch.finfo(result.dtype).eps))
+
+
+DIMS, PLACES = st.sampled_from([-2, -1]), st.integers(0, 400)
+CHANGES = st.one_of(
+    st.builds(multiplied, DIMS, PLACES, st.sampled_from([0.0, -1.0, 2.0])),
+    st.builds(multiplied_tile, st.sampled_from([0.0, 0.5, 0.97, 1.04, -1.0])),
+    st.builds(swapped, DIMS, PLACES, PLACES),
+    st.builds(scaled, st.integers(64, 2**20)),
+    st.just(of_matrices(lambda result: result.mT.reshape(result.shape))),
+)
+_DEFAULT = Policy.load("default")
+OF_MATRICES = [name for name in CALLS if not name.endswith(("convolution", "patches"))]
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(OF_MATRICES), st.sampled_from(SCREENED_DTYPES), CHANGES, st.integers(0, 2**16))
+def test_neither_a_changed_result_nor_changed_gradients_are_ever_cleared(
+    name: str, dtype: torch.dtype, change: Change, seed: int
+) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        call = CALLS[name](Recorder(), dtype)
+    assert directions_cleared(replayed(call, _DEFAULT, Faulty(change), seed=seed)) == []
