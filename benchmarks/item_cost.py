@@ -1,6 +1,6 @@
 """What an item of a small tensor costs beyond pytest's own cost of an item and beyond the API's calls.
 
-An item's time is the CPU time of pytest's whole protocol for it, with every hook and report. Subtracted are the time
+An item's time is the CPU time from its start to the next one's, with every hook and report. Subtracted are the time
 inside the API's target and golden calls and their gradients, and the median of items that do nothing, in a process
 that has imported torch too: pytest visits each of its loggers in each phase of an item.
 """

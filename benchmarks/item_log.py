@@ -26,16 +26,29 @@ class ItemLog:
         self.path = path
         self.api_seconds = 0.0
         self.items: dict[str, dict[str, Any]] = {}
+        self._running = ""
+        self._began = 0.0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Time an item until the next one starts, its reports and every hook of other plugins included.
+
+        A hook of the item's phases would time another way: the plugin goes round them where nobody has one.
+        """
+        self._end_item()
+        self._running, self.api_seconds, self._began = nodeid, 0.0, time.process_time()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Time an item, its set-up, its reports and every hook of other plugins included."""
-        self.api_seconds = 0.0
-        start = time.process_time()
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """End the last item."""
         result = yield
-        times = {"seconds": time.process_time() - start, "api_seconds": self.api_seconds}
-        self.items.setdefault(item.nodeid, {}).update(times)
+        self._end_item()
         return result
+
+    def _end_item(self) -> None:
+        if self._running:
+            times = {"seconds": time.process_time() - self._began, "api_seconds": self.api_seconds}
+            self.items.setdefault(self._running, {}).update(times)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what the plugin attached and how a failure ends."""
