@@ -247,3 +247,30 @@ def test_kernels_that_are_flipped_or_shifted_are_never_cleared(kind: str, seed: 
     for changed in (weight.flip(-1), weight.roll(1, -1), weight.roll(1, 0)):
         wrong = convolved(operation, [values.double(), changed.double()], options).bfloat16()
         assert not is_cleared(found, wrong, seed)
+
+
+def _tap(gradient: torch.Tensor) -> None:
+    gradient[..., 0] = gradient[..., 1]
+
+
+def _kernel(gradient: torch.Tensor) -> None:
+    gradient[-1] *= 1.2
+
+
+@pytest.mark.parametrize("path", ["args.0", "args.1"])
+@pytest.mark.parametrize("change", [None, _tap, _kernel, _channel, _not_a_number])
+@settings(max_examples=4)
+@given(st.sampled_from([*KINDS]), st.sampled_from(DTYPES), SEEDS)
+def test_gradients_are_cleared_unless_a_tap_kernel_place_or_channel_is_changed(
+    change: Callable[[torch.Tensor], None] | None, path: str, kind: str, dtype: torch.dtype, seed: int
+) -> None:
+    found, tensors, result = rounded_once(kind, dtype, seed)
+    operation, *_, options = KINDS[kind]
+    wide = [tensor.double().requires_grad_() for tensor in tensors]
+    arriving = torch.randn(result.shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    gradients = torch.autograd.grad(convolved(operation, wide, options), wide, arriving.double())
+    gradient = gradients[int(path[-1])].to(dtype)
+    if change is not None:
+        change(gradient)
+    by = _BY.select("conv2d", output_dtype=dtype, input_dtypes={dtype}, backward=True)
+    assert screening(examine(found.backward(path, gradient, arriving), seed), by).is_cleared is (change is None)
