@@ -7,6 +7,7 @@ table. An element is the quantile of the tensor's distribution at a random word.
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,9 +93,10 @@ def undrawn_tensor(element: TensorElement, seed: int) -> Undrawn | None:
     count = math.prod(element.shape)
     if mask_of(element, *finite_range(element, dtype), count) is not None:
         return None
-    # The system gives it a page with the first write to one; torch.zeros writes to all.
-    pages = torch.from_numpy(np.zeros(count * dtype.itemsize, dtype=np.uint8))
-    return Undrawn(pages.view(dtype).view(element.shape), _floats(element, dtype, seed))
+    # The system gives it a page with the first write to one. torch.zeros writes to all, and NumPy asks for pages of
+    # 2 MiB, of which a few rows touch all.
+    pages = mmap.mmap(-1, count * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return Undrawn(torch.frombuffer(pages, dtype=dtype).view(element.shape), _floats(element, dtype, seed))
 
 
 def _filled(element: TensorElement, dtype: torch.dtype, piece: Piece) -> torch.Tensor:
