@@ -10,6 +10,7 @@ from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.memory import free_on_card
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.shared_inputs import shared_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.results.skips import Skip, SkipReason
 
@@ -49,15 +50,15 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
     if needed < _ALWAYS_FREE:
         return
     in_blocks = working()
-    admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks), free_bytes)
+    admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks, device), free_bytes)
     on_card = needed_on_card(call)
     if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
         admit(on_card, lambda: free_on_card(device))
 
 
-def admit_whole(call: Call, admit: Admit, working_bytes: int) -> None:
+def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int) -> None:
     """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes."""
-    admit(max(0, needed_bytes(call) - needed_in_blocks(call, working_bytes)), free_bytes)
+    admit(max(0, needed_bytes(call) - needed_in_blocks(call, working_bytes, device)), free_bytes)
 
 
 def admit_at_once(needed: int, free: Callable[[], float]) -> None:
@@ -86,12 +87,12 @@ def recorded_bytes(call: Call) -> int:
     return sum(_numel(element) * _itemsize(element) for element in _tensors(call))
 
 
-def needed_in_blocks(call: Call, working_bytes: int) -> int:
+def needed_in_blocks(call: Call, working_bytes: int, device: Device) -> int:
     """Return about how many bytes of CPU memory a check takes whose golden works with so many.
 
-    Each recorded tensor exists as drawn and on the target.
+    Each recorded tensor exists as drawn and on the target, but for inputs that these share.
     """
-    return 2 * recorded_bytes(call) + working_bytes
+    return 2 * recorded_bytes(call) - shared_bytes(call, device) + working_bytes
 
 
 def needed_on_card(call: Call) -> int:

@@ -35,9 +35,9 @@ class Invoke(Protocol):
 class Side:
     """Where and how one side computes.
 
-    ``put`` brings a CPU tensor to where it is used, always as a copy. ``dtype`` maps recorded dtypes to the ones
-    used here. ``autocast`` is the dtype of an autocast region around the call, None for none. ``full_precision`` turns
-    reduced-precision matmuls off, whatever the process allows.
+    ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
+    dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
+    ``full_precision`` turns reduced-precision matmuls off, whatever the process allows.
     """
 
     put: Callable[[torch.Tensor], torch.Tensor]

@@ -26,6 +26,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.remote_side import RemoteSide
+from pytest_msprobe.engine.replay.shared_inputs import put_on
 from pytest_msprobe.engine.replay.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.traits import traits_of
@@ -72,7 +73,7 @@ class Trial:
         self.device = device
         self._baseline = baseline
         self._golden_side = golden_side(subject.operation, subject.arguments)
-        self._target_side = Side(device.put, _same_dtype, device.location(), device.call, subject.autocast)
+        self._target_side = Side(put_on(device, subject), _same_dtype, device.location(), device.call, subject.autocast)
         is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
         is_narrow = traits_of(subject.operation).narrow_inside and not is_on_cpu
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)

@@ -1,0 +1,48 @@
+"""Large inputs that the CPU as a target computes with where they were drawn: a copy would double what a check holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from msprobe_hooks.dump.schema import tensors_of
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.large_tensors import LARGE, is_large
+from pytest_msprobe.engine.replay.subject import Subject
+from pytest_msprobe.engine.values.dtypes import dtype_named
+
+_OF_TORCH = ("Functional", "Torch", "Tensor")
+
+
+def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what brings a call's CPU tensors to its device.
+
+    Copies, but for large ones on the CPU of a call that can be cut into blocks: those are torch's own operations that
+    write to no argument and return none.
+    """
+    if not _is_cpu(device) or subject.target is not subject.golden or subject.key.partition(".")[0] not in _OF_TORCH:
+        return device.put
+    is_any_large = any(tensor.numel() >= LARGE for _, tensor in subject.arguments.tensors())
+    if not is_any_large or not cuts_of(subject.operation, subject.arguments):
+        return device.put
+    return lambda tensor: tensor.detach() if tensor.numel() >= LARGE else device.put(tensor)
+
+
+def shared_bytes(call: Call, device: Device) -> int:
+    """Return how many bytes of a call's inputs exist once, where it can be cut into blocks."""
+    if not _is_cpu(device):
+        return 0
+    inputs = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
+    if call.backward is not None:
+        inputs += tensors_of(call.backward.grad_outputs)
+    return sum(math.prod(each.shape) * dtype_named(each.dtype).itemsize for each in inputs if is_large(each))
+
+
+def _is_cpu(device: Device) -> bool:
+    # A device that is made of this one may do other things with what it is given.
+    return type(device) is CpuDevice
