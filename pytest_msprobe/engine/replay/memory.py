@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,17 +45,27 @@ WorkingBytes = Callable[[], "int | None"]
 def require_memory(call: Call, device: Device, admit: Admit, working: WorkingBytes = lambda: None) -> None:
     """Ask for the memory that a check of this call takes, of the machine and of a card with memory of its own.
 
+    Before a large call what earlier ones have freed goes back to the system.
     ``working`` is only asked of a large call.
     """
     needed = needed_bytes(call)
     # A card needs less than that.
     if needed < _ALWAYS_FREE:
         return
+    _return_freed_pages()
     in_blocks = working()
     admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks, device), free_bytes)
     on_card = needed_on_card(call)
     if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
         admit(on_card, lambda: free_on_card(device))
+
+
+def _return_freed_pages() -> None:
+    """Give the system what the allocator keeps of earlier calls, which nobody else could take."""
+    # Other C libraries than glibc have no such function.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, TensorElement
@@ -47,6 +50,21 @@ def test_what_fits_passes_and_what_does_not_is_a_skip_with_its_size() -> None:
     with pytest.raises(Skip, match="GiB") as caught:
         require_memory(call(2**20, 2**20), CpuDevice(), admit_at_once)
     assert caught.value.reason is SkipReason.MEMORY
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library has no malloc_trim")
+def test_what_earlier_calls_have_freed_is_the_systems_again_before_a_large_call() -> None:
+    # Between freed tensors one that stays: of its own accord the allocator gives back only what lies at its end.
+    tensors = [torch.zeros(2**14) for _ in range(1024)]
+    del tensors[: 1024 - 1]
+    kept, asked = resident_bytes(), []
+    require_memory(call(2**22), CpuDevice(), lambda needed, free: asked.append(resident_bytes()))
+    assert kept - asked[0] > 2**24
+    assert len(tensors) == 1
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_huge_record_is_skipped_by_the_check(check) -> None:  # type: ignore[no-untyped-def]
