@@ -10,6 +10,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.blockwise.cut import Cut, block_of
+from pytest_msprobe.engine.replay.blockwise.operations import divisor_of
 from pytest_msprobe.engine.replay.blockwise.plan import Plan
 from pytest_msprobe.engine.replay.side import Gradients, Run
 from pytest_msprobe.engine.replay.trial import Trial
@@ -34,8 +35,10 @@ class BlockTrial(Trial):
 
     @functools.cached_property
     def grad_outputs(self) -> Mapping[str, torch.Tensor]:
-        """The block of the gradient that arrives."""
+        """The block of the gradient that arrives; of one number all of it."""
         arriving = self._whole.grad_outputs.items()
+        if self._cut.is_reduced:
+            return dict(arriving)
         return {path: block_of(gradient, self._cut.dim, self.start, self._size) for path, gradient in arriving}
 
     def of_golden(self) -> Tensors | None:
@@ -50,14 +53,20 @@ class BlockTrial(Trial):
 
     def _judged(self, run: Run, gradients: Gradients | None) -> Tensors | None:
         output, cut = run.output, self._cut
-        shape = (*cut.shape[: cut.dim], self._size, *cut.shape[cut.dim + 1 :])
+        shape = () if cut.is_reduced else (*cut.shape[: cut.dim], self._size, *cut.shape[cut.dim + 1 :])
         if run.written or not isinstance(output, torch.Tensor) or output.shape != shape:
             return None
         if self._is_forward:
-            return {"output.0": output.detach()}
+            return self._divided({"output.0": output.detach()})
         if gradients is None or any(gradient is None for gradient in gradients.values()):
             return None
-        return {f"grad.{path}": gradient for path, gradient in gradients.items() if gradient is not None}
+        return self._divided({f"grad.{path}": grad for path, grad in gradients.items() if grad is not None})
+
+    def _divided(self, found: Tensors) -> Tensors:
+        """Return a block's share of what the whole call gives, which may be a mean over all blocks."""
+        whole = self._whole.subject
+        divisor = divisor_of(whole.operation, whole.arguments) if self._cut.is_reduced else None
+        return found if divisor is None else {path: (each / divisor).to(each.dtype) for path, each in found.items()}
 
 
 def blocks(trial: Trial, plan: Plan, direction: Direction) -> Iterator[BlockTrial]:

@@ -18,11 +18,20 @@ class Cut:
 
     A block takes the same range of all of them, and every other argument whole. So the gradient of a cut argument is
     cut as it is, and that of a whole one is the sum over the blocks.
+
+    ``is_reduced``: of a result of this shape the call makes one number, by its argument ``reduction``. A block gives
+    the sum of its part.
     """
 
     shape: tuple[int, ...]
     dim: int
     inputs: Mapping[str, int]
+    is_reduced: bool = False
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of what the call returns."""
+        return () if self.is_reduced else self.shape
 
     @property
     def length(self) -> int:
@@ -42,7 +51,8 @@ class Cut:
             return leaf if dim is None else block_of(leaf, dim, start, size)
 
         args = map_with_paths(part, arguments.args, "args")
-        return replace(arguments, args=args, kwargs=map_with_paths(part, arguments.kwargs, "kwargs"))
+        kwargs = map_with_paths(part, arguments.kwargs, "kwargs") | ({"reduction": "sum"} if self.is_reduced else {})
+        return replace(arguments, args=args, kwargs=kwargs)
 
 
 def block_of(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:

@@ -128,7 +128,7 @@ def _judged(
         sums = [part for part in open_parts if part.dim is None and part.standard.needs_baseline]
         if sums:
             let_in_baseline()
-            _add_whole_baseline(trial, sums, again, exact)
+            _add_whole_baseline(trial, direction, sums, again, exact)
         verdicts |= {part.path: _decided(part, again[part.path]) for part in open_parts}
     found = [(part, verdict) for part in parts if (verdict := verdicts[part.path]) is not None]
     results = [_result(part, verdict, seen[part.path]) for part, verdict in found]
@@ -138,15 +138,15 @@ def _judged(
 def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[_Part]:
     run, recorded = trial.target, trial.subject.output_dtypes
     output = run.output
-    if run.written or not _is_result(output, cut.shape) or recorded not in ((), (str(output.dtype),)):
+    if run.written or not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
         raise _NotInBlocksError
     target = trial.device.get(output).detach()
-    return [_Part("output.0", target, cut.dim, select(target))]
+    return [_Part("output.0", target, None if cut.is_reduced else cut.dim, select(target))]
 
 
 def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[_Part]:
     arriving = list(trial.grad_outputs.values())
-    if trial.target.written or len(arriving) != 1 or not _is_result(arriving[0], cut.shape):
+    if trial.target.written or len(arriving) != 1 or not _is_result(arriving[0], cut.result):
         raise _NotInBlocksError
     given, magnitude = dict(trial.subject.arguments.tensors()), functools.cache(lambda: _mean_of_all(arriving[0]))
     parts = []
@@ -248,15 +248,18 @@ def _add_baseline(
 
 
 def _add_whole_baseline(
-    trial: Trial, parts: Sequence[_Part], seen: Mapping[str, _Seen], scales: Mapping[str, float]
+    trial: Trial, direction: Direction, parts: Sequence[_Part], seen: Mapping[str, _Seen], scales: Mapping[str, float]
 ) -> None:
     """Measure what the baseline has for sums over blocks: its own, each block's rounded, would err more than a sum."""
-    gradients = trial.baseline_gradients or {}
+    if direction == "forward":
+        baseline = {} if trial.baseline is None else {"output.0": trial.baseline.output}
+    else:
+        baseline = {f"grad.{path}": gradient for path, gradient in (trial.baseline_gradients or {}).items()}
     for part in parts:
-        gradient = gradients.get(part.path.removeprefix("grad."))
-        if gradient is not None:
+        result = baseline.get(part.path)
+        if result is not None:
             found = seen[part.path]
-            _add_baseline(found, part, gradient, found.sums[0].to(found.golden_dtype), 0, scales)
+            _add_baseline(found, part, result.detach(), found.sums[0].to(found.golden_dtype), 0, scales)
 
 
 def _add_sum(seen: _Seen, part: _Part) -> None:

@@ -7,6 +7,7 @@ numbers as in the whole call. Its arguments may be tensors of any device, those 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
 from pytest_msprobe.engine.replay.side import may_work_in_place
 from pytest_msprobe.engine.values.tree import tensors_with_paths
+
+# The class that losses leave out where they are not told another.
+_IGNORED = -100
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -36,6 +40,20 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
         return []
     floats = [tensor.dtype for _, tensor in tensors if not _is_index(tensor)]
     return list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
+
+
+def divisor_of(operation: str, arguments: Arguments) -> torch.Tensor | None:
+    """Return what a loss divides the sum of its rows or elements by, in float64; None where it is that sum."""
+    parameters, _ = _RULES[operation]
+    given = _by_name(parameters, arguments) or {}
+    if given.get("reduction", ("", "mean"))[1] != "mean":
+        return None
+    target = given["target"][1]
+    if not _is_index(target):
+        return torch.tensor(target.numel(), dtype=torch.float64)
+    counted, weight = target[target != given.get("ignore_index", ("", _IGNORED))[1]], _tensor(given, "weight")
+    each = torch.ones_like(counted, dtype=torch.float64) if weight is None else weight[1].detach().double()[counted]
+    return each.sum()
 
 
 def _is_index(tensor: torch.Tensor) -> bool:
@@ -150,6 +168,45 @@ def _product(left: str, right: str, added: str = "") -> Rule:
     return cuts
 
 
+def _loss_of_classes(given: Given) -> Iterator[Cut]:
+    """Cut the loss of a class for each row, of shape (N, C, ...) against (N, ...), by rows; weights stay whole."""
+    ours, target = _tensor(given, "input"), _tensor(given, "target")
+    if ours is None or target is None or not _is_index(target[1]) or target[1].dim() != ours[1].dim() - 1:
+        return
+    shape, ignored = tuple(target[1].shape), given.get("ignore_index", ("", _IGNORED))[1]
+    if not shape or shape != (ours[1].shape[0], *ours[1].shape[2:]) or given.get("label_smoothing", ("", 0))[1]:
+        return
+    # One block does not see the classes of another, and a device may not survive one that there is not.
+    if _are_classes(target[1], ours[1].shape[1], ignored):
+        yield from _reduced(given, Cut(shape, 0, {ours[0]: 0, target[0]: 0}))
+
+
+def _are_classes(target: torch.Tensor, count: int, ignored: int) -> bool:
+    return target.is_meta or bool(((target == ignored) | ((target >= 0) & (target < count))).all())
+
+
+def _loss_of_elements(given: Given) -> Iterator[Cut]:
+    """Cut the loss of each element along any dimension."""
+    ours, target = _tensor(given, "input"), _tensor(given, "target")
+    if ours is None or target is None or ours[1].shape != target[1].shape:
+        return
+    if _is_index(target[1]) or any(_tensor(given, name) is not None for name in ("weight", "pos_weight")):
+        return
+    for dim in range(ours[1].dim()):
+        yield from _reduced(given, Cut(tuple(ours[1].shape), dim, {ours[0]: dim, target[0]: dim}))
+
+
+def _reduced(given: Given, cut: Cut) -> Iterator[Cut]:
+    """Yield the cut of a loss by its reduction, where that can be given another value."""
+    path, reduction = given.get("reduction", ("kwargs.reduction", "mean"))
+    if any(given.get(name, ("", None))[1] is not None for name in ("size_average", "reduce")):
+        return
+    if reduction == "none":
+        yield cut
+    elif reduction in ("mean", "sum") and path == "kwargs.reduction":
+        yield replace(cut, is_reduced=True)
+
+
 def _rows(names: str, parameters: str, rule: Rule) -> dict[str, tuple[tuple[str, ...], Rule]]:
     return {name: (tuple(parameters.split()), rule) for name in names.split()}
 
@@ -164,6 +221,20 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_rows("softmax log_softmax", "input dim _stacklevel dtype", _along),
     **_rows("layer_norm", "input normalized_shape weight bias eps", _over_last),
     **_rows("rms_norm", "input normalized_shape weight eps", _over_last),
+    **_rows(
+        "cross_entropy",
+        "input target weight size_average ignore_index reduce reduction label_smoothing",
+        _loss_of_classes,
+    ),
+    **_rows("nll_loss", "input target weight size_average ignore_index reduce reduction", _loss_of_classes),
+    **_rows("mse_loss l1_loss", "input target size_average reduce reduction weight", _loss_of_elements),
+    **_rows("smooth_l1_loss", "input target size_average reduce reduction beta", _loss_of_elements),
+    **_rows("huber_loss", "input target reduction delta weight", _loss_of_elements),
+    **_rows(
+        "binary_cross_entropy_with_logits",
+        "input target weight size_average reduce reduction pos_weight",
+        _loss_of_elements,
+    ),
     **_rows(
         "abs add div exp gelu log maximum minimum mul neg pow reciprocal relu rsqrt sigmoid silu sqrt square sub tanh"
         " true_divide where __add__ __mul__ __neg__ __pow__ __radd__ __rmul__ __rsub__ __rtruediv__ __sub__"

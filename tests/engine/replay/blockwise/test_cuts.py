@@ -39,10 +39,16 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[int, int, int], list[tuple[
     "__mul__": (torch.Tensor.__mul__, lambda a, b, c: [(a, b, c), (c,)], {}),
     "gelu": (F.gelu, lambda a, b, c: [(a, b, c)], {"approximate": "tanh"}),
     "exp": (torch.exp, lambda a, b, c: [(b, c)], {}),
+    "mse_loss": (F.mse_loss, lambda a, b, c: [(a, b, c), (a, b, c)], {}),
+    "l1_loss": (F.l1_loss, lambda a, b, c: [(a, b), (a, b)], {"reduction": "sum"}),
+    "smooth_l1_loss": (F.smooth_l1_loss, lambda a, b, c: [(a, b), (a, b)], {"beta": 0.5}),
+    "huber_loss": (F.huber_loss, lambda a, b, c: [(a, b), (a, b)], {"reduction": "none"}),
+    "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, lambda a, b, c: [(a, b), (a, b)], {}),
 }
 # Products are summed in another order for other shapes; the CPU's GELU, and its softmax over a dimension that is not
 # the last, have another formula for the last few elements, which fill no vector: how many, depends on the threads.
 ROUNDED_OTHERWISE = frozenset({"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "gelu", "softmax"})
+LOSSES = frozenset(name for name in CALLS if name.endswith(("_loss", "_logits")))
 
 
 def trial_of(name: str, sizes: tuple[int, int, int], dtype: torch.dtype, seed: int) -> Trial:
@@ -66,7 +72,7 @@ def laid_side_by_side(trial: Trial, cut: Cut, size: int) -> dict[str, torch.Tens
         for block in blocks(trial, Plan(cut, size, 0), direction):
             for path, tensor in (block.of_golden() or {}).items():
                 found.setdefault(path, []).append(tensor)
-    dims = {"output.0": cut.dim} | {f"grad.{path}": dim for path, dim in cut.inputs.items()}
+    dims = ({} if cut.is_reduced else {"output.0": cut.dim}) | {f"grad.{path}": dim for path, dim in cut.inputs.items()}
     return {
         path: torch.cat(parts, dims[path]) if path in dims else torch.stack(parts).sum(0)
         for path, parts in found.items()
@@ -84,10 +90,41 @@ def laid_side_by_side(trial: Trial, cut: Cut, size: int) -> dict[str, torch.Tens
 def test_blocks_of_every_cut_are_the_whole(
     name: str, sizes: tuple[int, int, int], dtype: torch.dtype, seed: int, size: int
 ) -> None:
-    trial = trial_of(name, sizes, dtype, seed)
+    assert_blocks_are_the_whole(trial_of(name, sizes, dtype, seed), size)
+
+
+@given(
+    st.sampled_from(["cross_entropy", "nll_loss"]),
+    st.tuples(*[st.integers(2, 12)] * 3),
+    st.sampled_from(DTYPES),
+    st.integers(0, 2**20),
+    st.integers(1, 6),
+    st.sampled_from(["mean", "sum", "none"]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_blocks_of_a_loss_of_classes_are_the_whole_with_ignored_rows_and_weights(
+    name: str, sizes: tuple[int, int, int], dtype: torch.dtype, seed: int, size: int, reduction: str, weighted: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows, classes, more = sizes
+    x = torch.randn(rows, classes, more, generator=generator).to(dtype)
+    target = torch.randint(0, classes, (rows, more), generator=generator)
+    # The first stays, so that there is one to take the mean of.
+    target.view(-1)[1:][torch.rand(rows * more - 1, generator=generator) < 0.4] = 1
+    target[0, 0] = 0
+    weight = {"weight": torch.rand(classes, generator=generator).to(dtype) + 0.5} if weighted else {}
+    arguments = Arguments((x, target), {"ignore_index": 1, "reduction": reduction, **weight}, frozenset({"args.0"}))
+    function = getattr(F, name)
+    arriving = lambda output: {"": torch.full(output.shape, 0.7, dtype=output.dtype)}  # noqa: E731
+    subject = Subject(f"Functional.{name}.0", name, function, function, arguments, arriving)
+    assert_blocks_are_the_whole(Trial(subject, CpuDevice()), size)
+
+
+def assert_blocks_are_the_whole(trial: Trial, size: int) -> None:
     whole = {"output.0": trial.golden.output.detach()}
     whole |= {f"grad.{path}": gradient for path, gradient in trial.golden_gradients.items() if gradient is not None}
-    cuts = cuts_of(name, trial.subject.arguments)
+    cuts = cuts_of(trial.subject.operation, trial.subject.arguments)
     assert cuts
     for cut in cuts:
         found = laid_side_by_side(trial, cut, size)
@@ -100,7 +137,7 @@ def test_blocks_of_every_cut_are_the_whole(
 
 
 @given(
-    st.sampled_from(sorted(CALLS.keys() - ROUNDED_OTHERWISE)),
+    st.sampled_from(sorted(CALLS.keys() - ROUNDED_OTHERWISE - LOSSES)),
     st.tuples(*[st.integers(2, 40)] * 3),
     st.sampled_from(DTYPES),
     st.integers(0, 2**20),
@@ -133,7 +170,7 @@ def test_an_embedding_keeps_every_bit_of_result_and_gradient() -> None:
     assert torch.equal(found["grad.args.1"], trial.golden_gradients["args.1"])
 
 
-x = torch.ones(4, 4)
+x, classes = torch.ones(4, 4), torch.tensor([0, 3, -100, 2])
 NOT_CUT: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "an operation that is not known": ("sum", (x,), {}),
     "one that writes to its argument": ("relu", (x,), {"inplace": True}),
@@ -150,6 +187,14 @@ NOT_CUT: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "shapes that do not broadcast": ("add", (x, x[:3]), {}),
     "scalars": ("add", (torch.tensor(1.0), 2), {}),
     "a tensor in a list": ("add", ([x], x), {}),
+    "a class that there is not": ("cross_entropy", (x, classes + 1), {}),
+    "a loss of one row": ("cross_entropy", (x[0], classes[0]), {}),
+    "a loss against shares of classes": ("cross_entropy", (x, x), {}),
+    "a loss with smooth labels": ("cross_entropy", (x, classes), {"label_smoothing": 0.1}),
+    "a reduction by an older name": ("mse_loss", (x, x), {"size_average": False}),
+    "a reduction by its place": ("mse_loss", (x, x, None, None, "mean"), {}),
+    "a reduction of its own": ("cross_entropy", (x, classes), {"reduction": "batchmean"}),
+    "a loss with weights of elements": ("binary_cross_entropy_with_logits", (x, x), {"weight": x}),
 }
 
 

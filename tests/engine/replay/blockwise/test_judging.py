@@ -43,6 +43,8 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "layer_norm": lambda of, d: of.Functional.layer_norm(x(90, 100, dtype=d), (100,), x(100, dtype=d), x(100, dtype=d)),
     "gelu": lambda of, d: of.Functional.gelu(x(90, 100, dtype=d)),
     "add": lambda of, d: of.Torch.add(x(90, 100, dtype=d), x(100, dtype=d)),
+    "cross_entropy": lambda of, d: of.Functional.cross_entropy(x(90, 100, dtype=d), torch.randint(0, 100, (90,))),
+    "mse_loss": lambda of, d: of.Functional.mse_loss(x(90, 100, dtype=d), x(90, 100, dtype=d), reduction="sum"),
 }
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DEFAULT = Policy.load("default")
