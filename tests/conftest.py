@@ -45,15 +45,6 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return the folder of inner runs where there are any.
-
-    A file beside that folder would make the folder of all tests their root, whose thousands of entries each run visits.
-    """
-    return request.getfixturevalue("pytester").path if "pytester" in request.fixturenames else tmp_path
-
-
-@pytest.fixture
 def element() -> Callable[..., Json]:
     """Make the element of a recorded tensor."""
     return dumps.tensor

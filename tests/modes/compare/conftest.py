@@ -42,6 +42,15 @@ def call() -> Callable[..., Json]:
 
 
 @pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return the folder of inner runs where there are any.
+
+    A file beside that folder would make the folder of all tests their root, whose thousands of entries each run visits.
+    """
+    return request.getfixturevalue("pytester").path if "pytester" in request.fixturenames else tmp_path
+
+
+@pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     """Return a writer of runs."""
     return Runs(tmp_path)
