@@ -29,12 +29,12 @@ def chunks(
     Only non-contiguous tensors are copied, and those part by part.
     """
     count = target.numel()
-    if target.is_contiguous() and golden.is_contiguous():
+    if count <= CHUNK:
+        yield first, target.reshape(-1), golden.reshape(-1)
+    elif target.is_contiguous() and golden.is_contiguous():
         target, golden = target.view(-1), golden.view(-1)
         for start in range(0, count, CHUNK):
             yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
-    elif count <= CHUNK:
-        yield first, target.reshape(-1), golden.reshape(-1)
     else:
         inner = count // target.shape[0]
         rows = max(1, CHUNK // inner)

@@ -88,12 +88,8 @@ _AT_ONCE = 2**20
 
 # Below, a call of torch takes as long as what it looks at.
 _WORTH_IT = 2**13
-_BITS = {
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float32: torch.int32,
-    torch.float64: torch.int64,
-}
+_OF_NUMPY = frozenset({torch.float32, torch.float64})
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,20 +187,22 @@ def _bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -
         return torch.equal(target.view(torch.uint8), golden.view(torch.uint8))
     if target.dtype == torch.complex32:
         target, golden = torch.view_as_real(target.resolve_conj()), torch.view_as_real(golden.resolve_conj())
+    if target.is_neg() or golden.is_neg() or target.shape != golden.shape:
+        return torch.equal(target, golden)
+    if target.dtype in _OF_NUMPY:
+        # In less than half of the time that torch.equal takes, of few elements and of many.
+        return bool((target.detach().numpy() == golden.detach().numpy()).all())
     return _has_equal_bits(target, golden) or torch.equal(target, golden)
 
 
 def _has_equal_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:
-    """Tell whether two tensors of one dtype have the same bits and no NaN, at a third of the cost of torch.equal.
+    """Tell whether two tensors of a half precision have the same bits and no NaN, at a third of torch.equal's cost.
 
-    Only of what is large enough for that, and may be seen as whole numbers. False says nothing.
+    Only of what is large enough for that. False says nothing.
     """
-    bits = _BITS.get(target.dtype)
-    if bits is None or target.numel() < _WORTH_IT or target.shape != golden.shape:
+    if target.dtype not in _HALVES or target.numel() < _WORTH_IT:
         return False
-    if target.is_neg() or golden.is_neg():
-        return False
-    same = np.array_equal(target.view(bits).numpy(), golden.view(bits).numpy())
+    same = np.array_equal(target.view(torch.int16).numpy(), golden.view(torch.int16).numpy())
     # A NaN shows in the sum, and so may infinities.
     return same and not math.isnan(target.sum().item())
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numpy as np
@@ -27,6 +28,14 @@ def noisy(shape: tuple[int, ...], seed: int = 0) -> tuple[torch.Tensor, torch.Te
     generator = torch.Generator().manual_seed(seed)
     golden = torch.randn(shape, generator=generator, dtype=torch.float64)
     return (golden * (1 + torch.randn(shape, generator=generator, dtype=torch.float64) * 1e-6)).float(), golden
+
+
+def test_threads_that_measure_at_once_get_their_own_numbers() -> None:
+    pairs = [noisy((CHUNK + size,), seed=size) for size in range(8)]
+    alone = [measure(*pair) for pair in pairs]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda pair: measure(*pair), pairs * 4))
+    assert together == alone * 4
 
 
 def ulp_of(value: float, bits: int, exponent: int) -> mpmath.mpf:

@@ -109,15 +109,23 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
         values = _uniform(element.shape, low, high, working, generator)
     else:
         values = torch.randn(element.shape, generator=generator, dtype=working).mul_(peak.deviation).add_(peak.mean)
-        found_low, found_high = (bound.item() for bound in values.aminmax())
-        if found_low < low or found_high > high:
-            # Clamping would pile them up at the extrema, where ties decide what max and topk select.
-            outside = ((values < low) | (values > high)).nonzero(as_tuple=True)
-            values[outside] = _uniform(outside[0].shape, low, high, working, generator)
-    flat = values.clamp_(low, high).view(-1)
+        _redraw_outside(values, low, high, generator)
+    # Of few elements numpy compares, finds and sets some at a fraction of what it costs torch.
+    flat = values.clamp_(low, high).numpy().reshape(-1)
     for places, value in placed_values(element, low, high, count):
         flat[places.start : places.stop : places.step] = value
     return values.to(dtype)
+
+
+def _redraw_outside(values: torch.Tensor, low: float, high: float, generator: torch.Generator) -> None:
+    """Spread the values beyond low and high evenly between them.
+
+    Clamping would pile them up at the extrema, where ties decide what max and topk select.
+    """
+    flat = values.numpy().reshape(-1)
+    outside = np.flatnonzero((flat < low) | (flat > high))
+    if outside.size:
+        flat[outside] = _uniform(outside.shape, low, high, values.dtype, generator).numpy()
 
 
 def _uniform(
