@@ -52,7 +52,7 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
     # A card needs less than that.
     if needed < _ALWAYS_FREE:
         return
-    _return_freed_pages()
+    return_freed_pages()
     in_blocks = working()
     admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks, device), free_bytes)
     on_card = needed_on_card(call)
@@ -60,7 +60,7 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
         admit(on_card, lambda: free_on_card(device))
 
 
-def _return_freed_pages() -> None:
+def return_freed_pages() -> None:
     """Give the system what the allocator keeps of earlier calls, which nobody else could take."""
     # Other C libraries than glibc have no such function.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

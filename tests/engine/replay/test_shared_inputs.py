@@ -30,6 +30,8 @@ CALLS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "Torch.exp": (torch.exp, [(5, 7)]),
     "Functional.silu": (F.silu, [(5, 7)]),
     "Functional.relu": (F.relu, [(5, 7)]),
+    "Tensor.float": (torch.Tensor.float, [(5, 7)]),
+    "Tensor.contiguous": (torch.Tensor.contiguous, [(5, 7)]),
     "Functional.log_softmax": (F.log_softmax, [(5, 7)]),
 }
 

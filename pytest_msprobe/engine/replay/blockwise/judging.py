@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -21,12 +21,13 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict
 from msprobe_standards.blocks import BlockMeasure, mean_magnitude
 from msprobe_standards.judging import exact_pass
-from msprobe_standards.metrics import Metrics, bit_equal
+from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial, Tensors, blocks
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
 from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
 from pytest_msprobe.engine.replay.blockwise.plan import Plan
+from pytest_msprobe.engine.replay.blockwise.seen import Part, Seen
 from pytest_msprobe.engine.replay.cancellation import cancelled
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.result import OutputResult
@@ -39,41 +40,6 @@ _AT_ONCE = 2**22
 
 # Numbers of the first walk are right to this share where the magnitudes are, and pass below the margin.
 _SAME_SCALE, _CLEAR_MARGIN = 1e-3, 0.99
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """An output to be judged: its path, the target's values, and where it is cut; None of a sum over the blocks."""
-
-    path: str
-    target: torch.Tensor
-    dim: int | None
-    standard: Standard
-
-    def at(self, start: int) -> tuple[int, ...]:
-        """Return the index in the output at which a block begins."""
-        return tuple(start if dim == self.dim else 0 for dim in range(self.target.dim()))
-
-    def block(self, values: torch.Tensor, start: int) -> torch.Tensor:
-        """Return the target's values beside those of a block."""
-        return self.target if self.dim is None else self.target.narrow(self.dim, start, values.shape[self.dim])
-
-    def measure(self, scale: float) -> BlockMeasure:
-        """Return what measures this output."""
-        dtype = self.target.dtype
-        return BlockMeasure(self.target.shape, dtype, self.standard.wanted, self.standard.bounds(dtype), scale)
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known of an output once all blocks were seen. ``is_equal``: bit by bit, and it was not measured."""
-
-    measured: BlockMeasure
-    of_baseline: BlockMeasure | None = None
-    is_equal: bool = True
-    golden_dtype: torch.dtype = torch.float32
-    greatest: float = 0.0
-    sums: list[torch.Tensor] = field(default_factory=list)
 
 
 class _NotInBlocksError(Exception):
@@ -110,7 +76,7 @@ def _judged(
     trial: Trial, plan: Plan, direction: Direction, select: Select, let_in_baseline: Callable[[], None]
 ) -> InBlocks:
     subject = trial.subject
-    if subject.autocast is not None or subject.target is not subject.golden or trial.randomness is not None:
+    if subject.target is not subject.golden or trial.randomness is not None:
         raise _NotInBlocksError
     if plan.cut not in cuts_of(subject.operation, subject.arguments):
         raise _NotInBlocksError
@@ -135,16 +101,16 @@ def _judged(
     return InBlocks(results, all(verdict.outcome == "pass" for _, verdict in found))
 
 
-def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[_Part]:
+def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     run, recorded = trial.target, trial.subject.output_dtypes
     output = run.output
     if run.written or not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
         raise _NotInBlocksError
     target = trial.device.get(output).detach()
-    return [_Part("output.0", target, None if cut.is_reduced else cut.dim, select(target))]
+    return [Part("output.0", target, None if cut.is_reduced else cut.dim, select(target))]
 
 
-def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[_Part]:
+def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     arriving = list(trial.grad_outputs.values())
     if trial.target.written or len(arriving) != 1 or not _is_result(arriving[0], cut.result):
         raise _NotInBlocksError
@@ -155,7 +121,7 @@ def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[_Part]:
             raise _NotInBlocksError
         target = trial.device.get(gradient).detach()
         standard = select(target).for_gradients(magnitude)
-        parts.append(_Part(f"grad.{path}", target, cut.inputs.get(path), standard))
+        parts.append(Part(f"grad.{path}", target, cut.inputs.get(path), standard))
     return parts
 
 
@@ -174,27 +140,25 @@ def _walked(
     trial: Trial,
     plan: Plan,
     direction: Direction,
-    parts: Sequence[_Part],
+    parts: Sequence[Part],
     scales: Mapping[str, float],
     *,
     with_baseline: bool = False,
     unequal: frozenset[str] = frozenset(),
-) -> dict[str, _Seen]:
+) -> dict[str, Seen]:
     """Walk over all blocks. Results that are equal so far are not measured; those that cease to be are seen again."""
-    seen = {part.path: _Seen(part.measure(scales[part.path])) for part in parts}
+    seen = {part.path: Seen(part.measure(scales[part.path])) for part in parts}
+    beside = [part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None]
     for block in blocks(trial, plan, direction):
-        golden = _present(block.of_golden(), parts)
-        for part in parts:
-            if not _add(seen[part.path], part, golden[part.path], block.start, is_equal=part.path not in unequal):
-                again = unequal | {part.path}
-                return _walked(trial, plan, direction, parts, scales, with_baseline=with_baseline, unequal=again)
-        beside = [part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None]
-        if beside and (baseline := block.of_baseline()) is not None:
-            for part in beside:
-                _add_baseline(seen[part.path], part, baseline[part.path], golden[part.path], block.start, scales)
+        differing = _add(block, parts, seen, unequal, beside, scales)
+        if differing is not None:
+            # Its runs would stay while all blocks are seen again.
+            del block
+            again = unequal | {differing}
+            return _walked(trial, plan, direction, parts, scales, with_baseline=with_baseline, unequal=again)
     for part in parts:
         if part.dim is None:
-            _add_sum(seen[part.path], part)
+            seen[part.path].add_sum(part)
     if direction == "backward":
         samples = {path: torch.tensor([found.greatest], dtype=found.golden_dtype) for path, found in seen.items()}
         if cancelled(samples, trial.grad_outputs.values()):
@@ -202,53 +166,37 @@ def _walked(
     return seen
 
 
-def _present(found: Tensors | None, parts: Sequence[_Part]) -> Tensors:
+def _add(
+    block: BlockTrial,
+    parts: Sequence[Part],
+    seen: Mapping[str, Seen],
+    unequal: frozenset[str],
+    beside: Sequence[Part],
+    scales: Mapping[str, float],
+) -> str | None:
+    """Add a block, and what the baseline has of it for some parts, none of which stays.
+
+    Returns the path of an output that was equal and not measured so far, and is not equal here.
+    """
+    golden = _present(block.of_golden(), parts)
+    for part in parts:
+        if not seen[part.path].add(part, golden[part.path], block.start, is_equal=part.path not in unequal):
+            return part.path
+    if beside and (baseline := block.of_baseline()) is not None:
+        for part in beside:
+            path = part.path
+            seen[path].add_baseline(part, baseline[path], golden[path], block.start, scales[path])
+    return None
+
+
+def _present(found: Tensors | None, parts: Sequence[Part]) -> Tensors:
     if found is None or not found.keys() >= {part.path for part in parts}:
         raise _NotInBlocksError
     return found
 
 
-def _add(seen: _Seen, part: _Part, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:
-    """Add a block; tell whether it could be: not where those before it were equal and so not measured, and it is not.
-
-    ``is_equal``: it is not known yet that the output differs somewhere.
-    """
-    seen.golden_dtype = golden.dtype
-    if part.dim is None:
-        seen.sums[:] = [golden.double() if not seen.sums else seen.sums[0].add_(golden)]
-        return True
-    target = part.block(golden, start)
-    seen.greatest = max(seen.greatest, _greatest(golden))
-    was_equal = seen.is_equal and is_equal and part.standard.exact_passes
-    seen.is_equal = was_equal and bit_equal(target, golden)
-    if was_equal and not seen.is_equal and start:
-        return False
-    if not seen.is_equal:
-        seen.measured.add(part.at(start), target, golden)
-    return True
-
-
-def _greatest(golden: torch.Tensor) -> float:
-    """Return the greatest magnitude, infinite where there is a NaN: no such gradient is rounding alone."""
-    greatest = float(golden.abs().max()) if golden.numel() else 0.0
-    return math.inf if math.isnan(greatest) else greatest
-
-
-def _add_baseline(
-    seen: _Seen,
-    part: _Part,
-    baseline: torch.Tensor,
-    golden: torch.Tensor,
-    start: int,
-    scales: Mapping[str, float],
-) -> None:
-    if baseline.shape == golden.shape and baseline.dtype == part.target.dtype:
-        seen.of_baseline = seen.of_baseline or part.measure(scales[part.path])
-        seen.of_baseline.add(part.at(start), baseline, golden)
-
-
 def _add_whole_baseline(
-    trial: Trial, direction: Direction, parts: Sequence[_Part], seen: Mapping[str, _Seen], scales: Mapping[str, float]
+    trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, Seen], scales: Mapping[str, float]
 ) -> None:
     """Measure what the baseline has for sums over blocks: its own, each block's rounded, would err more than a sum."""
     if direction == "forward":
@@ -259,18 +207,11 @@ def _add_whole_baseline(
         result = baseline.get(part.path)
         if result is not None:
             found = seen[part.path]
-            _add_baseline(found, part, result.detach(), found.sums[0].to(found.golden_dtype), 0, scales)
+            golden = found.sums[0].to(found.golden_dtype)
+            found.add_baseline(part, result.detach(), golden, 0, scales[part.path])
 
 
-def _add_sum(seen: _Seen, part: _Part) -> None:
-    golden = seen.sums[0].to(seen.golden_dtype)
-    seen.greatest = _greatest(golden)
-    seen.is_equal = part.standard.exact_passes and bit_equal(part.target, golden)
-    if not seen.is_equal:
-        seen.measured.add(part.at(0), part.target, golden)
-
-
-def _clear(part: _Part, seen: _Seen, guessed: float) -> Verdict | None:
+def _clear(part: Part, seen: Seen, guessed: float) -> Verdict | None:
     """Return the verdict that passes whatever the exact magnitude is, close to the guessed one; None for any other."""
     if seen.is_equal:
         return exact_pass(part.standard)
@@ -281,7 +222,7 @@ def _clear(part: _Part, seen: _Seen, guessed: float) -> Verdict | None:
     return verdict if is_close and is_clear else None
 
 
-def _decided(part: _Part, seen: _Seen) -> Verdict:
+def _decided(part: Part, seen: Seen) -> Verdict:
     standard, metrics = part.standard, _numbers(seen.measured)
     verdict = standard.settled(metrics)
     if verdict is not None and verdict.outcome == "pass":
@@ -297,6 +238,6 @@ def _numbers(measured: BlockMeasure) -> Metrics:
     return measured.metrics()
 
 
-def _result(part: _Part, verdict: Verdict, seen: _Seen) -> OutputResult:
+def _result(part: Part, verdict: Verdict, seen: Seen) -> OutputResult:
     target = part.target
     return OutputResult(part.path, verdict, str(target.dtype), str(seen.golden_dtype), tuple(target.shape))

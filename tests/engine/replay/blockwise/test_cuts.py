@@ -101,24 +101,89 @@ def test_blocks_of_every_cut_are_the_whole(
     st.integers(1, 6),
     st.sampled_from(["mean", "sum", "none"]),
     st.booleans(),
+    st.sampled_from([0.0, 0.2]),
 )
 @settings(max_examples=60, deadline=None)
 def test_blocks_of_a_loss_of_classes_are_the_whole_with_ignored_rows_and_weights(
-    name: str, sizes: tuple[int, int, int], dtype: torch.dtype, seed: int, size: int, reduction: str, weighted: bool
+    name: str,
+    sizes: tuple[int, int, int],
+    dtype: torch.dtype,
+    seed: int,
+    size: int,
+    reduction: str,
+    weighted: bool,
+    smoothing: float,
 ) -> None:
-    generator = torch.Generator().manual_seed(seed)
     rows, classes, more = sizes
+    generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, classes, more, generator=generator).to(dtype)
     target = torch.randint(0, classes, (rows, more), generator=generator)
     # The first stays, so that there is one to take the mean of.
     target.view(-1)[1:][torch.rand(rows * more - 1, generator=generator) < 0.4] = 1
     target[0, 0] = 0
     weight = {"weight": torch.rand(classes, generator=generator).to(dtype) + 0.5} if weighted else {}
-    arguments = Arguments((x, target), {"ignore_index": 1, "reduction": reduction, **weight}, frozenset({"args.0"}))
+    smooth = {"label_smoothing": smoothing} if name == "cross_entropy" else {}
+    kwargs = {"ignore_index": 1, "reduction": reduction, **weight, **smooth}
+    arguments = Arguments((x, target), kwargs, frozenset({"args.0"}))
     function = getattr(F, name)
     arriving = lambda output: {"": torch.full(output.shape, 0.7, dtype=output.dtype)}  # noqa: E731
     subject = Subject(f"Functional.{name}.0", name, function, function, arguments, arriving)
     assert_blocks_are_the_whole(Trial(subject, CpuDevice()), size)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def around_one(*shape: int) -> torch.Tensor:
+    return normal(*shape).abs() + 0.5
+
+
+i, plane = slice(None), normal(5, 6, 7, 4)
+OTHERS: dict[str, tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
+    "a product": ("einsum", torch.einsum, ("bij,bjk->kbi", normal(3, 4, 5), normal(3, 5, 6)), {}),
+    "an outer product": ("einsum", torch.einsum, ("i,j->ij", normal(4), normal(5)), {}),
+    "sums": ("einsum", torch.einsum, ("ijk,kl", normal(3, 4, 5), normal(5, 2)), {}),
+    "a transposed matrix": ("einsum", torch.einsum, ("ijk->ki", normal(3, 4, 5)), {}),
+    "groups": ("group_norm", F.group_norm, (plane, 3, around_one(6), normal(6)), {}),
+    "groups without weights": ("group_norm", F.group_norm, (plane, 2), {"eps": 0.1}),
+    "planes": ("instance_norm", F.instance_norm, (plane, None, None, around_one(6), normal(6), True), {}),
+    "channels": ("batch_norm", F.batch_norm, (plane, None, None, around_one(6), normal(6), True), {}),
+    "channels of rows": ("batch_norm", F.batch_norm, (normal(5, 6), None, None), {"training": True}),
+    "a cast to half": ("half", torch.Tensor.half, (plane,), {}),
+    "a cast to float": ("float", torch.Tensor.float, (plane,), {}),
+    "a cast by dtype": ("to", torch.Tensor.to, (plane, torch.bfloat16), {"copy": True}),
+    "a cast to another's dtype": ("type_as", torch.Tensor.type_as, (plane, plane.half()), {}),
+    "a cast to a small one's dtype": ("to", torch.Tensor.to, (plane, normal(1)), {}),
+    "a copy": ("clone", torch.clone, (plane.mT,), {"memory_format": torch.contiguous_format}),
+    "a plane of each": ("__getitem__", torch.Tensor.__getitem__, (plane, (i, 1)), {}),
+    "rows of a plane": ("__getitem__", torch.Tensor.__getitem__, (plane, (-1, ..., slice(1, None, 2), i)), {}),
+    "a new dimension": ("__getitem__", torch.Tensor.__getitem__, (plane, (None, slice(0, -1), None, i)), {}),
+    "one of all": ("__getitem__", torch.Tensor.__getitem__, (plane, 2), {}),
+    "all of all": ("__getitem__", torch.Tensor.__getitem__, (plane, ...), {}),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("what", OTHERS)
+def test_blocks_of_norms_casts_indexings_and_einsums_are_the_whole(what: str, dtype: torch.dtype) -> None:
+    name, function, given, kwargs = OTHERS[what]
+    # What only gives its dtype keeps it.
+    args = tuple(
+        value.to(dtype) if isinstance(value, torch.Tensor) and (not at or name not in ("to", "type_as")) else value
+        for at, value in enumerate(given)
+    )
+    kwargs = {key: value.to(dtype) if isinstance(value, torch.Tensor) else value for key, value in kwargs.items()}
+    wanted = {path for path, _ in Arguments(args, kwargs, frozenset()).tensors()}
+    wanted &= {"args.0"} if name in ("to", "type_as") else wanted
+    arguments = Arguments(args, kwargs, frozenset(wanted))
+
+    def arriving(output: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"": torch.sin(torch.arange(output.numel()).reshape(output.shape)).to(output.dtype)}
+
+    subject = Subject(f"Torch.{name}.0", name, function, function, arguments, arriving)
+    for size in (1, 2, 3):
+        assert_blocks_are_the_whole(Trial(subject, CpuDevice()), size)
 
 
 def assert_blocks_are_the_whole(trial: Trial, size: int) -> None:
@@ -190,7 +255,18 @@ NOT_CUT: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "a class that there is not": ("cross_entropy", (x, classes + 1), {}),
     "a loss of one row": ("cross_entropy", (x[0], classes[0]), {}),
     "a loss against shares of classes": ("cross_entropy", (x, x), {}),
-    "a loss with smooth labels": ("cross_entropy", (x, classes), {"label_smoothing": 0.1}),
+    "an index of indices": ("__getitem__", (x, torch.tensor([1])), {}),
+    "an index of lists": ("__getitem__", (x, ([1, 2], slice(None))), {}),
+    "an index of all dimensions": ("__getitem__", (x, (1, slice(0, 2))), {}),
+    "too many indices": ("__getitem__", (x, (1, 1, 1)), {}),
+    "statistics that are written to": ("batch_norm", (x, x[0], x[0], None, None, True), {}),
+    "statistics of planes that are written to": ("instance_norm", (x[None], x[0], x[0]), {}),
+    "given statistics": ("batch_norm", (x, x[0], x[0]), {}),
+    "weights of another number of channels": ("batch_norm", (x, None, None, x[0, :3], None, True), {}),
+    "a diagonal": ("einsum", ("ii->i", x), {}),
+    "an ellipsis": ("einsum", ("...i,ij->...j", x, x), {}),
+    "three operands": ("einsum", ("ij,jk,kl->il", x, x, x), {}),
+    "letters of other sizes": ("einsum", ("ij,jk->ik", x, x[:2]), {}),
     "a reduction by an older name": ("mse_loss", (x, x), {"size_average": False}),
     "a reduction by its place": ("mse_loss", (x, x, None, None, "mean"), {}),
     "a reduction of its own": ("cross_entropy", (x, classes), {"reduction": "batchmean"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from msprobe_standards import Policy
 from msprobe_standards.benchmark import Benchmark
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.blockwise.plan import plan_of_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trial import Setup
@@ -24,28 +26,10 @@ from pytest_msprobe.results.skips import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
+from tests.engine.replay.blockwise.calls import CALLS, x
 from tests.support.devices import Faulty
 from tests.support.recorder import Recorder
 
-
-def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape).to(dtype).requires_grad_()
-
-
-CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
-    "linear by columns": lambda of, d: of.Functional.linear(x(30, 40, dtype=d), x(500, 40, dtype=d), x(500, dtype=d)),
-    "linear by rows": lambda of, d: of.Functional.linear(x(2, 200, 40, dtype=d), x(50, 40, dtype=d)),
-    "mm": lambda of, d: of.Torch.mm(x(30, 40, dtype=d), x(40, 500, dtype=d)),
-    "bmm": lambda of, d: of.Torch.bmm(x(9, 30, 40, dtype=d), x(9, 40, 30, dtype=d)),
-    "addmm": lambda of, d: of.Torch.addmm(x(500, dtype=d), x(30, 40, dtype=d), x(40, 500, dtype=d), beta=0.5),
-    "embedding": lambda of, d: of.Functional.embedding(torch.randint(0, 100, (60,)), x(100, 64, dtype=d)),
-    "softmax": lambda of, d: of.Functional.softmax(x(60, 100, dtype=d), dim=-1),
-    "layer_norm": lambda of, d: of.Functional.layer_norm(x(90, 100, dtype=d), (100,), x(100, dtype=d), x(100, dtype=d)),
-    "gelu": lambda of, d: of.Functional.gelu(x(90, 100, dtype=d)),
-    "add": lambda of, d: of.Torch.add(x(90, 100, dtype=d), x(100, dtype=d)),
-    "cross_entropy": lambda of, d: of.Functional.cross_entropy(x(90, 100, dtype=d), torch.randint(0, 100, (90,))),
-    "mse_loss": lambda of, d: of.Functional.mse_loss(x(90, 100, dtype=d), x(90, 100, dtype=d), reduction="sum"),
-}
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DEFAULT = Policy.load("default")
 
@@ -252,6 +236,28 @@ def test_whatever_changes_some_elements_gets_the_verdicts_of_the_whole(
         call = CALLS[name](Recorder(), dtype)
     found, expected = (verdicts(replayed(call, _DEFAULT, above, Faulty(change), seed=seed)) for above in (0, None))
     assert found == expected
+
+
+@pytest.mark.parametrize("floor", [1e-6, 1.0], ids=["beside the baseline", "alone"])
+def test_a_block_is_let_go_of_before_the_next(recorder: Any, monkeypatch: pytest.MonkeyPatch, floor: float) -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+    of_golden = BlockTrial.of_golden
+    counted = 0
+
+    def watched(block: BlockTrial) -> Any:
+        nonlocal counted
+        assert not [each for each in alive if each() is not None]
+        found = of_golden(block)
+        assert found is not None
+        alive[:] = map(weakref.ref, found.values())
+        counted += 1
+        return found
+
+    monkeypatch.setattr(BlockTrial, "of_golden", watched)
+    replay = replayed(CALLS["softmax"](recorder, torch.bfloat16), Policy.of(Benchmark(floor=floor)), 0)
+    assert replay.forward().outcome == replay.backward().outcome == "pass"
+    assert counted > 4
+    assert not is_whole(replay)
 
 
 WITHOUT_ELEMENTS: dict[str, Callable[[Any], Any]] = {
