@@ -22,27 +22,28 @@ _BLAS_SINGLE_THREAD = 8192
 
 
 def chunks(
-    target: torch.Tensor, golden: torch.Tensor, first: int = 0
+    target: torch.Tensor, golden: torch.Tensor, first: int = 0, length: int = CHUNK
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most `CHUNK` long.
+    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most so long.
 
     Only non-contiguous tensors are copied, and those part by part.
     """
     count = target.numel()
-    if count <= CHUNK:
+    if count <= length:
         yield first, target.reshape(-1), golden.reshape(-1)
     elif target.is_contiguous() and golden.is_contiguous():
         target, golden = target.view(-1), golden.view(-1)
-        for start in range(0, count, CHUNK):
-            yield first + start, target[start : start + CHUNK], golden[start : start + CHUNK]
+        for start in range(0, count, length):
+            yield first + start, target[start : start + length], golden[start : start + length]
     else:
         inner = count // target.shape[0]
-        rows = max(1, CHUNK // inner)
+        rows = max(1, length // inner)
         for row in range(0, target.shape[0], rows):
             if rows == 1:
-                yield from chunks(target[row], golden[row], first + row * inner)
+                yield from chunks(target[row], golden[row], first + row * inner, length)
             else:
-                yield from chunks(target[row : row + rows], golden[row : row + rows], first + row * inner)
+                ours, theirs = target[row : row + rows], golden[row : row + rows]
+                yield from chunks(ours, theirs, first + row * inner, length)
 
 
 def dot(x: Floats, y: Floats) -> float:

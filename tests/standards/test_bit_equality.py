@@ -30,6 +30,18 @@ def test_large_tensors_are_equal_where_torch_says_so(
     assert bit_equal(columns, others) == torch.equal(columns, others)
 
 
+@given(st.integers(0, 2**21 - 1), st.booleans(), st.booleans())
+def test_one_element_of_a_very_large_tensor_shows_wherever_it_is(at: int, transposed: bool, alike: bool) -> None:
+    golden = torch.zeros(2048, 1024)
+    target = golden.bfloat16()
+    if transposed:
+        golden = golden.mT
+        target = target.mT if alike else target.view(1024, 2048)
+    assert bit_equal(target, golden)
+    golden[divmod(at, golden.shape[1])] = 1.0
+    assert not bit_equal(target, golden)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_golden_result_is_rounded_before_it_is_compared(dtype: torch.dtype) -> None:
     golden = torch.linspace(-3, 3, COUNT, dtype=torch.float64)

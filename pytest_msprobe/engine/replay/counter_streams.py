@@ -18,7 +18,7 @@ import torch
 GROUP = 1024
 
 # So many groups at a time stay in the cache, and cost more than to set a generator to their place.
-_PIECE = 32 * GROUP
+_PIECE = 64 * GROUP
 
 _COUNTER_BITS = 256
 

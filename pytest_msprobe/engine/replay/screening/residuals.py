@@ -42,7 +42,8 @@ class Residual:
 class Evidence:
     """What was seen of the products of one output.
 
-    ``target`` and ``golden`` (float64) are the elements that were computed exactly, (count,) each, out of ``numel``;
+    ``target`` and ``golden`` (float64, of sums in golden's dtype) are the elements that were computed exactly, (count,)
+    each, out of ``numel``;
     ``scale`` is the mean magnitude of all elements of the results. ``residuals`` are the worst, by kind.
     """
 
@@ -62,7 +63,7 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
     """Take the evidence on products of one dtype, the matrices of a batch or what else makes one output.
 
     The result's dtype is float32 or a narrower one that sums are kept in float32 for. Memory: 2 / `TILE` of the
-    operands in float64, and one block.
+    operands in float64 (float32 for 16 bits), and one block.
     """
     generator = torch.Generator().manual_seed(seed)
     surveys = [_survey(product.result) for product in products]
@@ -85,8 +86,9 @@ class _Limits(Limits):
     """How great residuals of correct products get.
 
     An element's error is taken to be sub-Gaussian with a standard deviation of at most F u max(|c|, scale), F and u of
-    the result's dtype. ``dtype`` is that in which the result is summed up over a tile: 16 bits in float32, whose
-    roundings add to the variance.
+    the result's dtype. ``dtype`` is that in which factors are multiplied and results are summed up over a tile, that of
+    golden: float32 for 16 bits. The roundings of a tile's sum there add to the variance; those of products are no more
+    than a device's own, which F has room for.
     """
 
     def __init__(self, products: Sequence[Product], scale: float) -> None:
@@ -127,12 +129,12 @@ def _seen(
     m, n = product.result.shape
     y, x = _signs(m, generator), _signs(n, generator)
     rows, columns = _one_of_each_tile(m, generator), _one_of_each_tile(n, generator)
-    sums, norms, _ = walked(product.left, y)
+    sums, norms, _ = walked(product.left, y, limits.dtype)
     rows = _with(rows, peak[0], int(norms.argmax()))
-    from_left = torch.cat((sums, product.left[rows].double()))
-    sums, norms, crossed = walked(product.right.mT, x, from_left)
+    from_left = torch.cat((sums, product.left[rows].to(sums.dtype)))
+    sums, norms, crossed = walked(product.right.mT, x, limits.dtype, from_left)
     columns = _with(columns, peak[1], int(norms.argmax()))
-    from_right = torch.cat((sums, product.right.mT[columns].double()))
+    from_right = torch.cat((sums, product.right.mT[columns].to(sums.dtype)))
     by_rows = products_with(product.left, from_right).mul_(product.alpha).mT
     by_columns = crossed.mul_(product.alpha)
     found = _worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)]))

@@ -69,8 +69,9 @@ def tile_sums(values: torch.Tensor, signs: torch.Tensor | None = None) -> torch.
 
     Values that lie in memory by columns are multiplied by the signs where they are: a copy takes twice as long.
     """
-    if signs is not None and values.stride(1) == 1:
-        return torch.stack([signs[part] @ values[part] for part in slices(len(values))])
+    if values.stride(1) == 1:
+        weights = torch.ones(len(values), dtype=values.dtype) if signs is None else signs
+        return torch.stack([weights[part] @ values[part] for part in slices(len(values))])
     signed = values if signs is None else values.mul_(signs.unsqueeze(1))
     whole = len(values) // TILE * TILE
     parts = [signed[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
@@ -97,29 +98,36 @@ def tiles_of(rows: slice) -> slice:
 
 
 def walked(
-    matrix: Matrix, signs: torch.Tensor, against: torch.Tensor | None = None
+    matrix: Matrix, signs: torch.Tensor, dtype: torch.dtype, against: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the signed sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
 
-    All are float64. ``against`` is (others, k), the products with it (others, rows); without it there are none.
+    All are computed in a dtype, in which the sums are; norms and products are float64. ``against`` is (others, k), the
+    products with it (others, rows); without it there are none.
     """
     count, k = matrix.shape
-    sums, squares = torch.empty(tiles(count), k, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
-    products = torch.zeros(0 if against is None else len(against), count, dtype=torch.float64)
-    for rows, part, block in blocks(matrix, torch.float64):
+    sums, squares = torch.empty(tiles(count), k, dtype=dtype), torch.zeros(count, dtype=torch.float64)
+    others = torch.empty(0, k, dtype=dtype) if against is None else against.to(dtype)
+    products = torch.zeros(len(others), count, dtype=dtype)
+    y = signs.to(dtype)
+    for rows, part, block in blocks(matrix, dtype):
         if against is not None:
-            products[:, rows].addmm_(against[:, part].contiguous(), block.mT)
-        sums[tiles_of(rows), part] = tile_sums(block, signs[rows])
+            products[:, rows].addmm_(others[:, part].contiguous(), block.mT)
+        sums[tiles_of(rows), part] = tile_sums(block, y[rows])
         squares[rows] += block.square_().sum(1)
-    return sums, squares.sqrt_(), products
+    if dtype != torch.float64 and not torch.finfo(dtype).tiny < squares.max() < torch.inf:
+        # Which row is the longest cannot be told where its square leaves the dtype's range.
+        return walked(matrix, signs, torch.float64, against)
+    return sums, squares.sqrt_(), products.double()
 
 
 def products_with(matrix: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Return the products of others, (others, k), with the rows of a matrix, (m, k), as (others, m) in float64.
 
-    This way round a few others against a transposed block take a tenth of the time that they take the other way.
+    They are computed in the dtype of the others. This way round a few others against a transposed block take a tenth of
+    the time that they take the other way.
     """
-    found = torch.zeros(len(others), len(matrix), dtype=torch.float64)
-    for rows, part, block in blocks(matrix, torch.float64):
+    found = torch.zeros(len(others), len(matrix), dtype=others.dtype)
+    for rows, part, block in blocks(matrix, others.dtype):
         found[:, rows].addmm_(others[:, part].contiguous(), block.mT)
-    return found
+    return found.double()

@@ -54,7 +54,8 @@ def test_rows_sums_and_products_are_those_of_the_matrix(
     assert torch.equal(patches[rows], whole[rows])
     signs = torch.randint(0, 2, (len(whole),), generator=generator).mul_(2).sub_(1).double()
     others = torch.randn(3, whole.shape[1], generator=generator, dtype=torch.float64)
-    for found, expected in zip(walked(patches, signs, others), walked(whole, signs, others), strict=True):
+    of_patches, of_whole = (walked(each, signs, torch.float64, others) for each in (patches, whole))
+    for found, expected in zip(of_patches, of_whole, strict=True):
         torch.testing.assert_close(found, expected)
     torch.testing.assert_close(products_with(patches, others), products_with(whole, others))
 

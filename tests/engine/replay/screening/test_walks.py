@@ -53,15 +53,29 @@ def test_sums_go_over_tiles_of_rows_and_of_columns(rows: int, columns: int, by_c
 
 
 @settings(max_examples=25)
-@given(SIDES, st.integers(1, 5000), st.booleans())
-def test_a_walk_sums_measures_and_multiplies_rows(rows: int, columns: int, by_columns: bool) -> None:
+@given(SIDES, st.integers(1, 5000), st.booleans(), st.sampled_from([torch.float32, torch.float64]))
+def test_a_walk_sums_measures_and_multiplies_rows(
+    rows: int, columns: int, by_columns: bool, dtype: torch.dtype
+) -> None:
     matrix, signs = _matrix(rows, columns, by_columns=by_columns), _signs(rows)
-    others = torch.randn(3, columns, dtype=torch.float64)
-    sums, norms, products = walked(matrix, signs, others)
-    torch.testing.assert_close(sums, _summed(matrix, signs))
-    torch.testing.assert_close(norms, matrix.double().norm(dim=1))
-    torch.testing.assert_close(products, others @ matrix.double().mT)
-    torch.testing.assert_close(products_with(matrix, others), others @ matrix.double().mT)
+    others = torch.randn(3, columns, dtype=dtype)
+    sums, norms, products = walked(matrix, signs, dtype, others)
+    expected, rounding = others.double() @ matrix.double().mT, torch.finfo(dtype).eps
+    assert (sums.dtype, norms.dtype, products.dtype) == (dtype, torch.float64, torch.float64)
+    torch.testing.assert_close(sums, _summed(matrix, signs).to(dtype))
+    torch.testing.assert_close(norms, matrix.double().norm(dim=1), rtol=1e3 * rounding, atol=0)
+    for found in (products, products_with(matrix, others)):
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found, expected, rtol=0, atol=100 * columns**0.5 * rounding)
+
+
+@pytest.mark.parametrize("exponent", [-90, 90])
+def test_the_longest_row_is_known_where_its_square_leaves_the_range_of_float32(exponent: int) -> None:
+    matrix = _matrix(300, 200, by_columns=False)
+    matrix[217] *= 4
+    _, norms, _ = walked(matrix * 2.0**exponent, _signs(300), torch.float32)
+    torch.testing.assert_close(norms * 2.0**-exponent, matrix.double().norm(dim=1))
+    assert norms.argmax() == 217
 
 
 def test_residuals_of_16_bits_are_those_of_float64_within_the_rounding_of_sums_in_float32() -> None:
