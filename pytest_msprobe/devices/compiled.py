@@ -51,7 +51,7 @@ class _Compiled:
 class CompiledDevice:
     """The ``best`` card that there is, with every function compiled by a ``backend`` of `torch.compile`.
 
-    Gradients are those of the compiled function; `torch.autograd.grad` itself is not compiled. ``unclocked`` is entered
+    Gradients are those of the compiled function; autograd itself is not compiled. ``unclocked`` is entered
     while something is compiled, which takes seconds that are not the function's.
     """
 
@@ -135,10 +135,8 @@ class CompiledDevice:
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Run the function compiled, or the backward pass of the one that ran last."""
-        import torch
-
         key, _, direction = record.rpartition(".")
-        if func is torch.autograd.grad:
+        if direction == "backward":
             compiled = self._last[1] if self._last is not None and self._last[0] == key else None
             return self._run(compiled, direction, func, args, kwargs, record)
         compiled = self._compiled(func, args, kwargs)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import filterfalse, repeat
-from operator import attrgetter, contains
+from itertools import filterfalse
+from operator import attrgetter
 
 import pytest
 
@@ -47,6 +47,7 @@ class CapturedLogs(logging.Handler):
         self._attached: list[logging.Logger] = []
         self._registered: list[logging.Logger | logging.PlaceHolder] = []
         self._loggers: list[logging.Logger] = []
+        self._handlers: list[list[logging.Handler]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message."""
@@ -111,14 +112,17 @@ class CapturedLogs(logging.Handler):
             self._loggers = [each for each in registered if isinstance(each, logging.Logger)]
         # Hundreds of loggers are looked at for each item, without a step of Python for any.
         loggers = [root, *filterfalse(_PROPAGATES, self._loggers)]
-        if all(map(contains, map(_HANDLERS, loggers), repeat(self))):
+        handlers = [*map(_HANDLERS, loggers)]
+        if handlers == self._handlers:
             return
         for logger in loggers:
             if self not in logger.handlers:
                 logger.addHandler(self)
                 self._attached.append(logger)
+        self._handlers = [*map(list, handlers)]
 
     def _detach(self) -> None:
         for logger in self._attached:
             logger.removeHandler(self)
         self._attached.clear()
+        self._handlers.clear()

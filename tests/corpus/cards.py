@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.engine.replay.side import gradients_of
 from tests.corpus.fault import Kernel, Launch, Variant
 
 MULTIPLYING = """
@@ -72,7 +73,7 @@ class Card:
             with (
                 warnings.catch_warnings(),
                 sdpa_kernel(SDPBackend.MATH),
-                _Kernels(self, launch.func is torch.autograd.grad),
+                _Kernels(self, launch.func is gradients_of),
             ):
                 warnings.simplefilter("ignore")
                 return launch.run()

@@ -92,7 +92,7 @@ def plain_name(api: str) -> str:
 def variant(apis: str = "", *, backward: bool = False) -> Callable[[Kernel], Variant]:
     """Return a decorator that makes a kernel a variant: its name from the function's, its meaning from the docstring.
 
-    A backward one gets the launch of ``torch.autograd.grad`` and returns its tuple of gradients.
+    A backward one gets the launch of ``gradients_of`` and returns its tuple of gradients.
     """
 
     def decorate(kernel: Kernel) -> Variant:

@@ -37,6 +37,9 @@ _RECORDED_ROUNDING, _FOUND_ROUNDING = 1e-5, 1e-13
 # Gradients below this share of the recorded ones' greatest are none.
 _VANISHED = 1e-6
 
+# Of these numpy takes a few elements at a fraction of what it costs torch, and copies nothing that is laid out apart.
+_OF_NUMPY = frozenset({torch.float32, torch.float64})
+
 _UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
 
 
@@ -103,16 +106,18 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
     """Tell whether a tensor has as many values as a recorded one; also where they cannot be counted."""
     if tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
         return True
-    flat = tensor.detach().reshape(-1)
-    if _sample_variety(_sample(flat)) >= variety:
+    if _sample_variety(_sample(tensor.detach())) >= variety:
         return True
+    flat = tensor.detach().reshape(-1)
     found = _found_variety(flat)
     # Beside a great one many different values look like one: only rounded do they have to be equal.
     return found >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
 
 
-def _sample(flat: torch.Tensor) -> list[float]:
-    values: list[float] = flat[:: 1 + flat.numel() // _SAMPLE].tolist()
+def _sample(tensor: torch.Tensor) -> list[float]:
+    every = slice(None, None, 1 + tensor.numel() // _SAMPLE)
+    is_known = tensor.dtype in _OF_NUMPY and not tensor.is_neg()
+    values: list[float] = (tensor.numpy().flat if is_known else tensor.reshape(-1))[every].tolist()
     return values
 
 
@@ -151,8 +156,7 @@ def _variety(high: float, low: float, mean: float, square: float, rounding: floa
 
 
 def _reaches(gradient: torch.Tensor, least: float) -> bool:
-    flat = gradient.detach().reshape(-1)
     # A NaN is no zero. The first part mostly tells: only a gradient of zeros is gone through to its end.
-    return not all(abs(value) < least for value in _sample(flat)) or not all(
-        bool((part.abs() < least).all()) for part in torch.split(flat, _AT_ONCE)
+    return not all(abs(value) < least for value in _sample(gradient.detach())) or not all(
+        bool((part.abs() < least).all()) for part in torch.split(gradient.detach().reshape(-1), _AT_ONCE)
     )
