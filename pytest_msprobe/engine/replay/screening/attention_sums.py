@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
 
 #: Neighbouring columns that share one sum, at most; in each row so many sums at least, all of which hide what is wrong
@@ -76,6 +77,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype.itemsize > 2 else torch.float32
 
 
+@full_precision()
 def summed(attention: Attention, place: Place, signs: Signs, came: Came | None) -> Sums:
     """Return the sums of one group, those of the gradients as well where a gradient ``came``.
 

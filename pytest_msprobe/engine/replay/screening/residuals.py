@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
+from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import (
@@ -59,6 +60,7 @@ class Evidence:
         return math.isfinite(sum(each.share for each in self.residuals.values()) + self.scale)
 
 
+@full_precision()
 def examine(products: Sequence[Product], seed: int) -> Evidence:
     """Take the evidence on products of one dtype, the matrices of a batch or what else makes one output.
 
