@@ -55,3 +55,9 @@ def test_a_negation_that_is_only_noted_counts() -> None:
     assert noted.is_neg()
     assert bit_equal(noted, torch.zeros(COUNT, dtype=torch.float64))
     assert not bit_equal((values * 1j).conj().imag, torch.ones(COUNT, dtype=torch.float64))
+
+
+def test_tensors_of_more_dimensions_than_arrays_have_are_compared() -> None:
+    golden = torch.linspace(-3, 3, 8, dtype=torch.float64).view([1] * 70 + [8])
+    assert bit_equal(golden.float(), golden)
+    assert not bit_equal(golden.float() + 1e-3, golden)

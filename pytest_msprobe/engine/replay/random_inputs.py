@@ -111,7 +111,7 @@ def _random_float(element: TensorElement, dtype: torch.dtype, generator: torch.G
         values = torch.randn(element.shape, generator=generator, dtype=working).mul_(peak.deviation).add_(peak.mean)
         _redraw_outside(values, low, high, generator)
     # Of few elements numpy compares, finds and sets some at a fraction of what it costs torch.
-    flat = values.clamp_(low, high).numpy().reshape(-1)
+    flat = values.clamp_(low, high).view(-1).numpy()
     for places, value in placed_values(element, low, high, count):
         flat[places.start : places.stop : places.step] = value
     return values.to(dtype)
@@ -122,8 +122,8 @@ def _redraw_outside(values: torch.Tensor, low: float, high: float, generator: to
 
     Clamping would pile them up at the extrema, where ties decide what max and topk select.
     """
-    flat = values.numpy().reshape(-1)
-    outside = np.flatnonzero((flat < low) | (flat > high))
+    flat = values.view(-1).numpy()
+    (outside,) = ((flat < low) | (flat > high)).nonzero()
     if outside.size:
         flat[outside] = _uniform(outside.shape, low, high, values.dtype, generator).numpy()
 
@@ -139,7 +139,7 @@ def _uniform(
 
 def _with_ends(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
     # numpy writes to an element at a tenth of what it costs torch.
-    flat = values.numpy().reshape(-1)
+    flat = values.view(-1).numpy()
     flat[0], flat[-1] = low, high
     return values
 

@@ -234,6 +234,13 @@ def test_a_tensor_without_dimensions_is_its_recorded_value(random_tensor: Draw, 
     assert values.item() == 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_a_tensor_may_have_more_dimensions_than_arrays_have(dtype: torch.dtype) -> None:
+    flat = element(dtype, (9,), min=-5, max=5, mean=0.0, norm=6.0)
+    deep = element(dtype, (1,) * 70 + (9,), min=-5, max=5, mean=0.0, norm=6.0)
+    assert same(random_inputs.random_tensor(deep, 3).view(-1), random_inputs.random_tensor(flat, 3))
+
+
 @pytest.mark.parametrize("name", ["torch.float99", "torch_npu.HiFloat8Tensor", "torch.load", "Float99", "Int4", ""])
 def test_an_unknown_dtype_is_a_skip_that_names_it(random_tensor: Draw, name: str) -> None:
     with pytest.raises(Skip) as caught:
