@@ -31,32 +31,41 @@ class CapturedStderr:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         # Unbuffered below, written through above: what was said before a crash is in the file.
         raw = open(self.fd, "ab", buffering=0, closefd=False)  # noqa: SIM115 - lives as long as the process
-        self._stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+        self.stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
     def take_fatal_errors(self) -> None:
         """Have Python's report of a fatal signal written here too."""
         faulthandler.enable(file=self.fd, all_threads=False)
 
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep what is written inside; it is passed on at the end."""
-        if self._has_text:
-            os.ftruncate(self.fd, 0)
-        stream, descriptor = sys.stderr, os.dup(2)
-        os.dup2(self.fd, 2)
-        sys.stderr = self._stream
-        try:
-            yield
-        finally:
-            sys.stderr = stream
-            os.dup2(descriptor, 2)
-            os.close(descriptor)
-            if self.is_passed_on and self._has_text:
-                stream.write(read(self.path))
+    def kept(self) -> _Kept:
+        """Keep what is written within the context that this returns; it is passed on at the end."""
+        return _Kept(self)
 
     @property
-    def _has_text(self) -> bool:
+    def has_text(self) -> bool:
+        """Whether anything was written."""
         return os.fstat(self.fd).st_size > 0
+
+
+class _Kept(contextlib.AbstractContextManager[None]):
+    """The context of one item. Not a generator's: every item has one."""
+
+    def __init__(self, stderr: CapturedStderr) -> None:
+        self._stderr = stderr
+
+    def __enter__(self) -> None:
+        if self._stderr.has_text:
+            os.ftruncate(self._stderr.fd, 0)
+        self._former, self._descriptor = sys.stderr, os.dup(2)
+        os.dup2(self._stderr.fd, 2)
+        sys.stderr = self._stderr.stream
+
+    def __exit__(self, *_: object) -> None:
+        sys.stderr = self._former
+        os.dup2(self._descriptor, 2)
+        os.close(self._descriptor)
+        if self._stderr.is_passed_on and self._stderr.has_text:
+            self._former.write(read(self._stderr.path))
 
 
 def read(path: Path) -> str:

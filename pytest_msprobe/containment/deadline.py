@@ -106,8 +106,9 @@ class _Deadline:
 _running: list[_Deadline] = []
 
 
-@contextlib.contextmanager
-def deadline(seconds: float | None, *, watchdog: int | None, end_time: EndTime | None = None) -> Iterator[None]:
+def deadline(
+    seconds: float | None, *, watchdog: int | None, end_time: EndTime | None = None
+) -> contextlib.AbstractContextManager[None]:
     """Raise DeadlineExceededError in this thread once ``seconds`` have passed; None sets no limit.
 
     Code that does not return to Python cannot be interrupted so. The process is ended then, with a traceback to the
@@ -115,8 +116,12 @@ def deadline(seconds: float | None, *, watchdog: int | None, end_time: EndTime |
     when even that must be done.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        yield
-        return
+        return contextlib.nullcontext()
+    return _limited(seconds, watchdog, end_time)
+
+
+@contextlib.contextmanager
+def _limited(seconds: float, watchdog: int | None, end_time: EndTime | None) -> Iterator[None]:
     limit = _Deadline(seconds, watchdog, end_time)
     _running.append(limit)
     try:

@@ -21,17 +21,25 @@ class ReadersWriterLock:
         self._lock = _open(folder / "lock")
         self._make_space = make_space
 
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[None]:
-        """Run beside others. Memory kept for later is given up where somebody waits to be alone."""
+    def shared(self) -> _Shared:
+        """Run beside others, within the context that this returns.
+
+        Memory kept for later is given up where somebody waits to be alone.
+        """
+        return _Shared(self)
+
+    def enter_beside_others(self) -> None:
+        """Wait until nobody runs alone, or waits to."""
         fcntl.flock(self._door, fcntl.LOCK_SH)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         fcntl.flock(self._door, fcntl.LOCK_UN)
+
+    def leave_others(self) -> None:
+        """Be done, with memory given up for whoever waits."""
         try:
-            yield
-        finally:
             if self._somebody_waits():
                 self._make_space()
+        finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
@@ -52,6 +60,19 @@ class ReadersWriterLock:
             return True
         fcntl.flock(self._door, fcntl.LOCK_UN)
         return False
+
+
+class _Shared(contextlib.AbstractContextManager[None]):
+    """The context of an item that runs beside others. Not a generator's: every item has one."""
+
+    def __init__(self, lock: ReadersWriterLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.enter_beside_others()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.leave_others()
 
 
 def _open(path: Path) -> int:

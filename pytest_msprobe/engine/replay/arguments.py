@@ -98,15 +98,16 @@ def build_arguments(
         raise Skip(SkipReason.NO_ARGUMENTS)
     given = source is not None
     undrawn: list[Undrawn] = []
-    reads = traits_of(call.api).reads
+    traits = traits_of(call.api)
+    reads = traits.reads
     if source is None:
         postpone = undrawn.append if reads else None
         source = tensor_source(call, seed=seed, real_data=real_data, narrow=narrow, postpone=postpone)
     args = tuple(_positional(call, source))
     kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
-    if traits_of(call.api).class_targets:
+    if traits.class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
-    if not (given or (real_data and has_tensor_files(call))):
+    if traits.constraint is not None and not (given or (real_data and has_tensor_files(call))):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, Drawn(args, kwargs, seed))

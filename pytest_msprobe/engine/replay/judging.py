@@ -210,7 +210,8 @@ def _require_gradient(trial: Trial) -> None:
 
 def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
     gradients = present(trial.golden_gradients, detached)
-    if len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+    is_selected = traits_of(trial.subject.operation).selection is not None
+    if not is_selected or len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
         return gradients
     # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)

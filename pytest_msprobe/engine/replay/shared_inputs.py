@@ -15,6 +15,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.large_tensors import LARGE, is_large
 from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.tree import tensors_with_paths
 
 _OF_TORCH = ("Functional", "Torch", "Tensor")
 
@@ -27,7 +28,8 @@ def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.T
     """
     if not _is_cpu(device) or subject.target is not subject.golden or subject.key.partition(".")[0] not in _OF_TORCH:
         return device.put
-    is_any_large = any(tensor.numel() >= LARGE for _, tensor in subject.arguments.tensors())
+    given = tensors_with_paths([subject.arguments.args, subject.arguments.kwargs])
+    is_any_large = any(tensor.numel() >= LARGE for _, tensor in given)
     if not is_any_large or not cuts_of(subject.operation, subject.arguments):
         return device.put
     return lambda tensor: tensor.detach() if tensor.numel() >= LARGE else device.put(tensor)

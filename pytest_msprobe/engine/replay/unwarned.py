@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 
 class _Here(threading.local):
@@ -27,19 +26,24 @@ class _Any(Warning, metaclass=_WhileUnwarned):
 _FILTER = ("ignore", None, _Any, None, 0)
 
 
-@contextmanager
-def unwarned() -> Iterator[None]:
-    """Ignore the warnings of this thread.
+def unwarned() -> AbstractContextManager[None]:
+    """Ignore the warnings of this thread within the context that this returns.
 
     `warnings.catch_warnings` takes from other threads the warnings that they give meanwhile, and makes Python forget
     which ones were given once. So does every function that adds a filter; this one is put in place by hand, and stays.
     """
-    filters: list[object] = warnings.filters  # type: ignore[assignment]
-    if _FILTER not in filters[:1]:
-        # One that others were put before does nothing there.
-        filters[:] = [_FILTER, *filter(_FILTER.__ne__, filters)]
-    former, _here.is_unwarned = _here.is_unwarned, True
-    try:
-        yield
-    finally:
-        _here.is_unwarned = former
+    return _Unwarned()
+
+
+class _Unwarned(AbstractContextManager[None]):
+    """The context of one thread. Not a generator's: every item has one."""
+
+    def __enter__(self) -> None:
+        filters: list[object] = warnings.filters  # type: ignore[assignment]
+        if _FILTER not in filters[:1]:
+            # One that others were put before does nothing there.
+            filters[:] = [_FILTER, *filter(_FILTER.__ne__, filters)]
+        self._former, _here.is_unwarned = _here.is_unwarned, True
+
+    def __exit__(self, *_: object) -> None:
+        _here.is_unwarned = self._former
