@@ -1,9 +1,10 @@
 """Screened checks of products beside exact ones: verdicts, what one wrong element has to be off by, and CPU time.
 
-``verdicts`` runs the planted faults and the correct devices of the corpus over products of 512 and more in each
-dimension, each record once exactly and once with everything screened. ``healthy`` screens the correct CPU under many
-seeds. ``element`` changes one element of a correct product. ``cost`` takes turns between both checks of an output
-projection, forward and backward, beside drawing its inputs and the target's own runs.
+``verdicts`` runs the planted faults, the correct devices of the corpus and other accumulators over products of 512 and
+more in each dimension and over an embedding of a large table, each record once exactly and once with everything
+screened. ``healthy`` screens the correct CPU, or a device with another accumulator, under many seeds. ``element``
+changes one element of a correct product. ``cost`` takes turns between both checks of an output projection, forward and
+backward, beside drawing its inputs and the target's own runs.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from accumulators import ACCUMULATORS
 from measure import table
 
 from msprobe_hooks.dump.reader import read_dump
@@ -38,7 +41,7 @@ from pytest_msprobe.results.screened import screened_of
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS
-from tests.support.dumps import Json, forward, tensor, write_dump
+from tests.support.dumps import Json, forward, tensor, value, write_dump
 
 POLICY = Policy.load("default")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -55,17 +58,33 @@ def products(m: int, k: int, n: int) -> Mapping[str, tuple[list[tuple[int, ...]]
         "Torch.bmm": ([(2, m, k), (2, k, n)], (2, m, n)),
         "Torch.addmm": ([(n,), (m, k), (k, n)], (m, n)),
         "Torch.baddbmm": ([(2, m, n), (2, m, k), (2, k, n)], (2, m, n)),
+        "Torch.einsum": ([(2, m, k), (2, k, n)], (2, m, n)),
+        "Functional.embedding": ([(2**22 // n, n)], (m, n)),
     }
 
 
-def calls(folder: Path, m: int, k: int, n: int, apis: Sequence[str] = ()) -> Iterator[Call]:
+APIS = tuple(products(1, 1, 1))
+
+# Their first arguments, by the number of rows of the result and of the operand.
+_OTHERS: Mapping[str, Callable[[int, int], Json]] = {
+    "Torch.einsum": lambda m, rows: value("bmk,bkn->bmn"),
+    "Functional.embedding": lambda m, rows: tensor(m, dtype="int64", low=0, high=rows - 1),
+}
+
+
+def calls(
+    folder: Path, m: int, k: int, n: int, apis: Sequence[str] = APIS[:-2], dtypes: Sequence[str] = DTYPES
+) -> Iterator[Call]:
     """Write a dump of products with their gradients, and yield its calls."""
     records: Json = {}
     for api, (arguments, result) in products(m, k, n).items():
-        for i, dtype in enumerate(DTYPES) if not apis or api in apis else ():
+        for i, dtype in enumerate(DTYPES):
+            if api not in apis or dtype not in dtypes:
+                continue
             given = [tensor(*shape, dtype=dtype, requires_grad=True) for shape in arguments]
             output = [tensor(*result, dtype=dtype, low=-9.0, high=9.0)]
-            records[f"{api}.{i}.forward"] = forward(*given, output=output)
+            before = [_OTHERS[api](m, arguments[0][0])] if api in _OTHERS else []
+            records[f"{api}.{i}.forward"] = forward(*before, *given, output=output)
             records[f"{api}.{i}.backward"] = {"input": [tensor(*result, dtype=dtype)], "output": given}
     dump = read_dump(write_dump(folder, records))
     for name in records:
@@ -82,12 +101,30 @@ def both_ways(call: Call, setup: Setup) -> Iterator[DirectionResult]:
 def verdicts(options: argparse.Namespace) -> None:
     """Print how screened verdicts agree with exact ones, by kind of variant."""
     with TemporaryDirectory() as folder:
-        compared_all(list(calls(Path(folder), *options.shape)), options.seed)
+        found = list(calls(Path(folder), *options.shape, options.apis, options.dtypes))
+        variants = {"accumulators": ACCUMULATORS.values()} if options.accumulators else VARIANTS
+        compared_all(found, options.seed, variants)
 
 
-def compared_all(found: Sequence[Call], seed: int) -> None:
+# What is planted in products touches those of every name.
+_NAMES = {"matmul": {"einsum"}, "bmm": {"mm", "baddbmm"}}
+
+
+def named_otherwise(variant: Variant) -> Variant:
+    """Return a variant that runs mm, baddbmm and einsum its own way where it runs matmul and bmm so."""
+    others = (names for name, names in _NAMES.items() if name in variant.apis)
+    return replace(variant, apis=variant.apis.union(*others))
+
+
+VARIANTS: Mapping[str, Iterable[Variant]] = {
+    "faults": [*map(named_otherwise, FAULTS)],
+    "correct devices": [*map(named_otherwise, CORRECT_DEVICES)],
+}
+
+
+def compared_all(found: Sequence[Call], seed: int, kinds: Mapping[str, Iterable[Variant]] = VARIANTS) -> None:
     """Print how screened verdicts on calls agree with exact ones, by kind of variant."""
-    for kind, variants in (("faults", FAULTS), ("correct devices", CORRECT_DEVICES)):
+    for kind, variants in kinds.items():
         counted = [each for variant in variants for call in found for each in compared(call, variant, seed)]
         agree = sum(exact.verdict.outcome == screened.verdict.outcome for exact, screened, _ in counted)
         cleared = sum(bool(screened_of(screened.extras)) for _, screened, _ in counted)
@@ -156,12 +193,10 @@ def healthy(options: argparse.Namespace) -> None:
         drawn = DISTRIBUTIONS[seed % len(DISTRIBUTIONS)]
         m, k, n = (side + int(torch.randint(0, side, (), generator=generator)) for side in options.shape)
         with TemporaryDirectory() as folder:
-            for call in calls(Path(folder), m // 2 * 2, k, n):
-                replay = Replay(
-                    call,
-                    Setup(CpuDevice(), POLICY, seed=seed, screen_above=0),
-                    drawing(drawn, generator),
-                )
+            for call in calls(Path(folder), m // 2 * 2, k, n, options.apis, options.dtypes):
+                device = VariantDevice(ACCUMULATORS[options.device]) if options.device else CpuDevice()
+                setup = Setup(device, POLICY, seed=seed, screen_above=0)
+                replay = Replay(call, setup, drawing(drawn, generator))
                 for result in (replay.forward(), replay.backward()):
                     count = counts[drawn.__name__]
                     count[0] += 1
@@ -266,7 +301,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--apis", nargs="+", default=list(APIS[:-2]), choices=APIS, help="of verdicts and healthy")
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=DTYPES, help="of verdicts and healthy")
+    parser.add_argument("--accumulators", action="store_true", help="verdicts on accumulators in place of the corpus")
+    parser.add_argument("--device", choices=list(ACCUMULATORS), help="what is healthy in place of the CPU")
     options = parser.parse_args()
+    if options.part == "healthy" and "Functional.embedding" in options.apis:
+        parser.error("an embedding has no other accumulators and no other distributions of its indices")
     {"verdicts": verdicts, "healthy": healthy, "element": element, "cost": cost}[options.part](options)
 
 

@@ -14,8 +14,9 @@ Multiply: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def product(launch: Launch, multiply: Multiply) -> torch.Tensor:
-    """Run matmul, linear, addmm or bmm with another multiplication of matrices, in both directions.
+    """Run a matrix product with another multiplication of matrices, in both directions.
 
+    That is linear, matmul, mm, bmm, addmm and baddbmm without factors of their own, or an einsum that is a matmul.
     ``multiply`` gets operands of two dimensions or more and returns float32 for narrower ones; bias and rounding
     come after it.
     """
@@ -24,11 +25,13 @@ def product(launch: Launch, multiply: Multiply) -> torch.Tensor:
     if name == "linear":
         x, weight, bias = launch.argument(0, "input"), launch.argument(1, "weight"), launch.argument(2, "bias")
         left, right, shape = x.reshape(-1, x.shape[-1]), weight.mT, (*x.shape[:-1], weight.shape[0])
-    elif name == "addmm":
-        bias, left, right = (launch.argument(i, key) for i, key in enumerate(("input", "mat1", "mat2")))
-        shape = (left.shape[0], right.shape[1])
+    elif name in ("addmm", "baddbmm"):
+        factors = ("mat1", "mat2") if name == "addmm" else ("batch1", "batch2")
+        bias, left, right = (launch.argument(i, key) for i, key in enumerate(("input", *factors)))
+        shape = (*left.shape[:-1], right.shape[-1])
     else:
-        left, right = launch.argument(0, "input"), launch.argument(1, "other" if name == "matmul" else "mat2")
+        first, second = (1, 2) if name == "einsum" else (0, 1)
+        left, right = launch.argument(first, "input"), launch.argument(second, "other" if name == "matmul" else "mat2")
         if min(left.dim(), right.dim()) < 2:
             return launch.run()  # type: ignore[no-any-return]
         shape = (*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1])
