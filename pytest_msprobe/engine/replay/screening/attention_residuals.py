@@ -56,7 +56,7 @@ def _squares(part: Summed, least: float) -> torch.Tensor:
     for head, result in enumerate(part.result):
         values = result.double()
         torch.mm(signs, values.mT, out=squares[head]).sub_(part.sum.value[head]).square_()
-        weights = signs.abs() @ values.abs().clamp_(min=least).square_().mT
+        weights = signs.square() @ values.abs().clamp_(min=least).square_().mT
         squares[head] /= weights.add_(shared[head])
     return squares
 

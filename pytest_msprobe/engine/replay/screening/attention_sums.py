@@ -1,8 +1,8 @@
-"""What attention and its gradients sum up to over a few columns each with given signs, without their being computed.
+"""What attention and its gradients sum up to over a few columns each, without their being computed.
 
-For signs X over the columns of a result O = P V, P the softmax of the scores, O X = P (V X). Likewise for the gradients
-that come of an arriving dO, with S the scores: dV X = Pᵀ (dO X), dQ X = dS (K X) and dK X = dSᵀ (Q X), where
-dS = P (dO Vᵀ - rows' sums of P dO Vᵀ). Two products of full width are left, Q Kᵀ and dO Vᵀ, of seven.
+For weights X of either sign over the columns of a result O = P V, P the softmax of the scores, O X = P (V X). So it is
+with the gradients that come of an arriving dO, with S the scores: dV X = Pᵀ (dO X), dQ X = dS (K X), dK X = dSᵀ (Q X),
+where dS = P (dO Vᵀ - rows' sums of P dO Vᵀ). Two products of full width are left, Q Kᵀ and dO Vᵀ, of seven.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 
 from pytest_msprobe.devices.math_modes import full_precision
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
+from pytest_msprobe.engine.replay.screening.walks import drawn_weights
 
 #: Neighbouring columns that share one sum, at most; in each row so many sums at least, all of which hide what is wrong
 #: by chance alone.
@@ -48,7 +49,7 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Signs of the columns of a group's tensors, each in the row of its column and the column of its tile.
+    """Weights of the columns of a group's tensors, each in the row of its column and the column of its tile.
 
     ``width`` is (width, tiles) for queries and keys, ``value_width`` the same for values and results.
     """
@@ -57,12 +58,12 @@ class Signs:
     value_width: torch.Tensor
 
     def of(self, name: str) -> torch.Tensor:
-        """Return the signs of one of the tensors of `Sums`."""
+        """Return those of one of the tensors of `Sums`."""
         return self.width if name in ("query", "key") else self.value_width
 
 
 def drawn_signs(attention: Attention, generator: torch.Generator) -> Signs:
-    """Return signs of -1 and 1 for one group."""
+    """Return weights for one group."""
     wide = wide_dtype(attention.query.dtype)
     return Signs(*(_signs(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
 
@@ -167,6 +168,6 @@ def _weights(
 
 
 def _signs(width: int, generator: torch.Generator) -> torch.Tensor:
-    signs = torch.randint(0, 2, (width,), generator=generator).mul_(2).sub_(1)
     tiles = torch.arange(width) // columns_of(width)
-    return torch.zeros(width, int(tiles[-1]) + 1).index_put_((torch.arange(width), tiles), signs.float())
+    weights = drawn_weights(width, generator, columns_of(width)).float()
+    return torch.zeros(width, int(tiles[-1]) + 1).index_put_((torch.arange(width), tiles), weights)

@@ -36,7 +36,7 @@ class Product:
         return self.beta * self.added.expand(self.result.shape)[rows][..., columns].double()
 
     def added_sums(self, y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return in float64 what is added, summed up with signs of rows ``y`` (m,) and of columns ``x`` (n,) by tiles.
+        """Return in float64 what is added, summed up by tiles with weights of rows ``y`` (m,) and columns ``x`` (n,).
 
         The first is by rows and broadcasts to (m, tiles), the second by columns and broadcasts to (tiles, n).
         """

@@ -1,8 +1,8 @@
 """Freivalds' check of matrix products from both sides, with exact elements from all over the result.
 
-For signs x (-1 and 1, drawn from a seed) the error E of a product C = A B shows in C x - A (B x) = E x at the cost of
-three products of a matrix with a vector. Signs are drawn for each tile of neighbouring columns and, from the other
-side, of neighbouring rows, so that what stands out has a place. R. Freivalds, Probabilistic machines can use less
+For weights x (of either sign, drawn from a seed) the error E of a product C = A B shows in C x - A (B x) = E x at the
+cost of three products of a matrix with a vector. That is taken for each tile of neighbouring columns and, from the
+other side, of neighbouring rows, so that what stands out has a place. R. Freivalds, Probabilistic machines can use less
 running time, 1977. docs/standards.md, "Screening of products", derives the limits.
 """
 
@@ -21,7 +21,9 @@ from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import (
     TILE,
     blocks,
+    drawn_weights,
     products_with,
+    squares_both_ways,
     sums_both_ways,
     tiles,
     tiles_of,
@@ -29,6 +31,9 @@ from pytest_msprobe.engine.replay.screening.walks import (
 )
 
 _FLOAT32 = float_format(torch.float32).unit_roundoff
+
+# The golden section of a tile, odd: places of neighbouring tiles lie far apart.
+_STEP = 79
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
     for at, (_, _, found) in enumerate(seen):
         for kind, residual in found:
             # A NaN is the worst.
-            if kind not in residuals or not residual.share <= residuals[kind].share:
+            if kind not in residuals or residual.share > residuals[kind].share or math.isnan(residual.share):
                 where = residual.where if len(products) == 1 else f"matrix {at}, {residual.where}"
                 residuals[kind] = Residual(residual.share, where)
     target, golden = torch.cat([each[0] for each in seen]), torch.cat([each[1] for each in seen])
@@ -129,7 +134,7 @@ def _seen(
 ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[str, Residual]]]:
     """Return elements of the target, their exact values, and the worst residuals of each kind."""
     m, n = product.result.shape
-    y, x = _signs(m, generator), _signs(n, generator)
+    y, x = drawn_weights(m, generator), drawn_weights(n, generator)
     rows, columns = _one_of_each_tile(m, generator), _one_of_each_tile(n, generator)
     sums, norms, _ = walked(product.left, y, limits.dtype)
     rows = _with(rows, peak[0], int(norms.argmax()))
@@ -155,8 +160,8 @@ def _worst(
 ) -> Iterator[tuple[str, Residual]]:
     """Yield the worst residuals, by kind.
 
-    ``columns`` are the signs of rows (m,) and what the columns of each tile of rows sum up to with them (tiles, n),
-    ``rows`` the signs of columns (n,) and what rows sum up to in each tile of columns (m, tiles).
+    ``columns`` are the weights of rows (m,) and what the columns of each tile of rows sum up to with them (tiles, n),
+    ``rows`` the weights of columns (n,) and what rows sum up to in each tile of columns (m, tiles).
     """
     (y, summed_columns), (x, summed_rows) = columns, rows
     added_rows, added_columns = product.added_sums(y, x)
@@ -165,9 +170,9 @@ def _worst(
     for down, along, block in blocks(product.result, limits.dtype):
         by_row, by_column = of_rows[down, tiles_of(along)], of_columns[tiles_of(down), along]
         row_sums, column_sums = sums_both_ways(block, y[down], x[along])
-        row_weights, column_weights = sums_both_ways(block.square_().clamp_(min=limits.least**2))
-        by_row.add_(row_sums).square_().div_(row_weights)
-        by_column.add_(column_sums).square_().div_(column_weights)
+        row_squares, column_squares = squares_both_ways(block, y[down], x[along], limits.least)
+        by_row.add_(row_sums).square_().div_(row_squares)
+        by_column.add_(column_sums).square_().div_(column_squares)
     of_rows /= limits.variance
     of_columns /= limits.variance
     yield "row in a tile", _greatest(of_rows, limits.of_one(), (1, TILE))
@@ -194,14 +199,14 @@ def _greatest(squares: torch.Tensor, limit: float, size: tuple[int, int]) -> Res
     return Residual(float(squares.reshape(-1)[at]) / limit, ", ".join(words))
 
 
-def _signs(count: int, generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).double()
-
-
 def _one_of_each_tile(count: int, generator: torch.Generator) -> torch.Tensor:
-    starts = torch.arange(0, count, TILE)
-    lengths = (count - starts).clamp_(max=TILE)
-    return starts + (torch.rand(starts.shape, generator=generator) * lengths).long()
+    """Return indices, one of each tile, that no two of `TILE` neighbouring tiles have at the same place.
+
+    With an odd step neighbours differ in what remains by any power of two, so that what recurs by those is met soon.
+    """
+    starts, first = torch.arange(0, count, TILE), torch.randint(0, TILE, (), generator=generator)
+    places = (first + _STEP * torch.arange(len(starts))) % TILE
+    return starts + places % (count - starts).clamp_(max=TILE)
 
 
 def _with(indices: torch.Tensor, *others: int) -> torch.Tensor:

@@ -64,32 +64,58 @@ def blocks(matrix: Matrix, dtype: torch.dtype) -> Iterator[tuple[slice, slice, t
             yield (along, down, block.mT) if is_transposed else (down, along, block)
 
 
-def tile_sums(values: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the sums over the rows of each tile, (tiles, k) of (rows, k), with signs (rows,) or without.
+def drawn_weights(count: int, generator: torch.Generator, tile: int = TILE) -> torch.Tensor:
+    """Return random weights of either sign for the elements that residuals sum up by tiles, (count,) in float64.
 
-    Values that lie in memory by columns are multiplied by the signs where they are: a copy takes twice as long.
+    Were all of one magnitude, equal errors would cancel each other however great they are. Magnitudes lie between 1 and
+    1.5, each of a tile's at another place, so that no two are close. In tiles of `TILE` their product with a number of
+    16 bits is exact in float32.
+    """
+    signs = torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).double()
+    places = torch.rand(-(-count // tile), tile, generator=generator).argsort(1)
+    return signs * (1 + places.view(-1)[:count] / (2.0 * tile))
+
+
+def tile_sums(values: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sums over the rows of each tile, (tiles, k) of (rows, k), with weights (rows,) or without.
+
+    Values that lie in memory by columns are multiplied by the weights where they are: a copy takes twice as long.
     """
     if values.stride(1) == 1:
-        weights = torch.ones(len(values), dtype=values.dtype) if signs is None else signs
-        return torch.stack([weights[part] @ values[part] for part in slices(len(values))])
-    signed = values if signs is None else values.mul_(signs.unsqueeze(1))
+        factors = torch.ones(len(values), dtype=values.dtype) if weights is None else weights
+        return torch.stack([factors[part] @ values[part] for part in slices(len(values))])
+    weighted = values if weights is None else values.mul_(weights.unsqueeze(1))
     whole = len(values) // TILE * TILE
-    parts = [signed[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
-    return torch.cat((*parts, signed[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
+    parts = [weighted[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
+    return torch.cat((*parts, weighted[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
 
 
-def sums_both_ways(
-    block: torch.Tensor, y: torch.Tensor | None = None, x: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def sums_both_ways(block: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sums of rows over each tile of columns, (rows, tiles), and of columns over each tile of rows.
 
-    ``y`` are signs of the rows, ``x`` of the columns. The block's own signs are lost.
+    ``y`` are weights of the rows, ``x`` of the columns. The block is left multiplied by those of the side that does not
+    lie in memory as it is, x where its rows do.
     """
     if block.stride(1) == 1:
         by_columns = tile_sums(block, y)
-        return tile_sums(block.mT, x).mT, by_columns
-    by_rows = tile_sums(block.mT, x).mT
-    return by_rows, tile_sums(block, y)
+        return tile_sums(block.mul_(x).mT).mT, by_columns
+    by_columns, by_rows = sums_both_ways(block.mT, x, y)
+    return by_rows.mT, by_columns.mT
+
+
+def squares_both_ways(
+    block: torch.Tensor, y: torch.Tensor, x: torch.Tensor, least: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of the squares of magnitudes, ``least`` at least, times weights, as `sums_both_ways` left them.
+
+    The block is used up.
+    """
+    if block.stride(1) == 1:
+        of_columns = x.square()
+        squares = torch.maximum(block.square_(), of_columns * least**2, out=block)
+        return tile_sums(squares.mT).mT, tile_sums(squares, y.square()).div_(of_columns)
+    by_columns, by_rows = squares_both_ways(block.mT, x, y, least)
+    return by_rows.mT, by_columns.mT
 
 
 def tiles_of(rows: slice) -> slice:
@@ -98,9 +124,9 @@ def tiles_of(rows: slice) -> slice:
 
 
 def walked(
-    matrix: Matrix, signs: torch.Tensor, dtype: torch.dtype, against: torch.Tensor | None = None
+    matrix: Matrix, weights: torch.Tensor, dtype: torch.dtype, against: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the signed sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
+    """Return the weighted sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
 
     All are computed in a dtype, in which the sums are; norms and products are float64. ``against`` is (others, k), the
     products with it (others, rows); without it there are none.
@@ -109,15 +135,17 @@ def walked(
     sums, squares = torch.empty(tiles(count), k, dtype=dtype), torch.zeros(count, dtype=torch.float64)
     others = torch.empty(0, k, dtype=dtype) if against is None else against.to(dtype)
     products = torch.zeros(len(others), count, dtype=dtype)
-    y = signs.to(dtype)
+    y = weights.to(dtype)
     for rows, part, block in blocks(matrix, dtype):
         if against is not None:
             products[:, rows].addmm_(others[:, part].contiguous(), block.mT)
         sums[tiles_of(rows), part] = tile_sums(block, y[rows])
-        squares[rows] += block.square_().sum(1)
+        found = block.square_().sum(1)
+        # Where the rows do not lie in memory as they are, their sums have left the weights on them.
+        squares[rows] += found if block.stride(1) == 1 else found.div_(y[rows].square())
     if dtype != torch.float64 and not torch.finfo(dtype).tiny < squares.max() < torch.inf:
         # Which row is the longest cannot be told where its square leaves the dtype's range.
-        return walked(matrix, signs, torch.float64, against)
+        return walked(matrix, weights, torch.float64, against)
     return sums, squares.sqrt_(), products.double()
 
 

@@ -173,6 +173,9 @@ CHANGES = st.one_of(
     st.builds(
         lambda head, first, by: at(lambda t: t[0, head], swapped(first, first + by, 0)), heads, rows, st.integers(1, 8)
     ),
+    st.builds(
+        lambda head, first: at(lambda t: t[0, head], swapped(first % 31, first % 31 + 1, 1)), heads, st.integers(0, 30)
+    ),
     st.builds(lambda first, by: swapped(first, (first + by) % 8, 1), heads, st.integers(1, 7)),
     st.builds(lambda head: at(lambda t: t[0, head], lambda v: v.mT.reshape(v.shape)), heads),
 )

@@ -105,6 +105,28 @@ def test_a_changed_result_is_never_cleared(
 
 
 @_FEW
+@given(SHAPES, SEEDS, st.integers(1, 8), st.integers(1, 8), st.integers(0, 120), st.sampled_from((0.1, 0.5)))
+def test_equal_errors_in_a_few_neighbouring_rows_and_columns_are_never_cleared(
+    shape: tuple[int, int, int], seed: int, height: int, width: int, at: int, error: float
+) -> None:
+    left, right = _factors(shape, torch.float32, seed)
+    result = _rounded_once(left, right)
+    result[at : at + height, at : at + width] += error * result.abs().mean()
+    assert not _screened(left, right, result, seed).is_cleared
+
+
+@settings(max_examples=5)
+@given(st.sampled_from((torch.float16, torch.bfloat16)), SEEDS, st.integers(0, 31), st.integers(0, 31))
+def test_an_error_in_each_32nd_row_and_column_is_never_cleared_where_so_many_tiles_are(
+    dtype: torch.dtype, seed: int, row: int, column: int
+) -> None:
+    left, right = _factors((32 * TILE, 130, 300), dtype, seed)
+    result = _rounded_once(left, right)
+    result[row::32, column::32] += 5 * torch.finfo(dtype).eps * result.abs().float().mean()
+    assert not _screened(left, right, result, seed).is_cleared
+
+
+@_FEW
 @given(SHAPES, st.sampled_from(DTYPES), SEEDS, st.integers(0, 7))
 def test_a_product_that_lacks_a_slice_of_its_inner_dimension_is_never_cleared(
     shape: tuple[int, int, int], dtype: torch.dtype, seed: int, eighth: int

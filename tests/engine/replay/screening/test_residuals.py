@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.screening.product import Product
@@ -31,6 +31,28 @@ def test_rows_and_columns_of_the_greatest_element_and_the_longest_operands_are_a
     result = left @ right
     seen = {*examine([Product(left, right, result)], 0).target.tolist()}
     assert {*result[217].tolist(), *result[:, 111].tolist()} <= seen
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 2**32))
+def test_one_row_of_each_tile_is_in_the_sample_and_neighbouring_tiles_have_it_at_other_places(seed: int) -> None:
+    left, right = torch.ones(32 * 128, 1), torch.ones(1, 3)
+    result = torch.arange(32 * 128.0)[:, None].expand(-1, 3).contiguous()
+    target = examine([Product(left, right, result)], seed).target
+    # Rows are told first: those of the tiles, and those of the greatest element and of the longest row.
+    rows = sorted({int(row) for row in target[: 34 * 3].tolist()} - {0, 32 * 128 - 1})
+    assert {row // 128 for row in rows} >= {*range(1, 31)}
+    assert len({row % 32 for row in rows}) >= 30
+
+
+def test_a_nan_in_the_factors_of_any_of_several_products_is_told() -> None:
+    lefts, right = torch.randn(3, 150, 40), torch.randn(40, 140)
+    results = lefts @ right
+    for at in range(3):
+        wrong = lefts.clone()
+        wrong[at, 3, 4] = float("nan")
+        products = [Product(left, right, result) for left, result in zip(wrong, results, strict=True)]
+        assert not examine(products, 0).is_finite
 
 
 def test_the_same_seed_gives_the_same_evidence() -> None:

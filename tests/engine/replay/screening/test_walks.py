@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
-from pytest_msprobe.engine.replay.screening.walks import TILE, blocks, products_with, sums_both_ways, tiles, walked
+from pytest_msprobe.engine.replay.screening.walks import (
+    TILE,
+    blocks,
+    drawn_weights,
+    products_with,
+    squares_both_ways,
+    sums_both_ways,
+    tiles,
+    walked,
+)
 
 SIDES = st.integers(1, 3 * TILE)
 
@@ -19,15 +28,15 @@ def _matrix(rows: int, columns: int, *, by_columns: bool) -> torch.Tensor:
     return values.bfloat16()
 
 
-def _signs(count: int) -> torch.Tensor:
-    return torch.randint(0, 2, (count,)).mul(2).sub(1).double()
+def _weights(count: int) -> torch.Tensor:
+    return drawn_weights(count, torch.Generator().manual_seed(count))
 
 
-def _summed(matrix: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """Return the signed sums of tiles of rows, by a product with a matrix of signs."""
+def _summed(matrix: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the weighted sums of tiles of rows, by a product with a matrix of weights."""
     member = torch.zeros(tiles(len(matrix)), len(matrix), dtype=torch.float64)
-    for row, sign in enumerate(signs):
-        member[row // TILE, row] = sign
+    for row, weight in enumerate(weights):
+        member[row // TILE, row] = weight
     return member @ matrix.double()
 
 
@@ -46,10 +55,25 @@ def test_blocks_are_every_element_once_in_whole_tiles(rows: int, columns: int, b
 @settings(max_examples=25)
 @given(SIDES, SIDES, st.booleans())
 def test_sums_go_over_tiles_of_rows_and_of_columns(rows: int, columns: int, by_columns: bool) -> None:
-    matrix, y, x = _matrix(rows, columns, by_columns=by_columns), _signs(rows), _signs(columns)
-    by_rows, summed_columns = sums_both_ways(matrix.double(), y, x)
+    matrix, y, x = _matrix(rows, columns, by_columns=by_columns), _weights(rows), _weights(columns)
+    block = matrix.double()
+    by_rows, summed_columns = sums_both_ways(block, y, x)
     torch.testing.assert_close(summed_columns, _summed(matrix, y))
     torch.testing.assert_close(by_rows, _summed(matrix.mT, x).mT)
+    by_rows, summed_columns = squares_both_ways(block, y, x, 0.5)
+    squares = matrix.double().abs().clamp(min=0.5).square()
+    torch.testing.assert_close(summed_columns, _summed(squares, y.square()))
+    torch.testing.assert_close(by_rows, _summed(squares.mT, x.square()).mT)
+
+
+def test_weights_have_either_sign_and_no_two_of_a_tile_have_magnitudes_that_are_close() -> None:
+    weights = _weights(1000)
+    assert 400 < (weights > 0).sum() < 600
+    for tile in weights.abs().split(TILE):
+        magnitudes = tile.sort().values
+        assert magnitudes[0] >= 1
+        assert magnitudes[-1] < 1.5
+        assert magnitudes.diff().min() >= 1 / (2 * TILE)
 
 
 @settings(max_examples=25)
@@ -57,12 +81,12 @@ def test_sums_go_over_tiles_of_rows_and_of_columns(rows: int, columns: int, by_c
 def test_a_walk_sums_measures_and_multiplies_rows(
     rows: int, columns: int, by_columns: bool, dtype: torch.dtype
 ) -> None:
-    matrix, signs = _matrix(rows, columns, by_columns=by_columns), _signs(rows)
+    matrix, weights = _matrix(rows, columns, by_columns=by_columns), _weights(rows)
     others = torch.randn(3, columns, dtype=dtype)
-    sums, norms, products = walked(matrix, signs, dtype, others)
+    sums, norms, products = walked(matrix, weights, dtype, others)
     expected, rounding = others.double() @ matrix.double().mT, torch.finfo(dtype).eps
     assert (sums.dtype, norms.dtype, products.dtype) == (dtype, torch.float64, torch.float64)
-    torch.testing.assert_close(sums, _summed(matrix, signs).to(dtype))
+    torch.testing.assert_close(sums, _summed(matrix, weights).to(dtype))
     torch.testing.assert_close(norms, matrix.double().norm(dim=1), rtol=1e3 * rounding, atol=0)
     for found in (products, products_with(matrix, others)):
         assert found.dtype == torch.float64
@@ -73,7 +97,7 @@ def test_a_walk_sums_measures_and_multiplies_rows(
 def test_the_longest_row_is_known_where_its_square_leaves_the_range_of_float32(exponent: int) -> None:
     matrix = _matrix(300, 200, by_columns=False)
     matrix[217] *= 4
-    _, norms, _ = walked(matrix * 2.0**exponent, _signs(300), torch.float32)
+    _, norms, _ = walked(matrix * 2.0**exponent, _weights(300), torch.float32)
     torch.testing.assert_close(norms * 2.0**-exponent, matrix.double().norm(dim=1))
     assert norms.argmax() == 217
 
