@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.direction_result import NoRuleError, result_of
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.launching_trial import trial_on
-from pytest_msprobe.engine.replay.memory import require_memory, return_freed_pages
+from pytest_msprobe.engine.replay.memory import require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
@@ -34,7 +34,8 @@ from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.replay.variety import lost_gradients, lost_results, lost_variety
+from pytest_msprobe.engine.replay.variety import keep_lost_results, lost_gradients, lost_results, lost_variety
+from pytest_msprobe.engine.values.freed_pages import return_freed_pages
 from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
@@ -81,6 +82,7 @@ class Replay:
         self._is_whole = trial_of is not None or recorded is not None
         self._large: LargeCall | None = None
         self._lost: dict[Direction, str] = {}
+        self._lost_results: list[str] = []
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
@@ -190,11 +192,10 @@ class Replay:
         if not self._is_drawn:
             return False
         trial = self.trial
-        lost = lost_results(map_tensors(trial.device.get, trial.target.output), self.call)
-        if direction == "backward":
-            gradients = map_tensors(trial.device.get, trial.target_gradients)
-            lost = lost or lost_gradients(gradients, self.call)
-        return bool(lost)
+        if direction == "forward":
+            return bool(lost_results(map_tensors(trial.device.get, trial.target.output), self.call))
+        gradients = map_tensors(trial.device.get, trial.target_gradients)
+        return any(self._lost_results) or bool(lost_gradients(gradients, self.call))
 
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
         dtypes = sorted(map(str, self._input_dtypes))
@@ -281,13 +282,18 @@ class Replay:
         arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
         backward = call.backward
+        is_looked_at = self._is_drawn and (self._is_in_blocks or self._may_be_screened)
+        # No method of this object, which would keep itself alive with all tensors.
+        look = functools.partial(keep_lost_results, self._lost_results, call, setup.device.get)
         subject = Subject(
             key=call.name.key,
             api=call.api,
             target=functions.target,
             golden=functions.golden,
             arguments=arguments,
-            grad_outputs=None if backward is None else lambda output: grad_outputs(backward, output, source),
+            grad_outputs=None
+            if backward is None
+            else functools.partial(grad_outputs, backward, source, look if is_looked_at else None),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),

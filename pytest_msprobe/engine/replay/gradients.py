@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,14 +13,18 @@ from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 
-def grad_outputs(record: BackwardRecord, output: Any, source: TensorSource) -> dict[str, torch.Tensor]:
+def grad_outputs(
+    record: BackwardRecord, source: TensorSource, look: Callable[[Any], None] | None, output: Any
+) -> dict[str, torch.Tensor]:
     """Return one CPU gradient per differentiable output, by the output's path.
 
     msprobe records what arrives at one autograd node. A gradient of an output's own shape is taken as that output's;
     where a composite API's node had other shapes, the recorded range is drawn in the output's shape. Outputs whose
-    recorded gradient is null get none. A gradient has its output's dtype. Raises Skip where nothing can be
-    differentiated.
+    recorded gradient is null get none. A gradient has its output's dtype. ``look`` is given the output, of which only
+    shapes and dtypes may stay after that. Raises Skip where nothing can be differentiated.
     """
+    if look is not None:
+        look(output)
     tensors = list(tensors_with_paths(output))
     recorded = tensors_of(record.grad_outputs)
     if not recorded:

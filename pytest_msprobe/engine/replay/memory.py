@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from pytest_msprobe.devices.memory import free_on_card
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.shared_inputs import shared_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.freed_pages import return_freed_pages
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _GOLDEN_BYTES = 8
@@ -60,14 +59,6 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
         admit(on_card, lambda: free_on_card(device))
 
 
-def return_freed_pages() -> None:
-    """Give the system what the allocator keeps of earlier calls, which nobody else could take."""
-    # Other C libraries than glibc have no such function.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
-
-
 def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int) -> None:
     """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes."""
     admit(max(0, needed_bytes(call) - needed_in_blocks(call, working_bytes, device)), free_bytes)
@@ -102,7 +93,7 @@ def recorded_bytes(call: Call) -> int:
 def needed_in_blocks(call: Call, working_bytes: int, device: Device) -> int:
     """Return about how many bytes of CPU memory a check takes whose golden works with so many.
 
-    Each recorded tensor exists as drawn and on the target, but for inputs that these share.
+    Each recorded tensor exists on the CPU and on the target, but for those that these share.
     """
     return 2 * recorded_bytes(call) - shared_bytes(call, device) + working_bytes
 

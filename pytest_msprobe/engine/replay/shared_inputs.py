@@ -36,13 +36,19 @@ def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.T
 
 
 def shared_bytes(call: Call, device: Device) -> int:
-    """Return how many bytes of a call's inputs exist once, where it can be cut into blocks."""
+    """Return how many bytes of a call's tensors exist once on the CPU as a target, where it can be cut into blocks.
+
+    Results and their gradients are judged where they were computed.
+    """
     if not _is_cpu(device):
         return 0
-    inputs = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
-    if call.backward is not None:
-        inputs += tensors_of(call.backward.grad_outputs)
-    return sum(math.prod(each.shape) * dtype_named(each.dtype).itemsize for each in inputs if is_large(each))
+    forward, backward = call.forward, call.backward
+    elements = [*forward.args, *forward.kwargs.values(), *forward.output]
+    if backward is not None:
+        elements += [*backward.grad_outputs, *backward.grad_inputs]
+    return sum(
+        math.prod(each.shape) * dtype_named(each.dtype).itemsize for each in tensors_of(elements) if is_large(each)
+    )
 
 
 def _is_cpu(device: Device) -> bool:

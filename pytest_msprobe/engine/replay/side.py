@@ -16,6 +16,7 @@ from msprobe_standards.layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.traits import traits_of
+from pytest_msprobe.engine.values.freed_pages import return_freed_pages
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
 from pytest_msprobe.engine.values.tree import map_tensors, map_with_paths, tensors_with_paths
 
@@ -156,16 +157,25 @@ def _written_lists(operation: str) -> tuple[str, ...]:
     return tuple(path for i, name in written for path in (f"args.{i}.", f"kwargs.{name}."))
 
 
-def run_backward(run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str) -> Gradients:
+def run_backward(
+    run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str, keeps_output: bool = True
+) -> Gradients:
     """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
 
-    A leaf that no output depends on has None. The run's graph is used up; of large leaves the paths are kept alone.
+    A leaf that no output depends on has None. The run's graph is used up; of large leaves the paths are kept alone, and
+    of outputs that are not kept shapes and dtypes (``meta``).
     """
     outputs = dict(tensors_with_paths(run.results))
     # Where none depends on a leaf, torch says so.
     paths = [path for path in grad_outputs if outputs[path].requires_grad] or list(grad_outputs)
     arriving = tuple(side.put(grad_outputs[path]).to(outputs[path].dtype, copy=False) for path in paths)
     roots = tuple(outputs[path] for path in paths)
+    if not keeps_output:
+        root: torch.Tensor = _Root.apply(arriving, *roots)  # type: ignore[no-untyped-call]
+        arriving, roots = (torch.ones_like(root),), (root,)
+        run.output = map_tensors(lambda output: output.detach().to("meta"), run.output)
+        del outputs
+        return_freed_pages()
     with _numeric_context(side):
         found = side.invoke(gradients_of, (roots, arriving, tuple(run.leaves.values())), {}, record=record)
     by_path = dict(zip(run.leaves, found, strict=True))
@@ -185,6 +195,22 @@ def gradients_of(
     gradients that arrive, 0.2 s in each worker, and takes twice as long for a small call.
     """
     return _engine_run_backward(outputs, arriving, False, False, leaves, True, accumulate_grad=False)
+
+
+class _Root(torch.autograd.Function):
+    """A number whose gradients with respect to tensors are the given ones: it holds their graph without their values.
+
+    Not every torch from 2.3 on takes an edge of the graph in place of an output.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: tuple[torch.Tensor, ...], *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros((), device=tensors[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        return (None, *ctx.gradients)
 
 
 def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Inputs:

@@ -18,8 +18,10 @@ from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.frameworks.framework import Framework
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.alignment import turned
+from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
 from pytest_msprobe.engine.replay.blockwise.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.large_tensors import LARGE
 from pytest_msprobe.engine.replay.memory import Admit, admit_at_once
 from pytest_msprobe.engine.replay.movement import DRAWS, moved_side, room_to_move
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
@@ -31,7 +33,7 @@ from pytest_msprobe.engine.replay.side import Gradients, Run, Side, run_backward
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -250,7 +252,19 @@ class Trial:
         )
 
     def _backward(self, run: Run, side: Side) -> Gradients:
-        return run_backward(run, self._arriving(run), side, record=api_record(self.subject.key, "backward"))
+        record = api_record(self.subject.key, "backward")
+        return run_backward(run, self._arriving(run), side, record=record, keeps_output=self._keeps_output(run))
+
+    def _keeps_output(self, run: Run) -> bool:
+        """Tell whether what a run returned is still read once gradients have arrived for it.
+
+        Of what can be cut into blocks no gradient is judged by the values of a result; those of the other sides tell
+        whether the inputs show anything.
+        """
+        if run is not vars(self).get("target") or self.randomness is not None:
+            return True
+        is_any_large = any(tensor.numel() >= LARGE for _, tensor in tensors_with_paths(several(run.output)))
+        return not is_any_large or not cuts_of(self.subject.operation, self.subject.arguments)
 
     def _arriving(self, run: Run) -> Mapping[str, torch.Tensor]:
         """Return the gradients that arrive for a run's results, for factors in the form that the run gave them."""

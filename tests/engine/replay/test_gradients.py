@@ -24,8 +24,9 @@ def output(*shape: int, dtype: torch.dtype = torch.float32, differentiable: bool
 def arriving(elements: list[Any], outputs: Any) -> dict[str, torch.Tensor]:
     return grad_outputs(
         backward_record("Torch.x.0.backward", {"input": elements, "output": []}),
-        outputs,
         lambda e, _: random_tensor(e, 1),
+        None,
+        outputs,
     )
 
 
@@ -99,5 +100,5 @@ def test_each_output_draws_from_a_stream_of_its_own() -> None:
 
     elements: list[Element] = [TensorElement("torch.Tensor", "torch.float32", (3,), max=1.0, min=0.0)] * 2
     record = backward_record("Torch.x.0.backward", {"input": [], "output": []})
-    grad_outputs(type(record)(record.name, elements, []), (output(3), output(3)), source)
+    grad_outputs(type(record)(record.name, elements, []), source, None, (output(3), output(3)))
     assert paths == ["grad.0", "grad.1"]

@@ -84,6 +84,23 @@ def test_inputs_and_arriving_gradients_stay_and_results_are_those_of_copies(
     assert torch.equal(shared.grad_outputs[""], copied.grad_outputs[""])
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_a_large_result_does_not_stay_while_gradients_are_judged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = trial_of(name, torch.float32, CpuDevice())
+    monkeypatch.setattr("pytest_msprobe.engine.replay.trial.LARGE", 20)
+    shape = trial.target.output.shape
+    assert trial.target_gradients
+    assert trial.target.output.is_meta
+    assert trial.target.output.shape == shape
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_small_result_stays(name: str) -> None:
+    trial = trial_of(name, torch.float32, CpuDevice())
+    assert trial.target_gradients
+    assert not trial.target.output.is_meta
+
+
 def test_large_inputs_are_shared_and_small_ones_copied() -> None:
     trial = trial_of("Functional.linear", torch.float32, CpuDevice())
     places = [tensor.data_ptr() for _, tensor in trial.subject.arguments.tensors()]
@@ -117,7 +134,7 @@ def test_what_is_not_an_operation_of_torch_gets_copies() -> None:
     assert torch.equal(weight, torch.ones(5, 7))
 
 
-def test_shared_inputs_are_asked_for_once() -> None:
+def test_what_is_shared_is_asked_for_once() -> None:
     large, small = (TensorElement("torch.Tensor", "torch.bfloat16", shape) for shape in ((2048, 2048), (8, 2048)))
     call = Call(
         parse_api_name("Functional.linear.0.forward"),
@@ -126,5 +143,5 @@ def test_shared_inputs_are_asked_for_once() -> None:
         Path("none"),
     )
     twice = 2 * recorded_bytes(call)
-    assert needed_in_blocks(call, 100, CpuDevice()) == twice + 100 - 2048 * 2048 * 2
+    assert needed_in_blocks(call, 100, CpuDevice()) == twice + 100 - 2 * 2048 * 2048 * 2
     assert needed_in_blocks(call, 100, OwnDevice()) == twice + 100

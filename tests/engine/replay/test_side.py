@@ -57,6 +57,15 @@ def test_gradients_pass_through_an_api_that_works_in_place(
     assert torch.equal(X, before)
 
 
+def test_an_output_that_is_not_kept_has_its_shape_and_the_same_gradients() -> None:
+    kept, dropped = (run(torch.Tensor.exp, X, wanted=frozenset({"args.0"})) for _ in range(2))
+    place = weakref.ref(dropped.output)
+    found = run_backward(dropped, {"": X}, baseline_side(None), record="r", keeps_output=False)["args.0"]
+    assert torch.equal(found, gradients(kept, X)["args.0"])
+    assert (dropped.output.shape, dropped.output.dtype, dropped.output.is_meta) == (X.shape, X.dtype, True)
+    assert place() is None
+
+
 @pytest.mark.parametrize("options", [{"inplace": True}, {}])
 def test_inplace_may_be_switched_on_by_name_or_position(options: dict[str, bool]) -> None:
     args = (X,) if options else (X, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
 from tests.engine.replay.blockwise.calls import CALLS, x
 from tests.support.devices import Faulty
+from tests.support.dumps import forward, tensor, value
 from tests.support.recorder import Recorder
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -288,6 +290,34 @@ def test_gradients_that_are_rounding_alone_are_left_to_the_whole(recorder: Any, 
     replay = replayed(call, default_policy, 0)
     assert replay.backward().outcome == "pass"
     assert is_whole(replay)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["after its forward record", "alone"])
+def test_gradients_of_results_that_show_nothing_are_left_to_the_whole(
+    recorder: Any, default_policy: Policy, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    monkeypatch.setattr("pytest_msprobe.engine.replay.trial.LARGE", 100)
+    # Logits of which only the extrema are known, and probabilities that were not one-hot.
+    logits = tensor(160, 64, low=-3e4, high=3e4, requires_grad=True)
+    softmax = forward(logits, value(-1), output=[tensor(160, 64, low=0.0, high=0.2, Mean=1 / 64, Norm=2.5)])
+    gradients = {"input": [tensor(160, 64)], "output": [tensor(160, 64, low=-0.1, high=0.1)]}
+    replay = replayed(recorder.keep("Functional.softmax.0", softmax, gradients), default_policy, 0)
+    if first:
+        assert replay.forward().outcome == "pass"
+    assert replay.backward().outcome == "pass"
+    assert is_whole(replay)
+
+
+def test_a_replay_that_is_dropped_keeps_no_tensor(recorder: Any, default_policy: Policy) -> None:
+    replay = replayed(CALLS["gelu"](recorder, torch.float32), default_policy, 0)
+    assert replay.forward().outcome == replay.backward().outcome == "pass"
+    trial = weakref.ref(replay.trial)
+    gc.disable()
+    try:
+        del replay
+        assert trial() is None
+    finally:
+        gc.enable()
 
 
 def test_inputs_that_the_cpu_rejects_do_not_reach_the_device(recorder: Any, default_policy: Policy) -> None:
