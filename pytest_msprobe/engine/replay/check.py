@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.direction_result import NoRuleError, result_of
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.launching_trial import trial_on
-from pytest_msprobe.engine.replay.memory import require_memory
+from pytest_msprobe.engine.replay.memory import FREED_ABOVE, needed_bytes, require_memory
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
@@ -116,7 +116,7 @@ class Replay:
             screened: list[ScreenedOutput] = []
 
             def judged() -> list[OutputResult]:
-                if self._large is not None:
+                if self._large is not None and needed_bytes(self.call) >= FREED_ABOVE:
                     return_freed_pages()
                 passed = self._cleared(direction) if by_policy and recorded is None else []
                 screened.extend(each.seen for each in passed if each.seen is not None)

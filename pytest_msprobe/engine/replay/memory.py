@@ -26,6 +26,10 @@ _UNASKED_SHARE = 1 / 8
 # Asking the system costs more than a small call.
 _ALWAYS_FREE = 64 * 2**20
 
+#: Calls that need less take again what those before them have freed: a page that the system gives anew costs more than
+#: what is computed with it.
+FREED_ABOVE = 2**30
+
 # No tensor has more; sizes as malformed records have them would lie beyond what floats hold.
 _MOST_ELEMENTS = 2**63
 
@@ -51,7 +55,8 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
     # A card needs less than that.
     if needed < _ALWAYS_FREE:
         return
-    return_freed_pages()
+    if needed >= FREED_ABOVE:
+        return_freed_pages()
     in_blocks = working()
     admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks, device), free_bytes)
     on_card = needed_on_card(call)

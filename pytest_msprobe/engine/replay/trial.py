@@ -50,7 +50,8 @@ class Setup:
     the device says are on (``auto``), or judge by the dtypes alone (``strict``). ``framework`` recorded the calls.
     ``screen_above``: of how many operations a product or attention has more if it is screened, None where all is
     checked exactly.
-    ``raised_above``: of how many bytes raised copies are more where golden is computed block by block, None for never.
+    ``raised_above``: of how many bytes the raised copies of a product are more where golden is computed block by block,
+    of other calls an eighth of that, None for never.
     """
 
     device: Device

@@ -53,13 +53,14 @@ def test_what_fits_passes_and_what_does_not_is_a_skip_with_its_size() -> None:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library has no malloc_trim")
-def test_what_earlier_calls_have_freed_is_the_systems_again_before_a_large_call() -> None:
+def test_what_earlier_calls_have_freed_is_the_systems_again_before_a_large_call_alone() -> None:
     # Between freed tensors one that stays: of its own accord the allocator gives back only what lies at its end.
     tensors = [torch.zeros(2**14) for _ in range(1024)]
     del tensors[: 1024 - 1]
     kept, asked = resident_bytes(), []
-    require_memory(call(2**22), CpuDevice(), lambda needed, free: asked.append(resident_bytes()))
-    assert kept - asked[0] > 2**24
+    for elements in (2**22, 2**26):
+        require_memory(call(elements), CpuDevice(), lambda needed, free: asked.append(resident_bytes()))
+    assert kept - asked[0] < 2**24 < kept - asked[1]
     assert len(tensors) == 1
 
 

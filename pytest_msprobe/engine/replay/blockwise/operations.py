@@ -51,6 +51,11 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
     return list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
 
 
+def is_product(operation: str) -> bool:
+    """Tell whether an operation that can be cut multiplies matrices."""
+    return operation in _PRODUCTS
+
+
 def divisor_of(operation: str, arguments: Arguments) -> torch.Tensor | None:
     """Return what a loss divides the sum of its rows or elements by, in float64; None where it is that sum."""
     parameters, _ = _RULES[operation]
@@ -121,17 +126,21 @@ def _rows(names: str, parameters: str, rule: Rule) -> dict[str, tuple[tuple[str,
     return {name: (tuple(parameters.split()), rule) for name in names.split()}
 
 
-_RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
+_PRODUCTS: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_rows("linear", "input weight bias", linear),
     **_rows("matmul __matmul__", "input other", product("input", "other")),
     **_rows("mm bmm", "input mat2", product("input", "mat2")),
     **_rows("addmm", "input mat1 mat2", product("mat1", "mat2", "input")),
     **_rows("baddbmm", "input batch1 batch2", product("batch1", "batch2", "input")),
+    **_rows("einsum", "equation left right", einsum),
+}
+
+_RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
+    **_PRODUCTS,
     **_rows("embedding", "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", _columns_of_weights),
     **_rows("softmax log_softmax", "input dim _stacklevel dtype", along),
     **_rows("layer_norm", "input normalized_shape weight bias eps", over_last),
     **_rows("rms_norm", "input normalized_shape weight eps", over_last),
-    **_rows("einsum", "equation left right", einsum),
     **_rows("group_norm", "input num_groups weight bias eps", over_groups),
     **_rows(
         "instance_norm",

@@ -10,7 +10,7 @@ import torch
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.engine.replay.arguments import Arguments, build_arguments
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
-from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
+from pytest_msprobe.engine.replay.blockwise.operations import cuts_of, is_product
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.values.dtypes import dtype_named, golden_float
 from pytest_msprobe.engine.values.tree import tensors_with_paths
@@ -22,6 +22,10 @@ RAISED_ABOVE = 256 * 2**20
 
 # Of what is cut, raised, and its result. Products of such blocks are as fast as whole ones.
 _BLOCK = 64 * 2**20
+
+# Other operations take so many times less of both. Fresh memory costs them more than what they compute, and a block of
+# this size takes that of the one before, which the processor still has at hand.
+_LESS = 8
 
 # Blocks raised and in golden's graph, with their gradients, those of the baseline, and what operations work with.
 _BLOCKS_AT_ONCE = 6
@@ -53,7 +57,8 @@ def _without_memory(element: TensorElement, path: str) -> torch.Tensor:
 def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: float = RAISED_ABOVE) -> Plan | None:
     """Return how to compute a call in blocks; None where it cannot be cut, or is raised to no more than so many bytes.
 
-    The cut is the first of those that leave a block's worth whole, else the one that leaves least.
+    ``above`` is that of products; others are cut from an eighth of it on. The cut is the first of those that leave a
+    block's worth whole, else the one that leaves least.
     """
     cuts = [cut for cut in cuts_of(name, arguments) if cut.length > 1]
     tensors = dict(_tensors(arguments))
@@ -63,8 +68,10 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     sizes = {path: tensor.numel() * wide for path, tensor in tensors.items() if tensor.is_floating_point()}
     result = math.prod(cuts[0].shape) * wide
     directions = 2 if differentiates else 1
-    if (sum(sizes.values()) + result) * directions <= above:
+    share = 1 if is_product(name) else _LESS
+    if (sum(sizes.values()) + result) * directions <= above / share:
         return None
+    block = _BLOCK // share
 
     def left_whole(cut: Cut) -> int:
         return sum(size for path, size in sizes.items() if path not in cut.inputs)
@@ -72,9 +79,9 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     def per_slice(cut: Cut) -> float:
         return (sum(sizes.values()) - left_whole(cut) + result) / cut.length
 
-    cut = min(cuts, key=lambda cut: max(_BLOCK, left_whole(cut) + per_slice(cut)))
-    slices = min(cut.length, max(1, int(_BLOCK / max(1.0, per_slice(cut)))))
-    return Plan(cut, slices, round(directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(_BLOCK, per_slice(cut))))
+    cut = min(cuts, key=lambda cut: max(block, left_whole(cut) + per_slice(cut)))
+    slices = min(cut.length, max(1, int(block / max(1.0, per_slice(cut)))))
+    return Plan(cut, slices, round(directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(block, per_slice(cut))))
 
 
 def _tensors(arguments: Arguments) -> list[tuple[str, torch.Tensor]]:

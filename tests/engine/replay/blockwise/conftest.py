@@ -12,4 +12,5 @@ def small_blocks() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "_ALWAYS_FREE", 0)
         patch.setattr(plan, "_BLOCK", 20000)
+        patch.setattr(plan, "_LESS", 1)
         yield

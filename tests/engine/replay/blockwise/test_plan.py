@@ -1,0 +1,39 @@
+"""From which size on calls are cut, and into blocks of which size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.blockwise import plan
+from pytest_msprobe.engine.replay.blockwise.plan import plan_of
+
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def blocks_of_64_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_BLOCK", 64 * MIB)
+    monkeypatch.setattr(plan, "_LESS", 8)
+
+
+def given(*shapes: tuple[int, int]) -> Arguments:
+    tensors = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes]
+    return Arguments(tuple(tensors), {}, frozenset({"args.0"}))
+
+
+def test_a_block_of_an_elementwise_operation_is_an_eighth_of_that_of_a_product() -> None:
+    # Raised, a slice of the sum has 3 x 16 KiB, one of the product, whose weight stays whole, 2 x 16 KiB.
+    of_sum = plan_of("add", given((8192, 4096), (8192, 4096)), differentiates=False)
+    of_product = plan_of("linear", given((8192, 4096), (4096, 4096)), differentiates=False)
+    assert of_sum is not None
+    assert of_product is not None
+    assert (of_sum.size, of_product.size) == (8 * MIB // (3 * 16384), 64 * MIB // (2 * 16384))
+
+
+def test_sums_are_cut_from_32_mib_of_raised_copies_on_and_products_from_256() -> None:
+    # Raised, a sum of so many rows has 48 KiB for each, a product 48 KiB and a weight of 128 MiB.
+    of_sums = [plan_of("add", given((rows, 4096), (rows, 4096)), differentiates=False) for rows in (682, 683)]
+    of_products = [plan_of("linear", given((rows, 4096), (8192, 4096)), differentiates=False) for rows in (2730, 2731)]
+    assert [each is None for each in of_sums] == [each is None for each in of_products] == [True, False]
