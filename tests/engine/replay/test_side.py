@@ -181,6 +181,20 @@ def test_gradients_of_several_outputs_and_of_keywords_arrive_together() -> None:
     torch.testing.assert_close(gradients(several, torch.ones(3, 2), torch.full((3, 2), 2.0))["args.0"], expected)
 
 
+def test_an_output_that_depends_on_no_leaf_takes_no_part_and_nothing_but_such_is_refused() -> None:
+    def halves(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, y * 3
+
+    found = run(halves, X, X, wanted=frozenset({"args.0"}))
+    expected = torch.full_like(X, 2.0)
+    both = gradients(found, torch.ones_like(X), torch.full_like(X, torch.nan))
+    assert both["args.0"] is not None
+    assert torch.equal(both["args.0"], expected)
+    apart = run(torch.Tensor.detach, X, wanted=frozenset({"args.0"}))
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradients(apart, X)
+
+
 def test_large_inputs_are_let_go_of_once_their_gradients_are_computed() -> None:
     large = torch.linspace(-1, 1, 2**19).reshape(2, -1)
     found = run(torch.split, large, 1, wanted=frozenset({"args.0"}))
