@@ -27,7 +27,7 @@ from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial, Tenso
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
 from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
 from pytest_msprobe.engine.replay.blockwise.plan import Plan
-from pytest_msprobe.engine.replay.blockwise.seen import Part, Seen
+from pytest_msprobe.engine.replay.blockwise.seen import Part, ScaleOf, Seen
 from pytest_msprobe.engine.replay.cancellation import cancelled
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.result import OutputResult
@@ -84,17 +84,19 @@ def _judged(
     if BlockTrial(trial, plan.cut, 0, 1, "forward").of_golden() is None:
         raise _NotInBlocksError
     parts = _of_forward(trial, plan.cut, select) if direction == "forward" else _of_backward(trial, plan.cut, select)
-    guessed = {part.path: mean_magnitude(part.target) for part in parts}
+    targets = {part.path: part.target for part in parts}
+    # Of outputs that equal golden nobody asks for it.
+    guessed = functools.cache(lambda path: mean_magnitude(targets[path]))
     seen = _walked(trial, plan, direction, parts, guessed)
-    verdicts = {part.path: _clear(part, seen[part.path], guessed[part.path]) for part in parts}
+    verdicts = {part.path: _clear(part, seen[part.path], guessed) for part in parts}
     open_parts = [part for part in parts if verdicts[part.path] is None]
     if open_parts:
-        exact = {part.path: seen[part.path].measured.golden_scale for part in open_parts}
+        exact = {part.path: seen[part.path].measured.golden_scale for part in open_parts}.__getitem__
         again = _walked(trial, plan, direction, open_parts, exact, with_baseline=True)
         sums = [part for part in open_parts if part.dim is None and part.standard.needs_baseline]
         if sums:
             let_in_baseline()
-            _add_whole_baseline(trial, direction, sums, again, exact)
+            _add_whole_baseline(trial, direction, sums, again)
         verdicts |= {part.path: _decided(part, again[part.path]) for part in open_parts}
     found = [(part, verdict) for part in parts if (verdict := verdicts[part.path]) is not None]
     results = [_result(part, verdict, seen[part.path]) for part, verdict in found]
@@ -141,24 +143,24 @@ def _walked(
     plan: Plan,
     direction: Direction,
     parts: Sequence[Part],
-    scales: Mapping[str, float],
+    scale_of: ScaleOf,
     *,
     with_baseline: bool = False,
     unequal: frozenset[str] = frozenset(),
 ) -> dict[str, Seen]:
     """Walk over all blocks. Results that are equal so far are not measured; those that cease to be are seen again."""
-    seen = {part.path: Seen(part.measure(scales[part.path])) for part in parts}
+    seen = {part.path: Seen(part, scale_of) for part in parts}
     beside = [part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None]
     for block in blocks(trial, plan, direction):
-        differing = _add(block, parts, seen, unequal, beside, scales)
+        differing = _add(block, parts, seen, unequal, beside)
         if differing is not None:
             # Its runs would stay while all blocks are seen again.
             del block
             again = unequal | {differing}
-            return _walked(trial, plan, direction, parts, scales, with_baseline=with_baseline, unequal=again)
+            return _walked(trial, plan, direction, parts, scale_of, with_baseline=with_baseline, unequal=again)
     for part in parts:
         if part.dim is None:
-            seen[part.path].add_sum(part)
+            seen[part.path].add_sum()
     if direction == "backward":
         samples = {path: torch.tensor([found.greatest], dtype=found.golden_dtype) for path, found in seen.items()}
         if cancelled(samples, trial.grad_outputs.values()):
@@ -172,7 +174,6 @@ def _add(
     seen: Mapping[str, Seen],
     unequal: frozenset[str],
     beside: Sequence[Part],
-    scales: Mapping[str, float],
 ) -> str | None:
     """Add a block, and what the baseline has of it for some parts, none of which stays.
 
@@ -180,12 +181,11 @@ def _add(
     """
     golden = _present(block.of_golden(), parts)
     for part in parts:
-        if not seen[part.path].add(part, golden[part.path], block.start, is_equal=part.path not in unequal):
+        if not seen[part.path].add(golden[part.path], block.start, is_equal=part.path not in unequal):
             return part.path
     if beside and (baseline := block.of_baseline()) is not None:
         for part in beside:
-            path = part.path
-            seen[path].add_baseline(part, baseline[path], golden[path], block.start, scales[path])
+            seen[part.path].add_baseline(baseline[part.path], golden[part.path], block.start)
     return None
 
 
@@ -195,9 +195,7 @@ def _present(found: Tensors | None, parts: Sequence[Part]) -> Tensors:
     return found
 
 
-def _add_whole_baseline(
-    trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, Seen], scales: Mapping[str, float]
-) -> None:
+def _add_whole_baseline(trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, Seen]) -> None:
     """Measure what the baseline has for sums over blocks: its own, each block's rounded, would err more than a sum."""
     if direction == "forward":
         baseline = {} if trial.baseline is None else {"output.0": trial.baseline.output}
@@ -208,16 +206,16 @@ def _add_whole_baseline(
         if result is not None:
             found = seen[part.path]
             golden = found.sums[0].to(found.golden_dtype)
-            found.add_baseline(part, result.detach(), golden, 0, scales[part.path])
+            found.add_baseline(result.detach(), golden, 0)
 
 
-def _clear(part: Part, seen: Seen, guessed: float) -> Verdict | None:
+def _clear(part: Part, seen: Seen, guessed: ScaleOf) -> Verdict | None:
     """Return the verdict that passes whatever the exact magnitude is, close to the guessed one; None for any other."""
     if seen.is_equal:
         return exact_pass(part.standard)
     scale = seen.measured.golden_scale
     verdict = part.standard.settled(_numbers(seen.measured))
-    is_close = abs(guessed - scale) <= _SAME_SCALE * scale
+    is_close = abs(guessed(part.path) - scale) <= _SAME_SCALE * scale
     is_clear = verdict is not None and verdict.outcome == "pass" and verdict.margin <= _CLEAR_MARGIN
     return verdict if is_close and is_clear else None
 

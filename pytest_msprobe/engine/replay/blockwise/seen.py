@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
 from msprobe_standards import Standard
 from msprobe_standards.blocks import BlockMeasure
 from msprobe_standards.metrics import bit_equal
+
+ScaleOf = Callable[[str], float]
+"""Returns the mean magnitude that the errors of an output relate to, by its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +40,32 @@ class Part:
         return BlockMeasure(self.target.shape, dtype, self.standard.wanted, self.standard.bounds(dtype), scale)
 
 
-@dataclass(slots=True)
+@dataclass
 class Seen:
     """What is known of an output once all blocks were seen. ``is_equal``: bit by bit, and it was not measured."""
 
-    measured: BlockMeasure
+    part: Part
+    scale_of: ScaleOf
     of_baseline: BlockMeasure | None = None
     is_equal: bool = True
     golden_dtype: torch.dtype = torch.float32
     greatest: float = 0.0
     sums: list[torch.Tensor] = field(default_factory=list)
 
-    def add(self, part: Part, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:
+    @cached_property
+    def measured(self) -> BlockMeasure:
+        """What measures the output; nobody asks for its scale before there is something to be measured."""
+        return self._new_measure()
+
+    def _new_measure(self) -> BlockMeasure:
+        return self.part.measure(self.scale_of(self.part.path))
+
+    def add(self, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:
         """Add a block; tell whether it could be: not where those before were equal and so not measured, and it is not.
 
         ``is_equal``: it is not known yet that the output differs somewhere.
         """
-        self.golden_dtype = golden.dtype
+        part, self.golden_dtype = self.part, golden.dtype
         if part.dim is None:
             self.sums[:] = [golden.double() if not self.sums else self.sums[0].add_(golden)]
             return True
@@ -65,15 +79,15 @@ class Seen:
             self.measured.add(part.at(start), target, golden)
         return True
 
-    def add_baseline(self, part: Part, baseline: torch.Tensor, golden: torch.Tensor, start: int, scale: float) -> None:
+    def add_baseline(self, baseline: torch.Tensor, golden: torch.Tensor, start: int) -> None:
         """Add a block of the baseline, if it is a result of the target's kind."""
-        if baseline.shape == golden.shape and baseline.dtype == part.target.dtype:
-            self.of_baseline = self.of_baseline or part.measure(scale)
-            self.of_baseline.add(part.at(start), baseline, golden)
+        if baseline.shape == golden.shape and baseline.dtype == self.part.target.dtype:
+            self.of_baseline = self.of_baseline or self._new_measure()
+            self.of_baseline.add(self.part.at(start), baseline, golden)
 
-    def add_sum(self, part: Part) -> None:
+    def add_sum(self) -> None:
         """Add the sum over all blocks."""
-        golden = self.sums[0].to(self.golden_dtype)
+        part, golden = self.part, self.sums[0].to(self.golden_dtype)
         self.greatest = _greatest(golden)
         self.is_equal = part.standard.exact_passes and bit_equal(part.target, golden)
         if not self.is_equal:
