@@ -51,8 +51,12 @@ loss = train()
 dist.all_reduce(loss)
 if dist.get_rank() == 0:
     print("loss", loss.item())
-# A rank that leaves while the other still reads from it aborts that one.
-dist.barrier()
+# A rank that leaves while the other still reads from it aborts that one, and a barrier ends in one rank before
+# it ends in the other: they tell each other through the store, which is the launcher's.
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+store = dist.distributed_c10d._get_default_store()
+store.set(f"done {dist.get_rank()}", "")
+store.wait(["done 0", "done 1"])
 dist.destroy_process_group()
 """
 )
