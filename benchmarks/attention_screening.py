@@ -27,7 +27,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.screening.attention import Attention
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
-from pytest_msprobe.engine.replay.screening.attention_sums import COLUMNS, Sums, drawn_signs, summed
+from pytest_msprobe.engine.replay.screening.attention_sums import COLUMNS, Sums, drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.screened import screened_of
@@ -100,9 +100,9 @@ def element(options: argparse.Namespace) -> None:
         query, key, values = (torch.randn(shape, generator=generator).to(dtype) for _ in range(3))
         result = torch.nn.functional.scaled_dot_product_attention(query, key, values, is_causal=True)
         attention = Attention(query, key, values, ("", "", ""), None, is_causal=True, scale=options.width**-0.5)
-        signs = [drawn_signs(attention, generator) for _ in attention.groups()]
-        sums = [summed(attention, *each, None) for each in zip(attention.groups(), signs, strict=True)]
-        found = [seen_from(attention, signs, sums, result, trial) for trial in range(options.trials)]
+        sketches = [drawn_sketches(attention, generator) for _ in attention.groups()]
+        sums = [summed(attention, *each, None) for each in zip(attention.groups(), sketches, strict=True)]
+        found = [seen_from(attention, sketches, sums, result, trial) for trial in range(options.trials)]
         tiles = -(-options.width // COLUMNS)
         limits = Limits(8 * (tiles * (options.length + -(-options.length // 128)) + options.length + 1) + 1)
         scale = result.float().abs().mean()
@@ -113,7 +113,7 @@ def element(options: argparse.Namespace) -> None:
     print(table(["dtype", "least", "median", "most", "theory"], rows))
 
 
-def seen_from(attention: Attention, signs: list[Any], sums: list[Sums], result: torch.Tensor, seed: int) -> float:
+def seen_from(attention: Attention, sketches: list[Any], sums: list[Sums], result: torch.Tensor, seed: int) -> float:
     """Return the least error, to a twentieth, by which one element stands out from limits that nothing widens."""
     scale, form = float(result.float().abs().mean()), float_format(result.dtype)
     generator = torch.Generator().manual_seed(seed)
@@ -124,7 +124,7 @@ def seen_from(attention: Attention, signs: list[Any], sums: list[Sums], result: 
         changed[at] += middle * form.unit_roundoff * scale
         parts = [
             Summed(attention.heads(changed, place), each.of("output"), sum_["output"])
-            for place, each, sum_ in zip(attention.groups(), signs, sums, strict=True)
+            for place, each, sum_ in zip(attention.groups(), sketches, sums, strict=True)
         ]
         found = residuals(parts, scale, roundoffs_allowed(result.dtype), len(parts))
         low, high = (middle, high) if all(each.share <= 1 for each in found.values()) else (low, middle)

@@ -17,10 +17,10 @@ from pytest_msprobe.engine.replay.screening.walks import TILE
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """A group's part of a result, (heads, rows, columns), its signs (columns, tiles) and what it should sum up to."""
+    """A group's part of a result, (heads, rows, columns), its sketch (columns, tiles) and what it should sum up to."""
 
     result: torch.Tensor
-    signs: torch.Tensor
+    sketch: torch.Tensor
     sum: Sum
 
 
@@ -41,7 +41,7 @@ def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: i
     for i, part in enumerate(parts):
         squares = _squares(part, max(scale, form.min_normal)).div_(variance)
         total += float(squares.mean())
-        for kind, values, size, limit in _kinds(squares, columns_of(len(part.signs)), limits):
+        for kind, values, size, limit in _kinds(squares, columns_of(len(part.sketch)), limits):
             share = float(values.max()) / limit
             if kind not in found or share > found[kind].share or math.isnan(share):
                 found[kind] = Residual(share, _where(int(values.argmax()), values.shape, size, i * heads))
@@ -52,11 +52,11 @@ def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: i
 def _squares(part: Summed, least: float) -> torch.Tensor:
     """Return the squares of residuals over what they are where each element errs by itself, (heads, tiles, rows)."""
     squares = torch.empty(part.sum.value.shape, dtype=torch.float64)
-    signs, shared = part.signs.double().mT, part.sum.shared.expand(squares.shape)
+    sketch, shared = part.sketch.double().mT, part.sum.shared.expand(squares.shape)
     for head, result in enumerate(part.result):
         values = result.double()
-        torch.mm(signs, values.mT, out=squares[head]).sub_(part.sum.value[head]).square_()
-        weights = signs.square() @ values.abs().clamp_(min=least).square_().mT
+        torch.mm(sketch, values.mT, out=squares[head]).sub_(part.sum.value[head]).square_()
+        weights = sketch.square() @ values.abs().clamp_(min=least).square_().mT
         squares[head] /= weights.add_(shared[head])
     return squares
 

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.cancellation import cancelled
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
 from pytest_msprobe.engine.replay.screening.attention_sample import AttentionSample, Judged
-from pytest_msprobe.engine.replay.screening.attention_sums import Came, Signs, Sums, drawn_signs, summed
+from pytest_msprobe.engine.replay.screening.attention_sums import Came, Sketches, Sums, drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.clearing import Cleared, benchmark_of, is_result
 from pytest_msprobe.engine.replay.screening.residuals import Residual
 from pytest_msprobe.engine.replay.trial import Trial
@@ -40,7 +40,7 @@ class _Walk:
     """What the groups of a trial's attention are to sum up to; ``sampled`` are those to be computed exactly."""
 
     places: list[Place]
-    signs: list[Signs]
+    sketches: list[Sketches]
     sums: list[Sums]
     sampled: list[int]
 
@@ -112,9 +112,9 @@ def _walked(trial: Trial, attention: Attention) -> _Walk | None:
         generator = torch.Generator().manual_seed(trial.subject.seed)
         places = list(attention.groups())
         chosen = torch.randperm(len(places), generator=generator)[: max(1, len(places) // _ONE_IN)]
-        signs = [drawn_signs(attention, generator) for _ in places]
-        sums = [summed(attention, *each, came) for each in zip(places, signs, strict=True)]
-        _WALKS[trial] = _Walk(places, signs, sums, chosen.tolist())
+        sketches = [drawn_sketches(attention, generator) for _ in places]
+        sums = [summed(attention, *each, came) for each in zip(places, sketches, strict=True)]
+        _WALKS[trial] = _Walk(places, sketches, sums, chosen.tolist())
     return _WALKS[trial]
 
 
@@ -155,7 +155,7 @@ def _residuals(output: _Output, judged: Judged, scale: float, attention: Attenti
 
     def of(groups: Sequence[int], results: Sequence[torch.Tensor]) -> dict[str, Residual]:
         pairs = zip(groups, results, strict=True)
-        parts = [Summed(result, walk.signs[i].of(name), walk.sums[i][name]) for i, result in pairs]
+        parts = [Summed(result, walk.sketches[i].of(name), walk.sums[i][name]) for i, result in pairs]
         return residuals(parts, scale, judged.roundoffs, len(walk.places))
 
     every = [attention.heads(output.result, place) for place in walk.places]

@@ -48,7 +48,7 @@ class Came:
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class Sketches:
     """Weights of the columns of a group's tensors, each in the row of its column and the column of its tile.
 
     ``width`` is (width, tiles) for queries and keys, ``value_width`` the same for values and results.
@@ -62,10 +62,10 @@ class Signs:
         return self.width if name in ("query", "key") else self.value_width
 
 
-def drawn_signs(attention: Attention, generator: torch.Generator) -> Signs:
+def drawn_sketches(attention: Attention, generator: torch.Generator) -> Sketches:
     """Return weights for one group."""
     wide = wide_dtype(attention.query.dtype)
-    return Signs(*(_signs(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
+    return Sketches(*(_sketch(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
 
 
 def columns_of(width: int) -> int:
@@ -79,17 +79,17 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @full_precision()
-def summed(attention: Attention, place: Place, signs: Signs, came: Came | None) -> Sums:
+def summed(attention: Attention, place: Place, sketches: Sketches, came: Came | None) -> Sums:
     """Return the sums of one group, those of the gradients as well where a gradient ``came``.
 
     Memory: the group's tensors widened, and three blocks of `_ROWS` rows of scores.
     """
-    wide = signs.width.dtype
+    wide = sketches.width.dtype
     queries, masks = attention.heads(attention.query, place), attention.masks(place)
     key, value = (attention.heads(each, place)[0].to(wide) for each in (attention.key, attention.value))
-    values = signs.value_width.mT @ value.mT
+    values = sketches.value_width.mT @ value.mT
     output = values.new_empty(len(queries), len(values), queries.shape[1])
-    gradients = None if came is None else _Gradients(attention, place, signs, came, key, value)
+    gradients = None if came is None else _Gradients(attention, place, sketches, came, key, value)
     for head, rows, seen in _blocks(attention, queries):
         query = queries[head, rows].to(wide) * attention.scale
         weights = _weights(query, key[:seen], None if masks is None else masks[head, rows], rows, attention)
@@ -108,17 +108,17 @@ class _Gradients:
     """
 
     def __init__(
-        self, attention: Attention, place: Place, signs: Signs, came: Came, key: torch.Tensor, value: torch.Tensor
+        self, attention: Attention, place: Place, sketches: Sketches, came: Came, key: torch.Tensor, value: torch.Tensor
     ) -> None:
-        self._scale, self._signs, self._value = attention.scale, signs, value
+        self._scale, self._sketches, self._value = attention.scale, sketches, value
         self._arriving, self._outputs = attention.heads(came.gradient, place), attention.heads(came.output, place)
         # A mean of values is none greater than they are, however wrong the device's is.
         self._greatest = value.abs().amax(0)
-        self._keys = signs.width.mT @ key.mT
+        self._keys = sketches.width.mT @ key.mT
         rows = key.new_zeros(len(self._arriving), len(self._keys), self._arriving.shape[1])
         keys = torch.zeros_like(self._keys)[None]
         self._query, self._key = Sum(rows, rows.clone()), Sum(keys, keys.clone())
-        values = key.new_zeros(1, signs.value_width.shape[1], len(value))
+        values = key.new_zeros(1, sketches.value_width.shape[1], len(value))
         self._of_value = Sum(values, values.new_zeros(()))
 
     def take(self, head: int, rows: slice, query: torch.Tensor, weights: torch.Tensor) -> None:
@@ -127,8 +127,8 @@ class _Gradients:
         gradient = self._arriving[head, rows].to(weights.dtype)
         rounded = self._outputs[head, rows].to(weights.dtype).abs().minimum(self._greatest)
         variance = gradient.square().mul_(rounded.square_()).sum(1)
-        keys, queries = self._keys[:, :seen], self._signs.width.mT @ query.mT
-        self._of_value.value[0, :, :seen] += (self._signs.value_width.mT @ gradient.mT) @ weights
+        keys, queries = self._keys[:, :seen], self._sketches.width.mT @ query.mT
+        self._of_value.value[0, :, :seen] += (self._sketches.value_width.mT @ gradient.mT) @ weights
         changes = torch.mm(gradient, self._value[:seen].mT).mul_(weights)
         changes.addcmul_(weights, changes.sum(1, keepdim=True), value=-1)
         self._query.value[head, :, rows] = keys @ changes.mT * self._scale
@@ -167,7 +167,7 @@ def _weights(
     return torch.softmax(scores, 1)
 
 
-def _signs(width: int, generator: torch.Generator) -> torch.Tensor:
+def _sketch(width: int, generator: torch.Generator) -> torch.Tensor:
     tiles = torch.arange(width) // columns_of(width)
     weights = drawn_weights(width, generator, columns_of(width)).float()
     return torch.zeros(width, int(tiles[-1]) + 1).index_put_((torch.arange(width), tiles), weights)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.screening.attention import Attention
-from pytest_msprobe.engine.replay.screening.attention_sums import Came, drawn_signs, summed
+from pytest_msprobe.engine.replay.screening.attention_sums import Came, drawn_sketches, summed
 
 
 @settings(max_examples=30)
@@ -46,33 +46,33 @@ def test_sums_are_those_of_attention_and_its_gradients(
     gradients = torch.autograd.grad(output, leaves, arriving.double())
     exact = dict(zip(("output", "query", "key", "value"), (output.detach(), *gradients), strict=True))
     for place in attention.groups():
-        signs = drawn_signs(attention, generator)
-        sums = summed(attention, place, signs, Came(arriving, output.detach().float()))
+        sketches = drawn_sketches(attention, generator)
+        sums = summed(attention, place, sketches, Came(arriving, output.detach().float()))
         assert sums.keys() == exact.keys()
         for name, whole in exact.items():
-            expected = (attention.heads(whole, place) @ signs.of(name)).mT
+            expected = (attention.heads(whole, place) @ sketches.of(name)).mT
             torch.testing.assert_close(sums[name].value, expected, rtol=1e-9, atol=1e-9)
-        assert torch.equal(summed(attention, place, signs, None)["output"].value, sums["output"].value)
+        assert torch.equal(summed(attention, place, sketches, None)["output"].value, sums["output"].value)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(128, 16), (70, 16), (32, 8), (33, 9), (3, 1)])
 def test_each_column_has_a_sign_and_one_tile_of_which_a_row_has_four(width: int, columns: int) -> None:
     x = torch.randn(1, 2, 5, width)
-    signs = drawn_signs(Attention(x, x, x, ("", "", ""), None, False, 1.0), torch.Generator().manual_seed(0))
+    sketches = drawn_sketches(Attention(x, x, x, ("", "", ""), None, False, 1.0), torch.Generator().manual_seed(0))
     expected = torch.zeros(width, -(-width // columns))
     for column in range(width):
         expected[column, column // columns] = 1
-    assert torch.equal((signs.width != 0).double(), expected.double())
-    assert width < 32 or {*signs.width.sign().unique().tolist()} == {-1.0, 0.0, 1.0}
+    assert torch.equal((sketches.width != 0).double(), expected.double())
+    assert width < 32 or {*sketches.width.sign().unique().tolist()} == {-1.0, 0.0, 1.0}
 
 
 def test_no_operand_is_changed() -> None:
     query, key, value, arriving = (torch.randn(1, 2, 150, 20).double() for _ in range(4))
     attention = Attention(query, key, value, ("", "", ""), None, True, 0.3)
     kept = [each.clone() for each in (query, key, value, arriving)]
-    signs = drawn_signs(attention, torch.Generator().manual_seed(0))
+    sketches = drawn_sketches(attention, torch.Generator().manual_seed(0))
     for place in attention.groups():
-        summed(attention, place, signs, Came(arriving, arriving))
+        summed(attention, place, sketches, Came(arriving, arriving))
     assert all(map(torch.equal, kept, (query, key, value, arriving)))
 
 
@@ -89,11 +89,11 @@ def test_what_the_columns_of_a_row_share_covers_sums_taken_from_a_rounded_result
         # A rounding error of one unit of each element of the result, and nothing else.
         wrong = torch.randint(0, 2, output.shape, generator=generator).mul(2).sub(1) * output * unit
         changes = -weights * (arriving * wrong).sum(-1, keepdim=True) * attention.scale
-        signs = drawn_signs(attention, generator)
+        sketches = drawn_sketches(attention, generator)
         (place,) = attention.groups()
-        sums = summed(attention, place, signs, Came(arriving, output))
+        sums = summed(attention, place, sketches, Came(arriving, output))
         for name, error in (("query", changes @ key), ("key", changes.mT @ query)):
-            found = (attention.heads(error, place) @ signs.of(name)).mT
+            found = (attention.heads(error, place) @ sketches.of(name)).mT
             ratios[name].append(found.square() / sums[name].shared / unit**2)
     for name, found in ratios.items():
         mean = torch.stack(found).mean(0)

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.math_modes import is_full_precision
 from pytest_msprobe.engine.replay.screening.attention import Attention
-from pytest_msprobe.engine.replay.screening.attention_sums import drawn_signs, summed
+from pytest_msprobe.engine.replay.screening.attention_sums import drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 
@@ -46,7 +46,7 @@ def _sum_attention() -> None:
     operand = torch.randn(1, 2, 64, 16)
     attention = Attention(operand, operand, operand, ("args.0", "args.1", "args.2"), None, False, 0.25)
     for place in attention.groups():
-        summed(attention, place, drawn_signs(attention, torch.Generator().manual_seed(0)), None)
+        summed(attention, place, drawn_sketches(attention, torch.Generator().manual_seed(0)), None)
 
 
 @pytest.mark.usefixtures("reduced")
