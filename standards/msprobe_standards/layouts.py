@@ -17,6 +17,12 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
+def is_array(tensor: torch.Tensor) -> bool:
+    """Tell whether numpy may see a plain tensor of a dtype that it has where it lies: not negated, of few dimensions."""
+    # Arrays of numpy 1 have no more.
+    return tensor.dim() <= 32 and not tensor.is_neg()
+
+
 def in_parts(tensor: torch.Tensor) -> torch.Tensor | Parts:
     """Return a plain tensor as it is, and what any other consists of by name: plain tensors, sizes and the layout.
 

@@ -22,7 +22,7 @@ import torch
 from msprobe_standards.accumulation import Walk
 from msprobe_standards.chunking import chunks
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.layouts import is_array, is_plain
 from msprobe_standards.neighbours import shared_error
 
 Numbers = Iterator[tuple[str, float]]
@@ -90,8 +90,6 @@ _AT_ONCE, _PART = 2**20, 2**16
 # Below, a call of torch takes as long as what it looks at.
 _WORTH_IT = 2**13
 _OF_NUMPY = frozenset({torch.float32, torch.float64})
-# Arrays of numpy 1 have no more.
-_DIMENSIONS = 32
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -190,7 +188,7 @@ def _bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -
         return torch.equal(target.view(torch.uint8), golden.view(torch.uint8))
     if target.dtype == torch.complex32:
         target, golden = torch.view_as_real(target.resolve_conj()), torch.view_as_real(golden.resolve_conj())
-    if target.is_neg() or golden.is_neg() or target.shape != golden.shape or target.dim() > _DIMENSIONS:
+    if target.shape != golden.shape or not (is_array(target) and is_array(golden)):
         return torch.equal(target, golden)
     if target.dtype in _OF_NUMPY:
         # In less than half of the time that torch.equal takes, of few elements and of many.

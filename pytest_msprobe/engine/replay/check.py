@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.direction_result import NoRuleError, result_of
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.launching_trial import trial_on
-from pytest_msprobe.engine.replay.memory import FREED_ABOVE, needed_bytes, require_memory
+from pytest_msprobe.engine.replay.memory import require_memory, return_freed_before
 from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
@@ -35,7 +35,6 @@ from pytest_msprobe.engine.replay.switched_off import is_of_second_run
 from pytest_msprobe.engine.replay.trial import Setup, Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.replay.variety import keep_lost_results, lost_gradients, lost_results, lost_variety
-from pytest_msprobe.engine.values.freed_pages import return_freed_pages
 from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
@@ -116,8 +115,8 @@ class Replay:
             screened: list[ScreenedOutput] = []
 
             def judged() -> list[OutputResult]:
-                if self._large is not None and needed_bytes(self.call) >= FREED_ABOVE:
-                    return_freed_pages()
+                if self._large is not None:
+                    return_freed_before(self.call)
                 passed = self._cleared(direction) if by_policy and recorded is None else []
                 screened.extend(each.seen for each in passed if each.seen is not None)
                 if passed:

@@ -26,9 +26,9 @@ _UNASKED_SHARE = 1 / 8
 # Asking the system costs more than a small call.
 _ALWAYS_FREE = 64 * 2**20
 
-#: Calls that need less take again what those before them have freed: a page that the system gives anew costs more than
-#: what is computed with it.
-FREED_ABOVE = 2**30
+# Calls that need less take again what those before them have freed: a page that the system gives anew costs more than
+# what is computed with it.
+_FREED_ABOVE = 2**30
 
 # No tensor has more; sizes as malformed records have them would lie beyond what floats hold.
 _MOST_ELEMENTS = 2**63
@@ -55,13 +55,18 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
     # A card needs less than that.
     if needed < _ALWAYS_FREE:
         return
-    if needed >= FREED_ABOVE:
-        return_freed_pages()
+    return_freed_before(call)
     in_blocks = working()
     admit(needed if in_blocks is None else needed_in_blocks(call, in_blocks, device), free_bytes)
     on_card = needed_on_card(call)
     if on_card >= _ALWAYS_FREE and free_on_card(device) < math.inf:
         admit(on_card, lambda: free_on_card(device))
+
+
+def return_freed_before(call: Call) -> None:
+    """Give the system what calls before this one have freed, where it needs much memory."""
+    if needed_bytes(call) >= _FREED_ABOVE:
+        return_freed_pages()
 
 
 def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int) -> None:

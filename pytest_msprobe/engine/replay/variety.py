@@ -17,6 +17,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
+from msprobe_standards.layouts import is_array
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.side import Gradients
 from pytest_msprobe.engine.replay.trial import Trial
@@ -40,9 +41,6 @@ _VANISHED = 1e-6
 
 # Of these numpy takes a few elements at a fraction of what it costs torch, and copies nothing that is laid out apart.
 _OF_NUMPY = frozenset({torch.float32, torch.float64})
-
-# Arrays of numpy 1 have no more.
-_DIMENSIONS = 32
 
 _UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
 
@@ -125,7 +123,7 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
 
 def _sample(tensor: torch.Tensor) -> list[float]:
     every = slice(None, None, 1 + tensor.numel() // _SAMPLE)
-    is_known = tensor.dtype in _OF_NUMPY and tensor.dim() <= _DIMENSIONS and not tensor.is_neg()
+    is_known = tensor.dtype in _OF_NUMPY and is_array(tensor)
     values: list[float] = (tensor.numpy().flat if is_known else tensor.reshape(-1))[every].tolist()
     return values
 

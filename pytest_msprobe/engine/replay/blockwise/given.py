@@ -21,6 +21,11 @@ def is_index(tensor: torch.Tensor) -> bool:
     return tensor.dtype in (torch.int64, torch.int32, torch.bool)
 
 
+def tensors_in(given: Given) -> list[tuple[str, torch.Tensor]]:
+    """Return paths and values of the arguments that are tensors."""
+    return [(path, value) for path, value in given.values() if isinstance(value, torch.Tensor)]
+
+
 def tensor_in(given: Given, name: str) -> tuple[str, torch.Tensor] | None:
     """Return path and value of an argument that is a tensor; None of any other."""
     path, value = given.get(name, ("", None))

@@ -13,7 +13,7 @@ import torch
 
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
-from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, is_index, tensor_in
+from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, is_index, tensor_in, tensors_in
 from pytest_msprobe.engine.replay.blockwise.indexing import basic_index
 from pytest_msprobe.engine.replay.blockwise.losses import divisor, loss_of_classes, loss_of_elements
 from pytest_msprobe.engine.replay.blockwise.normalization import (
@@ -45,7 +45,7 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
     tensors = tensors_with_paths([arguments.args, arguments.kwargs])
     if any(tensor.layout is not torch.strided or tensor.is_quantized for _, tensor in tensors):
         return []
-    if sum(isinstance(value, torch.Tensor) for _, value in given.values()) != len(tensors):
+    if len(tensors_in(given)) != len(tensors):
         return []
     floats = [tensor.dtype for _, tensor in tensors if not is_index(tensor)]
     return list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
@@ -80,7 +80,7 @@ def _by_name(parameters: tuple[str, ...], arguments: Arguments) -> Given | None:
 
 def _broadcast(given: Given) -> Iterator[Cut]:
     """Cut an elementwise operation along any dimension of its result."""
-    tensors = [(path, value) for path, value in given.values() if isinstance(value, torch.Tensor)]
+    tensors = tensors_in(given)
     shape = _broadcast_shape(*(tensor.shape for _, tensor in tensors))
     for dim, size in enumerate(shape):
         behind = len(shape) - dim
@@ -98,9 +98,8 @@ def _alike(given: Given) -> Iterator[Cut]:
     if found is None:
         return
     shape = tuple(found[1].shape)
-    tensors = [(path, value) for path, value in given.values() if isinstance(value, torch.Tensor)]
     for dim in range(len(shape)):
-        yield Cut(shape, dim, {path: dim for path, tensor in tensors if tensor.shape == shape})
+        yield Cut(shape, dim, {path: dim for path, tensor in tensors_in(given) if tensor.shape == shape})
 
 
 def _broadcast_shape(*shapes: torch.Size) -> tuple[int, ...]:

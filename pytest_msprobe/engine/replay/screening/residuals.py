@@ -49,8 +49,8 @@ class Evidence:
     """What was seen of the products of one output.
 
     ``target`` and ``golden`` (float64, of sums in golden's dtype) are the elements that were computed exactly, (count,)
-    each, out of ``numel``;
-    ``scale`` is the mean magnitude of all elements of the results. ``residuals`` are the worst, by kind.
+    each, out of ``numel``; ``scale`` is the mean magnitude of all elements of the results. ``residuals`` are the worst,
+    by kind.
     """
 
     target: torch.Tensor
