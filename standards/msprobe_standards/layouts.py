@@ -18,7 +18,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def is_array(tensor: torch.Tensor) -> bool:
-    """Tell whether numpy may see a plain tensor of a dtype that it has where it lies: not negated, of few dimensions."""
+    """Tell whether numpy may see a plain tensor of one of its dtypes where it lies: not negated, of few dimensions."""
     # Arrays of numpy 1 have no more.
     return tensor.dim() <= 32 and not tensor.is_neg()
 
