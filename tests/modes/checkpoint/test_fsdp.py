@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import pytest
+
+from tests.support.gloo import run_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-out, rank, world, rate = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-dist.init_process_group("gloo", init_method=f"file://{out}.store", rank=rank, world_size=world)
+rank, out, world, rate = int(sys.argv[1]), sys.argv[2], {ranks}, {rate}
+dist.init_process_group("gloo", init_method=f"file://{{out}}.store", rank=rank, world_size=world)
 mesh = init_device_mesh("cpu", (world,))
 torch.manual_seed(0)
 model = nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 5))
@@ -35,16 +35,14 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
 model(torch.arange(8).reshape(2, 4)).square().sum().backward()
 optimizer.step()
 weights, moments = get_state_dict(model, optimizer)
-dcp.save({"model": weights, "optim": moments}, checkpoint_id=out)
+dcp.save({{"model": weights, "optim": moments}}, checkpoint_id=out)
 dist.destroy_process_group()
 """
 
 
 def train(folder: Path, ranks: int, rate: float = 0.01) -> Path:
     """Train one step on so many ranks, and return the folder of its checkpoint."""
-    program = [sys.executable, "-W", "ignore", "-c", TRAINING, str(folder)]
-    started = [Popen([*program, str(rank), str(ranks), str(rate)]) for rank in range(ranks)]
-    assert [process.wait() for process in started] == [0] * ranks
+    assert run_ranks(TRAINING.format(ranks=ranks, rate=rate), ranks, folder) == [(0, "")] * ranks
     return folder
 
 

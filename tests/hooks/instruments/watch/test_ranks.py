@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
+from tests.support.gloo import run_ranks
 from tests.support.requirements import require
 
 pytestmark = pytest.mark.slow
@@ -55,7 +53,7 @@ dist.destroy_process_group()
 
 
 def test_gradients_before_reduction_are_the_rank_s_own_and_those_after_it_what_is_stepped(tmp_path):
-    in_two_processes(TRAINING, tmp_path)
+    assert run_ranks(TRAINING, 2, tmp_path) == [(0, "")] * 2
 
 
 COMMUNICATION = """
@@ -99,7 +97,7 @@ dist.destroy_process_group()
 
 
 def test_collectives_of_a_step_are_told_together_before_and_after(tmp_path):
-    in_two_processes(COMMUNICATION, tmp_path)
+    assert run_ranks(COMMUNICATION, 2, tmp_path) == [(0, "")] * 2
 
 
 STAGES = """
@@ -127,17 +125,5 @@ dist.destroy_process_group()
 
 
 def test_anomalies_tell_the_stage_of_the_pipeline_and_its_ranks(tmp_path):
-    in_two_processes(STAGES, tmp_path)
-
-
-def in_two_processes(script, folder):
-    """Run a script as the two ranks of a group; its arguments are the rank and a folder."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", script, str(rank), str(folder)], stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    ended = run_ranks(STAGES, 2, tmp_path)
+    assert [code for code, _ in ended] == [0, 0], ended
