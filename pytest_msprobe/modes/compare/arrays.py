@@ -13,22 +13,19 @@ from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.npy import Array, dtype_name, read_array
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
-from msprobe_standards.chunking import CHUNK
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.modes.compare.walk import Measured, Precision, Walk, equal_metrics
+from pytest_msprobe.modes.compare.walk import LENGTH, Measured, Precision, Walk, equal_metrics
 from pytest_msprobe.results.skips import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
-    from pytest_msprobe.modes.compare.walk import Floats
+    from pytest_msprobe.modes.compare.part import Floats
 
 # What numpy and dumps call alike; of integers float64 holds those up to the limit, and their differences.
 _KNOWN = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
 _EXACT_INTEGERS = 2**52
-# So much is copied to be compared.
-_COMPARED_BYTES = 2**20
 
 
 def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
@@ -40,7 +37,7 @@ def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
     if mine is None or other is None:
         return None
     target_value = _with_statistics(row.target, mine)
-    if _have_same_bytes(mine, other):
+    if _are_equal(mine, other):
         metrics = equal_metrics(mine.size, has_ulps=mine.dtype.kind == "f")
         return replace(row, target=target_value, golden=_with_those_of(target_value, row.golden), metrics=metrics)
     measured = measure_arrays(mine, other)
@@ -65,9 +62,9 @@ def _load(value: Value, dump: Dump) -> Array | None:
     return array if is_recorded and _is_exact_in_float64(array) else None
 
 
-def _have_same_bytes(mine: Array, other: Array) -> bool:
-    """Tell whether two small arrays are of one dtype and equal to the last bit; large ones are measured in parts."""
-    return mine.dtype == other.dtype and mine.nbytes <= _COMPARED_BYTES and mine.tobytes() == other.tobytes()
+def _are_equal(mine: Array, other: Array) -> bool:
+    """Tell whether two arrays are of one dtype and have the same elements; NaN gives a "no"."""
+    return mine.dtype == other.dtype and all((ours == theirs).all() for _, ours, theirs in _parts(mine, other))
 
 
 def _is_exact_in_float64(array: Array) -> bool:
@@ -76,14 +73,22 @@ def _is_exact_in_float64(array: Array) -> bool:
 
 def measure_arrays(target: Array, golden: Array) -> Measured:
     """Measure two arrays of one shape as ``measure_tensors`` does two tensors."""
-    mine, other = target.reshape(-1), golden.reshape(-1)
+    precision = _precision(target.dtype, golden.dtype)
+    is_narrow = precision is not None and max(target.itemsize, golden.itemsize) <= np.dtype(np.float32).itemsize
+    dtype = np.float32 if is_narrow else np.float64
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
-        for start in range(0, mine.size, CHUNK):
-            end = start + CHUNK
-            yield start, mine[start:end].astype(np.float64), other[start:end].astype(np.float64)
+        for start, mine, other in _parts(target, golden):
+            yield start, mine.astype(dtype, copy=False), other.astype(dtype, copy=False)
 
-    return Walk(parts, _precision(target.dtype, golden.dtype), min(CHUNK, mine.size)).measured(target.shape)
+    return Walk(parts, precision, min(LENGTH, target.size)).measured(target.shape)
+
+
+def _parts(target: Array, golden: Array) -> Iterator[tuple[int, Array, Array]]:
+    """Yield where each part begins, and the elements of it."""
+    mine, other = target.reshape(-1), golden.reshape(-1)
+    for start in range(0, mine.size, LENGTH):
+        yield start, mine[start : start + LENGTH], other[start : start + LENGTH]
 
 
 def _with_statistics(value: Value, array: Array) -> Value:

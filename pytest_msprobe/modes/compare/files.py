@@ -15,7 +15,8 @@ from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.modes.compare.layouts import plain_pair
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.modes.compare.tensors import measure_tensors
+from pytest_msprobe.modes.compare.tensors import are_equal, measure_tensors
+from pytest_msprobe.modes.compare.walk import equal_metrics
 from pytest_msprobe.results.skips import Skip
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
     pair = plain_pair(target_tensor, golden_tensor)
     if not pair.target.numel():
         return replace(row, unmeasured="empty")
+    if are_equal(pair.target, pair.golden):
+        has_ulps = pair.target.dtype.is_floating_point or pair.target.dtype.is_complex
+        return replace(row, metrics=equal_metrics(pair.target.numel(), has_ulps=has_ulps))
     measured = measure_tensors(pair.target, pair.golden)
     return replace(row, metrics=measured.scaled_metrics, worst=pair.coordinates(measured.worst))
 

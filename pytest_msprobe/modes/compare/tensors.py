@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from msprobe_standards import chunks, measure
-from msprobe_standards.chunking import CHUNK
 from msprobe_standards.dtypes import family, float_format, real_dtype
-from pytest_msprobe.modes.compare.walk import Measured, Precision, Walk
+from msprobe_standards.metrics import bit_equal
+from pytest_msprobe.modes.compare.walk import LENGTH, Measured, Precision, Walk
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from pytest_msprobe.modes.compare.part import Floats
 
-    Floats = NDArray[np.float64]
+_EXACT_IN_FLOAT64 = 2.0**52
 
 
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -37,8 +36,9 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
     target, golden = target.detach().resolve_conj().resolve_neg(), golden.detach().resolve_conj().resolve_neg()
     measured = _walk(target, golden).measured(tuple(target.shape))
-    if not (target.dtype.is_floating_point or target.dtype.is_complex) and family(target.dtype) == family(golden.dtype):
-        # Exact beyond 2**53, where float64 is not.
+    are_integers = not (target.dtype.is_floating_point or target.dtype.is_complex)
+    reached = measured.max_golden + measured.metrics["max_abs_err"]
+    if are_integers and family(target.dtype) == family(golden.dtype) and reached >= _EXACT_IN_FLOAT64:
         exact = measure(target, golden)
         is_unseen = exact["max_abs_err"] and measured.worst is None
         worst = exact.worst_index if is_unseen else measured.worst
@@ -46,25 +46,34 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
     return measured
 
 
+def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
+    """Tell quickly whether two tensors of one shape are of one dtype and have the same elements; NaN gives a "no"."""
+    return target.dtype == golden.dtype and all(
+        bit_equal(mine, other) for _, mine, other in chunks(target, golden, length=LENGTH)
+    )
+
+
 def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
     width = 2 if target.is_complex() or golden.is_complex() else 1
-    length = min(CHUNK, max(target.numel(), 1)) * width
-    buffers = [torch.empty(length, dtype=torch.float64) for _ in range(2)]
+    length = min(LENGTH, max(target.numel(), 1))
+    floats = [real_dtype(x.dtype) for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
+    is_narrow = len(floats) == 2 and max(dtype.itemsize for dtype in floats) <= torch.float32.itemsize
+    dtype = torch.float32 if is_narrow else torch.float64
+    buffers = [torch.empty(length * width, dtype=dtype) for _ in range(2)]
 
     def load(part: torch.Tensor, buffer: torch.Tensor) -> Floats:
         if width == 2:
             part = torch.view_as_real(part if part.is_complex() else torch.complex(part.double(), part.double() * 0))
             part = part.reshape(-1)
-        loaded = part if part.dtype == torch.float64 else buffer[: part.numel()].copy_(part)
+        loaded = part if part.dtype == dtype else buffer[: part.numel()].copy_(part)
         return loaded.numpy()
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
-        for offset, *both in chunks(target, golden):
+        for offset, *both in chunks(target, golden, length=length):
             mine, other = map(load, both, buffers)
             yield offset * width, mine, other
 
-    floats = [x.dtype for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
     if len(floats) < 2:
-        return Walk(parts, None, length, width)
-    form = float_format(real_dtype(coarser(*map(real_dtype, floats))))
-    return Walk(parts, Precision(form.mantissa_bits, form.min_normal), length, width)
+        return Walk(parts, None, length * width, width)
+    form = float_format(coarser(*floats))
+    return Walk(parts, Precision(form.mantissa_bits, form.min_normal), length * width, width)

@@ -1,27 +1,33 @@
-"""Sums, counts and maxima over two blocks of numbers, part by part: numpy alone, so that arrays need no torch."""
+"""Sums, counts and maxima over two blocks of numbers, part by part: numpy alone, so that arrays need no torch.
+
+Sums are those of float64; greatest errors and counts are `part`'s.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from msprobe_standards.chunking import dot
+from pytest_msprobe.modes.compare.part import EXACT_BELOW, SLACK, Part, widened
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    #: Yields the parts in index order: where a part begins, the target's and the golden elements of it.
+    from pytest_msprobe.modes.compare.part import Doubles, Floats, Places
+
+    #: Yields the parts in index order: where a part begins, the target's and the golden elements of it, of one dtype.
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
 
-_EXPONENT_BITS = np.int64(0x7FF << 52)
-# Picking elements out costs more than looking at all of them where it is not a small share.
-_FEW = 0.1
+LENGTH = 65536
+"""Elements in a part: 256 KiB as float32. Of shorter ones the calls take as long as what they compute."""
+
+_LIMITS = (0.001, 0.005)
 # The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
 
@@ -66,7 +72,7 @@ class Precision(NamedTuple):
 
 
 class Walk:
-    """Sums, counts and maxima over one pair of float64 parts; complex numbers are two elements each, of ``width`` 2."""
+    """Sums, counts and maxima over one pair of parts; complex numbers are two elements each, of ``width`` 2."""
 
     def __init__(self, parts: Parts, precision: Precision | None, length: int, width: int = 1) -> None:
         """``length`` is that of the longest part, ``precision`` that of the coarser side where both are floats."""
@@ -78,8 +84,9 @@ class Walk:
         self.factor = 1.0
         self._width = width
         self._precision = precision
-        self._scratch = np.empty((3, length))
-        self._flags = np.empty(length, dtype=np.bool_)
+        self._length = length
+        self._scratch: Floats = np.empty((0, 0))
+        self._doubles = np.empty((2, length))
         with np.errstate(all="ignore"):
             self._over(parts)
             squares = (self.gg, self.gd, self.dd)
@@ -94,83 +101,99 @@ class Walk:
 
     def _over(self, parts: Parts) -> None:
         for offset, target, golden in parts():
+            self.count += target.size
             self._add(offset, target, golden)
 
+    def _hold(self, dtype: np.dtype[Any]) -> None:
+        """Have memory for a part of a dtype: that of all parts, or float64 for one whose differences overflow."""
+        if self._scratch.dtype != dtype or not self._scratch.size:
+            self._scratch = np.empty((4, self._length), dtype)
+            if self._precision is not None:
+                # With a scalar in its place np.maximum takes three times as long.
+                self._least = np.full(self._length, self._precision.min_normal, dtype)
+
     def _add(self, offset: int, t: Floats, g: Floats) -> None:
-        size = t.size
-        self.count += size
-        d = np.subtract(t, g, out=self._scratch[0, :size])
-        squares = dot(d, d)
-        places = None
-        if not math.isfinite(squares):
+        self._hold(t.dtype)
+        d = np.subtract(t, g, out=self._scratch[0, : t.size])
+        a = np.abs(d, out=self._scratch[1, : t.size])
+        greatest, places = float(a.max()), None
+        if not math.isfinite(greatest):
             finite = np.isfinite(t) & np.isfinite(g)
             if not finite.all():
-                bad = ~finite & (t != g) & ~(np.isnan(t) & np.isnan(g))
-                count = int(np.count_nonzero(bad))
-                if count and self.first_mismatch < 0:
-                    self.first_mismatch = offset + int(bad.argmax())
-                self.mismatched += count
-                equal = int(np.count_nonzero(~finite)) - count
-                self.within = [share + equal for share in self.within]
+                self._add_nonfinite(offset, t, g, finite)
                 places = np.flatnonzero(finite)
-                t, g, d = t[places], g[places], d[places]
-                size = t.size
-                if not size:
+                if not places.size:
                     return
-                squares = dot(d, d)
-        m = np.abs(g, out=self._scratch[1, :size])
-        self.max_golden = max(self.max_golden, float(m.max()))
-        if squares == 0 and not d.any():
-            self.within = [share + size for share in self.within]
-            self.gg += dot(g, g) if self.factor == 1.0 else dot(g * self.factor, g * self.factor)
-            return
-        self._add_products(g, d, squares)
-        a = np.abs(d, out=d)
-        greatest = float(a.max())
-        if greatest > self.max_abs_err:
-            self.max_abs_err = greatest
-            at = int(a.argmax())
-            self.worst = offset + (at if places is None else int(places[at]))
-        self._add_relative(a, m, size)
+                t, g, d, a = t[places], g[places], d[places], a[places]
+                greatest = float(a.max())
+            if not math.isfinite(greatest) and t.dtype == np.float32:
+                self._hold(np.dtype(np.float64))
+                t, g = t.astype(np.float64), g.astype(np.float64)
+                d = t - g
+                a = np.abs(d)
+                greatest = float(a.max())
+        self._add_finite(offset, t, g, d, a, greatest, places)
 
-    def _add_products(self, g: Floats, d: Floats, squares: float) -> None:
+    def _add_finite(
+        self, offset: int, t: Floats, g: Floats, d: Floats, a: Floats, greatest: float, places: Places | None
+    ) -> None:
+        m = np.abs(g, out=self._scratch[2, : g.size])
+        self.max_golden = max(self.max_golden, float(m.max()))
+        golden = widened(g, self._doubles[0])
+        if greatest == 0:
+            self.within = [share + g.size for share in self.within]
+            self._add_products(golden, None)
+            return
+        ratio = np.divide(a, m, out=self._scratch[3, : g.size])
+        # Equal zeros, whose quotient is NaN, have no error.
+        reach = float(np.fmax.reduce(ratio))
+        if reach <= EXACT_BELOW or d.dtype == np.float64:
+            slack, difference = 0.0, widened(d, self._doubles[1])
+        else:
+            slack, difference = SLACK, widened(t, self._doubles[1])
+            np.subtract(difference, golden, out=difference)
+        self._add_products(golden, difference)
+        part = Part(a, m, ratio, greatest, reach, slack, golden, difference)
+        self._add_greatest(part, offset, places)
+        self._add_relative(part)
+        if self._precision is not None:
+            self._add_ulps(part, self._precision)
+
+    def _add_nonfinite(self, offset: int, t: Floats, g: Floats, finite: NDArray[np.bool_]) -> None:
+        bad = ~finite & (t != g) & ~(np.isnan(t) & np.isnan(g))
+        count = int(np.count_nonzero(bad))
+        if count and self.first_mismatch < 0:
+            self.first_mismatch = offset + int(bad.argmax())
+        self.mismatched += count
+        equal = int(np.count_nonzero(~finite)) - count
+        self.within = [share + equal for share in self.within]
+
+    def _add_products(self, g: Doubles, d: Doubles | None) -> None:
         # With t = g + d, what involves the target follows from these three.
         if self.factor != 1.0:
-            g, d = g * self.factor, d * self.factor
-            squares = dot(d, d)
+            g, d = g * self.factor, None if d is None else d * self.factor
         self.gg += dot(g, g)
-        self.gd += dot(g, d)
-        self.dd += squares
+        if d is not None:
+            self.gd += dot(g, d)
+            self.dd += dot(d, d)
 
-    def _add_relative(self, a: Floats, m: Floats, size: int) -> None:
-        ratio = np.divide(a, m, out=self._scratch[2, :size])
-        greatest = float(ratio.max())
-        if greatest != greatest:
-            np.nan_to_num(ratio, copy=False, nan=0.0, posinf=math.inf)
-            greatest = float(ratio.max())
-        self.rel_err_max = max(self.rel_err_max, greatest)
-        for i, limit in enumerate((0.001, 0.005)):
-            self.within[i] += size if greatest < limit else int(np.count_nonzero(ratio < limit))
-        if self._precision is not None:
-            self._add_ulps(self._precision, a, m, ratio, greatest)
+    def _add_greatest(self, part: Part, offset: int, places: Places | None) -> None:
+        if part.greatest * (1 + part.slack) > self.max_abs_err:
+            error, at = part.greatest_error()
+            if error > self.max_abs_err:
+                self.max_abs_err = error
+                self.worst = offset + int(at if places is None else places[at])
 
-    def _add_ulps(self, precision: Precision, a: Floats, m: Floats, ratio: Floats, greatest: float) -> None:
-        bits, least = 2.0**precision.mantissa_bits, precision.min_normal
-        if math.isfinite(greatest):
-            # |golden| is less than twice the power of two below it: errors in the last place are within a factor of two
-            # of the relative ones, and only the largest of these can be the largest of those.
-            if greatest * bits * 2 <= self.max_ulp_error:
-                return
-            candidates = np.greater_equal(ratio, greatest / 2, out=self._flags[: ratio.size])
-            if np.count_nonzero(candidates) < _FEW * ratio.size:
-                places = np.flatnonzero(candidates)
-                # Below the normal numbers the last place stays where it is, and relative errors say nothing of it.
-                if float(m[places].min()) >= least:
-                    a, m, ratio = a[places], m[places], ratio[places]
-        # A float64 with its mantissa bits cleared is the power of two below it.
-        np.bitwise_and(m.view(np.int64), _EXPONENT_BITS, out=ratio.view(np.int64))
-        np.divide(a, np.maximum(ratio, least, out=ratio), out=ratio)
-        self.max_ulp_error = max(self.max_ulp_error, float(ratio.max()) * bits)
+    def _add_relative(self, part: Part) -> None:
+        if part.reach * (1 + SLACK) > self.rel_err_max:
+            self.rel_err_max = max(self.rel_err_max, part.greatest_ratio())
+        for i, beyond in enumerate(part.beyond(_LIMITS)):
+            self.within[i] += part.ratio.size - beyond
+
+    def _add_ulps(self, part: Part, precision: Precision) -> None:
+        # |golden| is less than twice the power of two below it.
+        if part.reach * (1 + SLACK) * 2 > self.max_ulp_error:
+            self.max_ulp_error = max(self.max_ulp_error, part.greatest_over_power(self._least, self.max_ulp_error))
 
     @property
     def _golden_norm(self) -> float:
@@ -188,7 +211,7 @@ class Walk:
             "nonfinite_mismatch": float(self.mismatched),
         }
         if self._precision is not None:
-            metrics["max_ulp_error"] = math.inf if bad else self.max_ulp_error
+            metrics["max_ulp_error"] = math.inf if bad else self.max_ulp_error * 2.0**self._precision.mantissa_bits
         if numel > 1 and not bad:
             metrics["cosine_sim"] = self._cosine()
         return metrics

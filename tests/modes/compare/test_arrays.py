@@ -53,6 +53,16 @@ def test_more_than_one_part_is_measured_as_one() -> None:
     assert (measured.metrics["max_abs_err"], measured.metrics["euclidean"]) == (4.0, 4.0)
 
 
+@pytest.mark.parametrize("dtypes", [("float16", "float32"), ("float32", "float32"), (">f4", "float64")])
+def test_several_parts_are_measured_by_numpy_as_by_torch(dtypes: tuple[str, str]) -> None:
+    random = np.random.default_rng(5)
+    golden = np.maximum(random.standard_normal((300, 500)), 0)
+    target = (golden * (1 + 1e-3 * random.standard_normal(golden.shape))).astype(dtypes[0])
+    golden = golden.astype(dtypes[1])
+    native = torch.from_numpy(target.astype(target.dtype.newbyteorder("=")))
+    assert measure_arrays(target, golden) == measure_tensors(native, torch.from_numpy(golden))
+
+
 def test_kernels_are_compared_without_torch(pytester: pytest.Pytester, tmp_path: Path) -> None:
     from tests.support.static_graphs import GraphFolder, dense_step
 
