@@ -16,6 +16,9 @@ from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 
+# Smaller files are read sooner than they are mapped.
+_WORTH_MAPPING = 2**21
+
 
 def load_tensor(
     element: TensorElement, folder: Path, *, mapped: bool = False, keeps_shape: bool = True
@@ -23,10 +26,10 @@ def load_tensor(
     """Load the recorded values of a tensor as a CPU tensor.
 
     ``.pt`` files are read with ``weights_only``, ``.npy`` files without pickle, of a container this tensor's bytes
-    alone; all of them only below ``folder``. With ``mapped`` the values stay in the file, which must not change while
-    the tensor lives; writing to it leaves the file as it is. Without ``keeps_shape`` a file may hold the elements in
-    another shape. Raises Skip where the file is missing; DumpError where its name leaves the folder, its content is no
-    tensor of one shape, or shape and dtype are not the recorded ones.
+    alone; all of them only below ``folder``. With ``mapped`` the values of a large file stay in it, which must not
+    change while the tensor lives; writing to it leaves the file as it is. Without ``keeps_shape`` a file may hold the
+    elements in another shape. Raises Skip where the file is missing; DumpError where its name leaves the folder, its
+    content is no tensor of one shape, or shape and dtype are not the recorded ones.
     """
     name = element.data_name or ""
     contained = split_name(name)
@@ -70,6 +73,7 @@ def _read_contained(path: Path, name: str, mapped: bool) -> torch.Tensor:
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:
     try:
+        mapped = mapped and path.stat().st_size >= _WORTH_MAPPING
         if path.suffix == ".npy":
             if mapped:
                 return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))

@@ -52,6 +52,31 @@ def test_an_npy_file_gives_the_recorded_values(tmp_path: Path) -> None:
     assert torch.equal(load(tmp_path, "x.npy", "float32"), VALUES)
 
 
+def saved(path: Path, values: torch.Tensor) -> TensorElement:
+    """Write values to a file and return the element of a dump that names it."""
+    if path.suffix == ".npy":
+        np.save(path, values.numpy())
+    else:
+        torch.save(values, path)
+    return TensorElement("torch.Tensor", str(values.dtype), tuple(values.shape), data_name=path.name)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.npy"])
+def test_a_small_file_may_change_once_it_was_asked_to_be_mapped(tmp_path: Path, name: str) -> None:
+    element = saved(tmp_path / name, VALUES)
+    found = load_tensor(element, tmp_path, mapped=True)
+    (tmp_path / name).write_bytes(b"")
+    assert torch.equal(found, VALUES)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.npy"])
+def test_writing_to_what_is_mapped_leaves_the_file_as_it_is(tmp_path: Path, name: str) -> None:
+    values = torch.arange(600_000.0)
+    element = saved(tmp_path / name, values)
+    load_tensor(element, tmp_path, mapped=True).zero_()
+    assert torch.equal(load_tensor(element, tmp_path, mapped=True), values)
+
+
 def test_a_missing_file_is_a_skip_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(Skip, match=r"gone\.pt") as caught:
         load(tmp_path, "gone.pt")
