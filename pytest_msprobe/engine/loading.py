@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -30,6 +31,8 @@ def import_torch() -> ModuleType:
         if collects:
             gc.enable()
     gc.freeze()
+    # As it ends, Python looks for garbage once more, among all that a run has made.
+    atexit.register(gc.freeze)
     # Not by comparing versions: 2.3.0a0, as vendors call their builds, is older than 2.3 only for packaging.
     if tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2]) < _OLDEST:
         raise DeviceError(f"torch {torch.__version__} is too old", remedy="install torch 2.3 or newer")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,3 +23,15 @@ def test_a_torch_that_is_too_old_is_one_usage_error(
     told = f"ERROR: torch {version} is too old; install torch 2.3 or newer"
     assert (told in result.errlines) is is_too_old
     assert not is_too_old or result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_what_is_alive_at_the_end_is_not_searched_for_garbage() -> None:
+    program = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 1000 + len(alive)))
+from pytest_msprobe.engine.loading import import_torch
+import_torch()
+gc.unfreeze()
+alive = [[] for _ in range(100_000)]
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "True\n"
