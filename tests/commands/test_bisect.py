@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, was_seen
 from pytest_msprobe.commands.main import main
-from tests.support.gloo import LEAVE
+from tests.support.leaving import LEAVE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "one_wrong_call" / "train.py"
 
@@ -54,6 +54,7 @@ if dist.get_rank() == 0:
     print("loss", loss.item())
 dist.barrier()
 dist.destroy_process_group()
+status = 0
 """
     + LEAVE
 )

@@ -1,7 +1,6 @@
 """Programs that run in processes forked from one that has loaded torch, which takes seconds.
 
-Such a process knows nothing of this project before its program imports it. At its end it waits for its threads, calls
-what is registered with ``atexit``, and is gone: taking torch down takes longer than most programs.
+Such a process knows nothing of this project before its program imports it. It ends as `leaving` tells.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.leaving import LEAVE
+
 # It computes nothing before it forks, so that no thread of a numeric library is missing in the programs' processes.
 _TEMPLATE = """
-import atexit, gc, json, os, sys, threading, traceback
+import gc, json, os, sys, traceback
 import torch, torch.distributed, torch._dynamo
 
 gc.freeze()
@@ -51,11 +52,6 @@ except SystemExit as end:
     status = int(end.code or 0)
 except BaseException:
     traceback.print_exc()
-threading._shutdown()
-atexit._run_exitfuncs()
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(status)
 """
 
 
@@ -106,7 +102,7 @@ class Forked:
 @contextlib.contextmanager
 def forked_from_torch() -> Iterator[Forked]:
     """Start the process that others are forked from, and end it."""
-    command = [sys.executable, "-W", "ignore", "-c", _TEMPLATE]
+    command = [sys.executable, "-W", "ignore", "-c", _TEMPLATE + LEAVE]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -15,7 +15,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.modes.compare.walk import LENGTH, Measured, Precision, Walk, equal_metrics
+from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk, equal_metrics
 from pytest_msprobe.results.skips import Skip
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
     from pytest_msprobe.modes.compare.part import Floats
 
-# What numpy and dumps call alike; of integers float64 holds those up to the limit, and their differences.
+# What numpy and dumps call alike.
 _KNOWN = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
-_EXACT_INTEGERS = 2**52
 
 
 def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
@@ -68,7 +67,7 @@ def _are_equal(mine: Array, other: Array) -> bool:
 
 
 def _is_exact_in_float64(array: Array) -> bool:
-    return array.dtype.kind not in "iu" or bool(array.min() >= -_EXACT_INTEGERS and array.max() <= _EXACT_INTEGERS)
+    return array.dtype.kind not in "iu" or bool(array.min() >= -EXACT_INTEGERS and array.max() <= EXACT_INTEGERS)
 
 
 def measure_arrays(target: Array, golden: Array) -> Measured:

@@ -11,12 +11,10 @@ import torch
 from msprobe_standards import chunks, measure
 from msprobe_standards.dtypes import family, float_format, real_dtype
 from msprobe_standards.metrics import bit_equal
-from pytest_msprobe.modes.compare.walk import LENGTH, Measured, Precision, Walk
+from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.part import Floats
-
-_EXACT_IN_FLOAT64 = 2.0**52
 
 
 def coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
@@ -38,7 +36,7 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
     measured = _walk(target, golden).measured(tuple(target.shape))
     are_integers = not (target.dtype.is_floating_point or target.dtype.is_complex)
     reached = measured.max_golden + measured.metrics["max_abs_err"]
-    if are_integers and family(target.dtype) == family(golden.dtype) and reached >= _EXACT_IN_FLOAT64:
+    if are_integers and family(target.dtype) == family(golden.dtype) and reached >= EXACT_INTEGERS:
         exact = measure(target, golden)
         is_unseen = exact["max_abs_err"] and measured.worst is None
         worst = exact.worst_index if is_unseen else measured.worst

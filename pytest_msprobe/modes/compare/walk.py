@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LENGTH = 65536
 """Elements in a part: 256 KiB as float32. Of shorter ones the calls take as long as what they compute."""
 
+EXACT_INTEGERS = 2**52
+"""Up to which magnitude float64 holds integers and the differences of two."""
+
 _LIMITS = (0.001, 0.005)
 # The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
@@ -58,7 +61,7 @@ def _scaled(error: float, scale: float) -> float:
 
 
 def equal_metrics(numel: int, *, has_ulps: bool) -> dict[str, float]:
-    """Return the scaled metrics of two tensors of the same bytes, of which there is nothing to be measured."""
+    """Return the scaled metrics of two tensors of the same elements, of which there is nothing to be measured."""
     zeros = dict.fromkeys(("euclidean", "max_abs_err", "rel_err_max", "nonfinite_mismatch", SCALED_ERROR), 0.0)
     told = {**zeros, "rel_err_thousandth": 1.0, "rel_err_five_thousandths": 1.0}
     return {**told, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
@@ -157,7 +160,7 @@ class Walk:
         self._add_greatest(part, offset, places)
         self._add_relative(part)
         if self._precision is not None:
-            self._add_ulps(part, self._precision)
+            self._add_ulps(part)
 
     def _add_nonfinite(self, offset: int, t: Floats, g: Floats, finite: NDArray[np.bool_]) -> None:
         bad = ~finite & (t != g) & ~(np.isnan(t) & np.isnan(g))
@@ -190,7 +193,7 @@ class Walk:
         for i, beyond in enumerate(part.beyond(_LIMITS)):
             self.within[i] += part.ratio.size - beyond
 
-    def _add_ulps(self, part: Part, precision: Precision) -> None:
+    def _add_ulps(self, part: Part) -> None:
         # |golden| is less than twice the power of two below it.
         if part.reach * (1 + SLACK) * 2 > self.max_ulp_error:
             self.max_ulp_error = max(self.max_ulp_error, part.greatest_over_power(self._least, self.max_ulp_error))
