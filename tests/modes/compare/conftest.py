@@ -57,6 +57,17 @@ def runs(tmp_path: Path) -> Runs:
 
 
 @pytest.fixture
+def three(runs: Any, call: Any, tensor: Any) -> tuple[Path, Path]:
+    """Return two runs of three calls of which the second is wrong and the third inherits its error."""
+    names = ["Torch.relu.0.forward", "Torch.mm.0.forward", "Torch.tanh.0.forward"]
+    golden = {name: call(tensor(4, 4)) for name in names}
+    wrong = tensor(4, 4, Max=1.5)
+    target = {names[0]: call(tensor(4, 4)), names[1]: call(tensor(4, 4), out=wrong), names[2]: call(wrong, out=wrong)}
+    paths: tuple[Path, Path] = runs.both(target, golden)
+    return paths
+
+
+@pytest.fixture
 def compare(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
     """Run pytest on two dumps, in this process unless ``apart`` says otherwise."""
 

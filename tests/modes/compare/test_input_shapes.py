@@ -1,0 +1,108 @@
+"""Runs of other input shapes: said once, and what differs after that is no culprit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.dumps import value
+
+Compare = Callable[..., pytest.RunResult]
+
+
+def step(call: Any, tensor: Any, batch: int, weight: float = 1.0, loss: float = 1.0) -> Any:
+    """Return two layers and their loss; the first weight and the loss differ with what is given."""
+    x, w = tensor(batch, 4, Max=float(batch)), tensor(4, 4)
+    return {
+        "Functional.linear.0.forward": call(x, w, out=x),
+        "Functional.linear.1.forward": call(x, tensor(4, 4, Max=weight), out=x),
+        "Functional.mse_loss.0.forward": call(x, x, out=tensor(Max=loss)),
+        "Functional.mse_loss.0.backward": {"input": [tensor()], "output": [x]},
+    }
+
+
+def test_another_batch_size_is_one_sentence(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    result = compare(*runs.both(step(call, tensor, 3, loss=2.0), step(call, tensor, 2)))
+    result.stdout.fnmatch_lines(
+        [
+            "the runs had other input shapes: Functional.linear.0.forward input.0 is [[]3, 4[]] in place of *",
+            "4 calls: 1 wrong, 3 not compared",
+            "3 not compared: the runs had other input shapes, and what differs after that may follow from it",
+        ],
+        consecutive=True,
+    )
+    result.assert_outcomes(failed=1, skipped=3)
+
+
+def test_a_policy_may_have_each_call_after_another_batch_size_fail(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    result = compare(*runs.both(step(call, tensor, 3), step(call, tensor, 2)), "--msprobe-policy", "msprobe-26")
+    result.assert_outcomes(failed=4)
+
+
+def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_it(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [{"Torch.arange.0.forward": call(value(n), out=tensor(n)), **step(call, tensor, n)} for n in (3, 2)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(
+        ["the runs had other input shapes: Torch.arange.0.forward output.0 is [[]3[]] in place of *"]
+    )
+    result.stdout.no_fnmatch_line("first * culprit*")
+
+
+def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    extra = {"Torch.exp.0.forward": call(tensor(4), out=tensor(4, Max=3.0))}
+    result = compare(
+        *runs.both(step(call, tensor, 3) | extra, step(call, tensor, 2) | {"Torch.exp.0.forward": call(tensor(4))})
+    )
+    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+
+
+def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [step(call, tensor, n) | {"Torch.exp.0.forward": call(tensor(4), out=tensor(n + 2))} for n in (3, 2)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+    result.assert_outcomes(failed=2, skipped=3)
+
+
+def test_beside_another_batch_size_what_its_arguments_ask_for_is_not_compared(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [
+        step(call, tensor, n) | {"Tensor.expand.0.forward": call(tensor(1), value(n), out=tensor(n))} for n in (3, 2)
+    ]
+    compare(*runs.both(*steps)).assert_outcomes(failed=1, skipped=4)
+
+
+def test_a_transposition_is_no_other_batch_size(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    target, golden = ({"Torch.exp.0.forward": call(tensor(*shape))} for shape in ((4, 3), (3, 4)))
+    wrong = {"Torch.tanh.0.forward": call(tensor(4, Max=2.0))}, {"Torch.tanh.0.forward": call(tensor(4))}
+    result = compare(*runs.both(target | wrong[0], golden | wrong[1]))
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.exp.0.forward *"])
+    result.stdout.no_fnmatch_line("*other input shapes*")
+    result.assert_outcomes(failed=2)
+
+
+def test_one_length_that_makes_tensors_of_two_shapes_is_a_fault(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    steps = [{"Torch.arange.0.forward": call(value(4), out=tensor(n)), **step(call, tensor, n)} for n in (5, 4)]
+    result = compare(*runs.both(*steps))
+    result.stdout.fnmatch_lines(["first forward culprit: Torch.arange.0.forward *"])
+    result.stdout.no_fnmatch_line("*other input shapes*")
+
+
+def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    sizes = [3, 5, 7]
+    golden = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
+    target = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate([4, *sizes])}
+    paths = runs.both(target, golden)
+    hint = "calls of other shapes were compared, as Torch.mm.0.forward, and 1 calls have no partner: --msprobe-fuzzy *"
+    compare(*paths).stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *", hint])
+    compare(*paths, "--msprobe-fuzzy").stdout.no_fnmatch_line("*--msprobe-fuzzy pairs*")
