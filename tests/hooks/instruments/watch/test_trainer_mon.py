@@ -1,9 +1,9 @@
+"""``TrainerMon``: its files, columns and names are msprobe's, whatever holds the gradients and steps the parameters."""
+
 from __future__ import annotations
 
 import gc
 import json
-import logging
-import os
 import weakref
 from importlib.util import find_spec
 
@@ -13,7 +13,6 @@ from torch import nn
 
 from msprobe_hooks import ConfigError, TrainerMon
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import open_run, rank_folders
 from tests.support.requirements import require
 
 EVERYTHING = {
@@ -23,41 +22,6 @@ EVERYTHING = {
     "param_distribution": True,
     "mg_direction": True,
 }
-
-EACH_VALUE = {"rules": [{"rule_name": "AnomalyNan", "args": {"threshold": 0.0}}], "dump": True}
-
-
-@pytest.fixture
-def config(tmp_path, monkeypatch):
-    """Write a configuration and return its path; what is written lies beside it."""
-    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
-
-    def write(**keys):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(keys))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def trained():
-    """Train a small model for a few steps with a monitor and return the model; its last step may be held back."""
-
-    def train(monitor, steps=2, micro_batches=1, *arguments, before_step=lambda: None):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
-        optimizer = torch.optim.AdamW(model.parameters())
-        monitor.set_monitor(model, optimizer=optimizer, grad_acc_steps=micro_batches)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            for _ in range(micro_batches):
-                model(torch.randn(2, 3)).mean().backward()
-            before_step()
-            optimizer.step()
-        return model
-
-    return train
 
 
 def files(folder):
@@ -212,47 +176,6 @@ def test_a_tensor_of_the_program_is_written_on_the_ranks_that_are_named(config, 
         monitor.adhoc_check(torch.ones(1), "loss", "mask", [], ["mean"])
 
 
-def test_a_rule_speaks_while_the_training_runs(config, trained, caplog):
-    rules = [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.0}}, {"rule_name": "AnomalyNan"}]
-    with caplog.at_level(logging.WARNING):
-        trained(TrainerMon(config(mv_distribution=True, alert={"rules": rules})), 3)
-    assert any(record.message.startswith("step 2: exp_avg 0.weight: norm is ") for record in caplog.records)
-
-
-class TestAnomaliesThatAreKept:
-    """``alert.dump``: what rules find is written while the training runs."""
-
-    def entries(self, folder):
-        return json.loads((folder / "out/anomaly_detected/rank0/anomaly.json").read_text())
-
-    def test_the_file_is_whole_after_each_step_and_has_the_fields_of_msprobe(self, config, trained, tmp_path):
-        counts = []
-        monitor = TrainerMon(config(wg_distribution=True, alert=EACH_VALUE))
-        trained(monitor, 3, before_step=lambda: counts.append(len(self.entries(tmp_path))))
-        assert counts == [0, 8, 16]
-        assert list(self.entries(tmp_path).values())[8 + 4] == {
-            "rank": 0,
-            "step": 1,
-            "micro_step": 0,
-            "pp_stage": 0,
-            "vpp_stage": 0,
-            "call_id": 4,
-            "tag_name": "0:0.weight/rank0/post_grad",
-            "message": self.entries(tmp_path)["0:0.weight/rank0/post_grad_norm_step_1_call_4"]["message"],
-            "group_mates": [0],
-        }
-
-    def test_what_an_earlier_training_left_goes(self, config, trained, tmp_path):
-        trained(TrainerMon(config(wg_distribution=True, alert=EACH_VALUE)), 1)
-        trained(TrainerMon(config(wg_distribution=True, alert={"rules": [], "dump": True})), 1)
-        assert self.entries(tmp_path) == {}
-
-    def test_of_a_series_fifty_are_kept(self, config, trained, tmp_path):
-        trained(TrainerMon(config(wg_distribution=True, format="api", alert=EACH_VALUE)), 53)
-        steps = [one["step"] for one in self.entries(tmp_path).values() if one["call_id"] == 0]
-        assert steps == [*range(50)]
-
-
 def test_a_model_that_nobody_trains_any_more_is_freed_and_its_files_are_finished(config, trained, tmp_path):
     require(find_spec("pyarrow"), "pyarrow")
     watched = {"xy_distribution": True, "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
@@ -286,126 +209,3 @@ class TestAFolderThatIsGoneOnWith:
         told = "no folder of rank 0 that was started from .*-41 to .*-42 to append to; there are Dec03_21-34-40-rank0-1"
         with pytest.raises(MonitorError, match=told):
             trained(TrainerMon(config(append_output=["Dec03_21-34-41", "Dec03_21-34-42"])))
-
-
-class TestDynamicOn:
-    @pytest.fixture(autouse=True)
-    def dynamic(self, monkeypatch):
-        monkeypatch.setenv("DYNAMIC_MONITOR", "True")
-
-    @pytest.fixture
-    def training(self, config):
-        """Return a function that trains one step, and one that writes the configuration with another mtime."""
-        model = nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        path = config(dynamic_on=False)
-        TrainerMon(path).set_monitor(model, optimizer)
-        written = iter(range(1, 100))
-
-        def write(text):
-            path.write_text(text)
-            os.utime(path, (next(written),) * 2)
-
-        def step():
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-
-        return step, write
-
-    @staticmethod
-    def steps(folder):
-        return [open_run(one).read(open_run(one).keys[0]).steps.tolist() for one in rank_folders(folder)]
-
-    def test_nothing_is_watched_until_it_is_on_and_the_next_step_is_the_first(self, training, tmp_path):
-        step, write = training
-        step()
-        assert not (tmp_path / "out").exists()
-        write('{"dynamic_on": true, "wg_distribution": true}')
-        for _ in range(3):
-            step()
-        assert self.steps(tmp_path / "out") == [[2, 3]]
-
-    def test_what_is_wrong_in_the_file_keeps_what_was_watched(self, training, tmp_path, caplog):
-        step, write = training
-        write('{"dynamic_on": true, "wg_distribution": true}')
-        step()
-        for text in ('{"dynamic_on": tr', '{"dynamic_on": true, "wg": true}', '{"dynamic_on": true, "eps": "small"}'):
-            write(text)
-            step()
-        assert self.steps(tmp_path / "out") == [[1, 2, 3]]
-        assert "what was watched before still is: wg is True; allowed: the keys " in caplog.text
-        assert "what was watched before still is: eps is 'small'; allowed: a number >= 0" in caplog.text
-
-    def test_a_file_that_is_gone_is_told_once_and_keeps_what_was_watched(self, training, tmp_path, caplog):
-        step, write = training
-        write('{"dynamic_on": true, "wg_distribution": true}')
-        step()
-        (tmp_path / "config.json").unlink()
-        for _ in range(3):
-            step()
-        assert self.steps(tmp_path / "out") == [[1, 2, 3]]
-        assert caplog.text.count("is not followed, what was watched before still is") == 1
-
-    def test_a_folder_to_append_to_that_is_not_there_keeps_what_was_watched(self, training, tmp_path, caplog):
-        step, write = training
-        write('{"dynamic_on": true, "wg_distribution": true}')
-        step()
-        write('{"dynamic_on": true, "append_output": ["Jan01_00-00-00", "Jan01_00-00-01"]}')
-        for _ in range(2):
-            step()
-        assert self.steps(tmp_path / "out") == [[1, 2]]
-        assert "what was watched before still is: " in caplog.text
-
-    def test_it_is_off_again_when_as_much_was_collected_as_was_asked_for(self, training, tmp_path, config):
-        step, write = training
-        write('{"dynamic_on": true, "wg_distribution": true, "collect_times": 2}')
-        for _ in range(5):
-            step()
-        assert self.steps(tmp_path / "out") == [[1, 2]]
-        assert json.loads((tmp_path / "config.json").read_text())["dynamic_on"] is False
-
-
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ({"wgrad": True}, "wgrad is True; allowed: the keys alert, all_xy"),
-        ({"wg_distribution": 1}, "wg_distribution is 1; allowed: true or false"),
-        ({"ops": "norm"}, "ops is 'norm'; allowed: a list of norm"),
-        ({"ops": ["median"]}, "ops is 'median'; allowed: some of norm"),
-        ({"step_interval": 0}, "step_interval is 0; allowed: a whole number >= 1"),
-        ({"ndigits": 21}, "ndigits is 21; allowed: a whole number from 1 to 20"),
-        ({"format": "xlsx"}, "format is 'xlsx'; allowed: csv, parquet"),
-        ({"module_ranks": [-1]}, "module_ranks is -1; allowed: a whole number >= 0"),
-        ({"append_output": ["Dec03_21-34-40"]}, "append_output is .* allowed: a list of the first and the last time"),
-        ({"append_output": ["Dec03_21-34-40", "Dec02_21-34-40"]}, "append_output is .* allowed: a list of the first"),
-        ({"alert": {"rules": [{"name": "x"}]}}, "alert.rules is .* allowed: a list of objects"),
-        ({"alert": []}, "alert is .* allowed: an object with the keys rules, dump"),
-        ({"cc_distribution": {"cc": 1}}, "cc_distribution.cc is 1; allowed: the keys enable"),
-        ({"cc_distribution": {"cc_codeline": ["("]}}, "cc_codeline is .* allowed: a list of regular expressions"),
-    ],
-)
-def test_a_wrong_key_is_told_with_what_is_allowed(config, keys, told):
-    with pytest.raises(ConfigError, match=told):
-        TrainerMon(config(**keys))
-
-
-def test_keys_that_are_not_followed_are_told(config, caplog):
-    TrainerMon(config(recording_l2_features=True, append_output=[], sa_order="s,b,h,d"))
-    told = [record.message.split(": ", 1)[1] for record in caplog.records]
-    assert told == [
-        "recording_l2_features is not followed: spectral and attention features are not recorded",
-        "sa_order is not followed: spectral and attention features are not recorded",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({}, "optimizer is None; allowed: the optimizer whose steps"),
-        ({"optimizer": object(), "grad_acc_steps": 0}, "grad_acc_steps is 0; allowed: a whole number >= 1"),
-        ({"optimizer": object(), "groups": 1}, "set_monitor is 'groups'; allowed: each once: model, grad_acc_steps"),
-    ],
-)
-def test_wrong_arguments_are_told(config, arguments, told):
-    with pytest.raises(ConfigError, match=told):
-        TrainerMon(config()).set_monitor(nn.Linear(1, 1), **arguments)
