@@ -28,3 +28,11 @@ def write_dump(pytester: pytest.Pytester) -> Callable[..., Path]:
         return dumps.write_dump(pytester.path, records, **({"framework": "mindspore"} | top))
 
     return write
+
+
+@pytest.fixture
+def pynative() -> None:
+    """Have MindSpore compute call by call, whatever was set before."""
+    import mindspore
+
+    mindspore.set_context(mode=mindspore.PYNATIVE_MODE)

@@ -16,6 +16,8 @@ from mindspore import Tensor, mint, nn, ops  # noqa: E402
 
 from msprobe_hooks import record  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("pynative")
+
 Json = dict[str, Any]
 
 
@@ -37,11 +39,6 @@ class Net(nn.Cell):  # type: ignore[misc]
 
     def construct(self, x: Tensor) -> Tensor:
         return self.head(self.body(x))
-
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 @pytest.fixture

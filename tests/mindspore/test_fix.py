@@ -18,10 +18,7 @@ from mindspore import Parameter, Tensor, mint, nn, ops  # noqa: E402
 
 from msprobe_hooks import ConfigError, fix, record  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 def normal(*shape: int, dtype: Any = np.float16) -> Tensor:

@@ -21,12 +21,9 @@ from msprobe_hooks.instruments.free_benchmark.mindspore_perturbations import per
 from msprobe_hooks.instruments.free_benchmark.mindspore_ratio import MindSporeJudging  # noqa: E402
 from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("pynative")
+
 Run = Callable[..., tuple[list[dict[str, str]], Any]]
-
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 @pytest.fixture

@@ -21,10 +21,7 @@ from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu  # noqa:
 from pytest_msprobe.live_checks.findings import card_of  # noqa: E402
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 def live(**options: Any) -> Any:

@@ -18,10 +18,7 @@ from msprobe_hooks import record  # noqa: E402
 from msprobe_hooks.dump.reader import read_dump  # noqa: E402
 from msprobe_hooks.dump.scenes import Scene, find_scene, read_traffic  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 def found(folder: Path, program: Callable[[], Any], **options: Any) -> list[str]:

@@ -18,6 +18,8 @@ from mindspore import Tensor, nn  # noqa: E402
 from msprobe_hooks import ConfigError  # noqa: E402
 from msprobe_hooks.mindspore import TrainerMon  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("pynative")
+
 EVERYTHING = {
     "xy_distribution": True,
     "wg_distribution": True,
@@ -26,11 +28,6 @@ EVERYTHING = {
     "ur_distribution": True,
     "mg_direction": True,
 }
-
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
 @pytest.fixture

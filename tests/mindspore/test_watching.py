@@ -19,10 +19,7 @@ from msprobe_hooks import ConfigError, watch_mindspore  # noqa: E402
 from msprobe_hooks.instruments.series.reading import open_run  # noqa: E402
 from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def pynative() -> None:
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 @pytest.fixture
