@@ -1,0 +1,65 @@
+"""What ``watch`` does not take: options, optimizers and targets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from msprobe_hooks import ConfigError, watch
+from tests.support.training import adam, model
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"what": ["weights"]}, "what is 'weights'; allowed: some of activations"),
+        ({"statistics": ["median"]}, "statistics is 'median'; allowed: some of norm"),
+        ({"every": 0}, "every is 0; allowed: a whole number"),
+        ({"interval": 2}, "interval is 2; allowed: one of the options"),
+        ({"targets": {"a": {"inputs": "tensor"}}}, "targets.a is 'inputs'; allowed: the keys input, output"),
+        ({"targets": {"a": {"input": "tuple[2]:2"}}}, r"targets.a.input is 'tuple\[2\]:2'; allowed: tensor, tuple"),
+        ({"eps": math.nan}, "eps is nan; allowed: a number >= 0"),
+        ({"micro_batches": 0}, "micro_batches is 0; allowed: a whole number >= 1"),
+        ({"first_step": "3"}, "first_step is '3'; allowed: a whole number >= 0"),
+    ],
+)
+def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
+    one = model()
+    with pytest.raises(ConfigError, match=told), watch(one, adam(one), tmp_path, **options):
+        pass
+
+
+def test_what_is_no_optimizer_is_refused(tmp_path):
+    told = "optimizer is 'str'; allowed: an optimizer, which has a method step"
+    with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
+        pass
+
+
+def test_an_optimizer_that_calls_no_hooks_is_refused(tmp_path):
+    class Uninitialized(torch.optim.Optimizer):
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self):
+            self.optimizer.step()
+
+    one = model()
+    told = "optimizer is 'Uninitialized'; allowed: one that calls hooks .* put around another, that other"
+    with pytest.raises(ConfigError, match=told), watch(one, Uninitialized(adam(one)), tmp_path):
+        pass
+
+
+def test_an_optimizer_of_another_model_is_refused(tmp_path):
+    with (
+        pytest.raises(ConfigError, match="optimizer is 'AdamW'; allowed: one that steps parameters of the model"),
+        watch(model(), adam(model()), tmp_path),
+    ):
+        pass
+
+
+def test_a_target_that_is_not_there_is_told(tmp_path, caplog):
+    one = model()
+    with watch(one, adam(one), tmp_path, targets={"5": {"input": "tensor"}}, format="api"):
+        assert "targets names '5', which is no module or parameter of the model" in caplog.text
