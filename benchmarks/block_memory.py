@@ -25,6 +25,18 @@ RECORDS: Mapping[str, tuple[str, list[Shape], Shape]] = {
     "gelu": ("Functional.gelu", [(4096, 16384)], (4096, 16384)),
     "log_softmax": ("Functional.log_softmax", [(4096, 32000)], (4096, 32000)),
     "layer_norm": ("Functional.layer_norm", [(16384, 4096), (4096,), (4096,)], (16384, 4096)),
+    "conv2d": ("Functional.conv2d", [(16, 64, 112, 112), (64, 64, 3, 3)], (16, 64, 112, 112)),
+    "conv_transpose2d": ("Functional.conv_transpose2d", [(16, 128, 56, 56), (128, 64, 4, 4)], (16, 64, 112, 112)),
+    "batch_norm": ("Functional.batch_norm", [(32, 64, 112, 112), (64,), (64,)], (32, 64, 112, 112)),
+}
+# Golden of float32 is float64, in which torch copies the windows of a convolution side by side; else bfloat16.
+DTYPES = {"conv2d": "float32", "conv_transpose2d": "float32", "batch_norm": "float32"}
+OPTIONS: Mapping[str, Mapping[str, object]] = {
+    "log_softmax": {"dim": -1},
+    "layer_norm": {"normalized_shape": [4096]},
+    "conv2d": {"padding": 1},
+    "conv_transpose2d": {"stride": 2, "padding": 1},
+    "batch_norm": {"training": True},
 }
 WAYS = ("whole", "blocks")
 
@@ -41,17 +53,20 @@ def check(name: str, way: str) -> None:
     from tests.support.dumps import forward, tensor, value, write_dump
 
     api, shapes, result = RECORDS[name]
-    kwargs = {"log_softmax": {"dim": value(-1)}, "layer_norm": {"normalized_shape": value([4096])}}.get(name, {})
-    given = [tensor(*shape, dtype="bfloat16", requires_grad=True) for shape in shapes]
+    dtype = DTYPES.get(name, "bfloat16")
+    kwargs = {option: value(each) for option, each in OPTIONS.get(name, {}).items()}
+    given = [tensor(*shape, dtype=dtype, requires_grad=True) for shape in shapes]
     if name == "embedding":
         given[0] = tensor(*shapes[0], dtype="int64", low=0, high=shapes[1][0] - 1)
+    if name == "batch_norm":
+        given[1:] = [tensor(*shape, dtype=dtype, low=0.5, high=2.0) for shape in shapes[1:]]
     if name == "layer_norm":
         weights = dict(zip(("weight", "bias"), given[1:], strict=True))
         given, kwargs = given[:1], {**kwargs, **weights}
-    output = [tensor(*result, dtype="bfloat16", low=-9.0, high=9.0)]
+    output = [tensor(*result, dtype=dtype, low=-9.0, high=9.0)]
     records = {
         f"{api}.0.forward": forward(*given, output=output, **kwargs),
-        f"{api}.0.backward": {"input": [tensor(*result, dtype="bfloat16")], "output": given},
+        f"{api}.0.backward": {"input": [tensor(*result, dtype=dtype)], "output": given},
     }
     with TemporaryDirectory() as folder:
         dump = read_dump(write_dump(Path(folder), records))
@@ -61,7 +76,9 @@ def check(name: str, way: str) -> None:
         results = [replay.forward(), replay.backward()]
     in_blocks = "golden" not in vars(replay.trial)
     numels = [math.prod(shape) for shape in (*shapes, result)]
-    print(*(each.outcome for each in results), "blocks" if in_blocks else "whole", 2 * 2 * sum(numels) // 2**20)
+    bytes_of_each = {"bfloat16": 2, "float32": 4}[dtype]
+    mib = 2 * bytes_of_each * sum(numels) // 2**20
+    print(*(each.outcome for each in results), "blocks" if in_blocks else "whole", mib)
 
 
 def main() -> None:

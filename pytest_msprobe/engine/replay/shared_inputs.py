@@ -15,7 +15,6 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.large_tensors import LARGE, is_large
 from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.tree import tensors_with_paths
 
 _OF_TORCH = ("Functional", "Torch", "Tensor")
 
@@ -24,13 +23,13 @@ def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.T
     """Return what brings a call's CPU tensors to its device.
 
     Copies, but for large ones on the CPU of a call that can be cut into blocks: those are torch's own operations that
-    write to no argument and return none.
+    return no argument, and write to none of that size.
     """
     if not _is_cpu(device) or subject.target is not subject.golden or subject.key.partition(".")[0] not in _OF_TORCH:
         return device.put
-    given = tensors_with_paths([subject.arguments.args, subject.arguments.kwargs])
-    is_any_large = any(tensor.numel() >= LARGE for _, tensor in given)
-    if not is_any_large or not cuts_of(subject.operation, subject.arguments):
+    large = {path for path, tensor in subject.arguments.tensors() if tensor.numel() >= LARGE}
+    cuts = cuts_of(subject.operation, subject.arguments) if large else []
+    if not cuts or not large.isdisjoint(cuts[0].written):
         return device.put
     return lambda tensor: tensor.detach() if tensor.numel() >= LARGE else device.put(tensor)
 

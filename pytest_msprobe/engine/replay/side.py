@@ -245,10 +245,12 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
 
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
-    # inplace=True has another position in each API that takes it.
-    switched_on = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    traits = traits_of(operation)
+    # inplace=True has another position in each API that takes it. What has running statistics writes to them alone.
+    is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    switched_on = is_any_true and traits.running_statistics is None
     named_so = operation.endswith("_") and not operation.endswith("__")
-    return switched_on or named_so or "out" in arguments.kwargs or traits_of(operation).in_place
+    return switched_on or named_so or "out" in arguments.kwargs or traits.in_place
 
 
 _AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

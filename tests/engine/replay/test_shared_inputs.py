@@ -145,3 +145,14 @@ def test_what_is_shared_is_asked_for_once() -> None:
     twice = 2 * recorded_bytes(call)
     assert needed_in_blocks(call, 100, CpuDevice()) == twice + 100 - 2 * 2048 * 2048 * 2
     assert needed_in_blocks(call, 100, OwnDevice()) == twice + 100
+
+
+def test_running_statistics_are_not_written_to_where_they_were_drawn() -> None:
+    x, mean, variance = torch.randn(4, 30), torch.randn(30), torch.rand(30)
+    arguments = Arguments((x, mean.clone(), variance.clone()), {"training": True}, frozenset({"args.0"}))
+    arriving = lambda _: {"": torch.ones(4, 30)}  # noqa: E731
+    subject = Subject("Functional.batch_norm.0", "batch_norm", F.batch_norm, F.batch_norm, arguments, arriving)
+    changed = Trial(subject, CpuDevice()).target.changed
+    assert not torch.equal(changed["args.1"], mean)
+    assert torch.equal(arguments.args[1], mean)
+    assert torch.equal(arguments.args[2], variance)

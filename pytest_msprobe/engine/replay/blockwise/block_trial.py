@@ -54,10 +54,11 @@ class BlockTrial(Trial):
     def _judged(self, run: Run, gradients: Gradients | None) -> Tensors | None:
         output, cut = run.output, self._cut
         shape = () if cut.is_reduced else (*cut.shape[: cut.dim], self._size, *cut.shape[cut.dim + 1 :])
-        if run.written or not isinstance(output, torch.Tensor) or output.shape != shape:
+        if {*run.written} != {*cut.written} or not isinstance(output, torch.Tensor) or output.shape != shape:
             return None
         if self._is_forward:
-            return self._divided({"output.0": output.detach()})
+            changed = {f"changed.{path}": run.arguments[path] for path in cut.written}
+            return self._divided({"output.0": output.detach(), **changed})
         if gradients is None or any(gradient is None for gradient in gradients.values()):
             return None
         return self._divided({f"grad.{path}": grad for path, grad in gradients.items() if grad is not None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,16 +17,18 @@ class Cut:
     """Where a call is cut: ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
 
     A block takes the same range of all of them, and every other argument whole. So the gradient of a cut argument is
-    cut as it is, and that of a whole one is the sum over the blocks.
+    cut as it is, and that of a whole one is the sum over the blocks. The call may write to those in ``written``.
 
     ``is_reduced``: of a result of this shape the call makes one number, by its argument ``reduction``. A block gives
-    the sum of its part.
+    the sum of its part. ``windows``: how many elements the windows on an argument have, by its path.
     """
 
     shape: tuple[int, ...]
     dim: int
     inputs: Mapping[str, int]
+    written: tuple[str, ...] = ()
     is_reduced: bool = False
+    windows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def result(self) -> tuple[int, ...]:

@@ -2,9 +2,10 @@
 
 Errors relate to golden's mean magnitude, which is known when all blocks are. The first walk takes the target's in its
 place: results that pass clear of every limit, with a golden magnitude next to it, pass with the right one too. Others
-are walked over again with golden's own, beside the baseline where the standard asks for one. The baseline's blocks are
-results of the same dtype, whose elements sum the same products: that a library may order them otherwise for another
-shape makes it no better or worse a measure of how much error is normal.
+are walked over again with golden's own, beside the baseline where the standard asks for one; sums over the blocks are
+there as a whole after the first walk. The baseline's blocks are results of the same dtype, whose elements sum the same
+products: that a library may order them otherwise for another shape makes it no better or worse a measure of how much
+error is normal.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
 from pytest_msprobe.engine.replay.blockwise.plan import Plan
 from pytest_msprobe.engine.replay.blockwise.seen import Part, ScaleOf, Seen
 from pytest_msprobe.engine.replay.cancellation import cancelled
+from pytest_msprobe.engine.replay.in_place import require_one_place_each
+from pytest_msprobe.engine.replay.produced import memory_of
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 
@@ -92,7 +95,8 @@ def _judged(
     open_parts = [part for part in parts if verdicts[part.path] is None]
     if open_parts:
         exact = {part.path: seen[part.path].measured.golden_scale for part in open_parts}.__getitem__
-        again = _walked(trial, plan, direction, open_parts, exact, with_baseline=True)
+        cut = [part for part in open_parts if part.dim is not None]
+        again = seen | (_walked(trial, plan, direction, cut, exact, with_baseline=True) if cut else {})
         sums = [part for part in open_parts if part.dim is None and part.standard.needs_baseline]
         if sums:
             let_in_baseline()
@@ -106,15 +110,30 @@ def _judged(
 def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     run, recorded = trial.target, trial.subject.output_dtypes
     output = run.output
-    if run.written or not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
+    if not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
         raise _NotInBlocksError
-    target = trial.device.get(output).detach()
-    return [Part("output.0", target, None if cut.is_reduced else cut.dim, select(target))]
+    _require_written(trial, cut)
+    found = {"output.0": (output, None if cut.is_reduced else cut.dim)}
+    found |= {f"changed.{path}": (run.arguments[path], cut.inputs[path]) for path in cut.written}
+    parts = []
+    for path, (result, dim) in found.items():
+        target = trial.device.get(result).detach()
+        parts.append(Part(path, target, dim, select(target)))
+    return parts
+
+
+def _require_written(trial: Trial, cut: Cut) -> None:
+    """Raise where a call has written to more or less than a block does, or between the elements of what it wrote to."""
+    require_one_place_each(trial.target)
+    memory = memory_of(trial, trial.target, trial.target)
+    if {*memory.own} != {*cut.written} or memory.surrounded:
+        raise _NotInBlocksError
 
 
 def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     arriving = list(trial.grad_outputs.values())
-    if trial.target.written or len(arriving) != 1 or not _is_result(arriving[0], cut.result):
+    _require_written(trial, cut)
+    if len(arriving) != 1 or not _is_result(arriving[0], cut.result):
         raise _NotInBlocksError
     given, magnitude = dict(trial.subject.arguments.tensors()), functools.cache(lambda: _mean_of_all(arriving[0]))
     parts = []
@@ -204,9 +223,7 @@ def _add_whole_baseline(trial: Trial, direction: Direction, parts: Sequence[Part
     for part in parts:
         result = baseline.get(part.path)
         if result is not None:
-            found = seen[part.path]
-            golden = found.sums[0].to(found.golden_dtype)
-            found.add_baseline(result.detach(), golden, 0)
+            seen[part.path].add_baseline(result.detach(), seen[part.path].sum, 0)
 
 
 def _clear(part: Part, seen: Seen, guessed: ScaleOf) -> Verdict | None:
@@ -215,7 +232,7 @@ def _clear(part: Part, seen: Seen, guessed: ScaleOf) -> Verdict | None:
         return exact_pass(part.standard)
     scale = seen.measured.golden_scale
     verdict = part.standard.settled(_numbers(seen.measured))
-    is_close = abs(guessed(part.path) - scale) <= _SAME_SCALE * scale
+    is_close = part.dim is None or abs(guessed(part.path) - scale) <= _SAME_SCALE * scale
     is_clear = verdict is not None and verdict.outcome == "pass" and verdict.margin <= _CLEAR_MARGIN
     return verdict if is_close and is_clear else None
 

@@ -49,17 +49,24 @@ def over_channels(given: Given) -> Iterator[Cut]:
 def _of_channels(given: Given, dims: Iterable[int]) -> Iterator[Cut]:
     """Cut (N, C, ...) along dimensions, and along C what there is a number of for each channel.
 
-    Running statistics are written to, and torch does not tell when.
+    Running statistics, which may be written to, are of all samples: with them along C alone.
     """
     found = tensor_in(given, "input")
-    if found is None or found[1].dim() < 2 or any(tensor_in(given, f"running_{name}") for name in ("mean", "var")):
+    if found is None or found[1].dim() < 2:
         return
     path, tensor = found
-    of_channels = [each for name in ("weight", "bias") if (each := tensor_in(given, name)) is not None]
-    if any(other.shape != (tensor.shape[1],) for _, other in of_channels):
+    weights, statistics = _tensors(given, "weight", "bias"), _tensors(given, "running_mean", "running_var")
+    if any(other.shape != (tensor.shape[1],) for other in (weights | statistics).values()):
         return
     for dim in dims:
-        yield Cut(tuple(tensor.shape), dim, {path: dim} | ({path: 0 for path, _ in of_channels} if dim == 1 else {}))
+        if dim == 1:
+            yield Cut(tuple(tensor.shape), 1, {path: 1, **dict.fromkeys(weights | statistics, 0)}, tuple(statistics))
+        elif not statistics:
+            yield Cut(tuple(tensor.shape), dim, {path: dim})
+
+
+def _tensors(given: Given, *names: str) -> dict[str, torch.Tensor]:
+    return dict(each for name in names if (each := tensor_in(given, name)) is not None)
 
 
 def _cut_alike(path: str, tensor: torch.Tensor, dims: Iterable[int]) -> Iterator[Cut]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.blockwise.convolutions import convolution
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
 from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, is_index, tensor_in, tensors_in
 from pytest_msprobe.engine.replay.blockwise.indexing import basic_index
@@ -24,13 +25,14 @@ from pytest_msprobe.engine.replay.blockwise.normalization import (
     over_planes,
 )
 from pytest_msprobe.engine.replay.blockwise.products import einsum, linear, product
+from pytest_msprobe.engine.replay.convolution_calls import PARAMETERS
 from pytest_msprobe.engine.replay.side import may_work_in_place
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # Parameters whose True is no ``inplace=True``.
-_FLAGS = frozenset({"training", "use_input_stats", "copy", "non_blocking"})
+_FLAGS = frozenset({"copy", "non_blocking"})
 
 
 def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
@@ -52,7 +54,7 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
 
 
 def is_product(operation: str) -> bool:
-    """Tell whether an operation that can be cut multiplies matrices."""
+    """Tell whether an operation that can be cut sums products: of matrices, or in windows."""
     return operation in _PRODUCTS
 
 
@@ -132,6 +134,7 @@ _PRODUCTS: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_rows("addmm", "input mat1 mat2", product("mat1", "mat2", "input")),
     **_rows("baddbmm", "input batch1 batch2", product("batch1", "batch2", "input")),
     **_rows("einsum", "equation left right", einsum),
+    **{name: (parameters, convolution(name)) for name, parameters in PARAMETERS.items()},
 }
 
 _RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {

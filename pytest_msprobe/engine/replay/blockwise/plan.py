@@ -27,6 +27,9 @@ _BLOCK = 64 * 2**20
 # this size takes that of the one before, which the processor still has at hand.
 _LESS = 8
 
+# For convolutions of float64, which oneDNN does not have, torch lays the windows of all samples side by side.
+_LAID_OUT = torch.float64.itemsize
+
 # Blocks raised and in golden's graph, with their gradients, those of the baseline, and what operations work with.
 _BLOCKS_AT_ONCE = 6
 
@@ -65,7 +68,12 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     if not cuts:
         return None
     wide = golden_float(tensor.dtype for tensor in tensors.values()).itemsize
-    sizes = {path: tensor.numel() * wide for path, tensor in tensors.items() if tensor.is_floating_point()}
+    windows = cuts[0].windows if wide == _LAID_OUT else {}
+    sizes = {
+        path: (tensor.numel() + windows.get(path, 0)) * wide
+        for path, tensor in tensors.items()
+        if tensor.is_floating_point()
+    }
     result = math.prod(cuts[0].shape) * wide
     directions = 2 if differentiates else 1
     share = 1 if is_product(name) else _LESS

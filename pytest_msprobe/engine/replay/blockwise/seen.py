@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 
 from msprobe_standards import Standard
-from msprobe_standards.blocks import BlockMeasure
+from msprobe_standards.blocks import BlockMeasure, mean_magnitude
 from msprobe_standards.metrics import bit_equal
 
 ScaleOf = Callable[[str], float]
@@ -52,13 +52,20 @@ class Seen:
     greatest: float = 0.0
     sums: list[torch.Tensor] = field(default_factory=list)
 
+    @property
+    def sum(self) -> torch.Tensor:
+        """The sum over the blocks so far, in golden's dtype."""
+        return self.sums[0].to(self.golden_dtype)
+
+    @cached_property
+    def scale(self) -> float:
+        """The mean magnitude that errors relate to: golden's own of a sum, which is there as a whole."""
+        return mean_magnitude(self.sum) if self.part.dim is None else self.scale_of(self.part.path)
+
     @cached_property
     def measured(self) -> BlockMeasure:
         """What measures the output; nobody asks for its scale before there is something to be measured."""
-        return self._new_measure()
-
-    def _new_measure(self) -> BlockMeasure:
-        return self.part.measure(self.scale_of(self.part.path))
+        return self.part.measure(self.scale)
 
     def add(self, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:
         """Add a block; tell whether it could be: not where those before were equal and so not measured, and it is not.
@@ -82,12 +89,12 @@ class Seen:
     def add_baseline(self, baseline: torch.Tensor, golden: torch.Tensor, start: int) -> None:
         """Add a block of the baseline, if it is a result of the target's kind."""
         if baseline.shape == golden.shape and baseline.dtype == self.part.target.dtype:
-            self.of_baseline = self.of_baseline or self._new_measure()
+            self.of_baseline = self.of_baseline or self.part.measure(self.scale)
             self.of_baseline.add(self.part.at(start), baseline, golden)
 
     def add_sum(self) -> None:
         """Add the sum over all blocks."""
-        part, golden = self.part, self.sums[0].to(self.golden_dtype)
+        part, golden = self.part, self.sum
         self.greatest = _greatest(golden)
         self.is_equal = part.standard.exact_passes and bit_equal(part.target, golden)
         if not self.is_equal:

@@ -12,7 +12,7 @@ import torch
 
 from pytest_msprobe.engine.replay.screening.gathered import in_groups, patches_of
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.windows import Axis, Windows
+from pytest_msprobe.engine.replay.windows import Axis, Windows
 
 #: What windows lie on, (N, C, ...); the kernels, (F, C / groups, ...); and what windows give, (N, F, ...).
 Role = Literal["image", "weight", "features"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from pytest_msprobe.engine.replay.screening.walks import LENGTH, TILE, slices
-from pytest_msprobe.engine.replay.screening.windows import Windows
+from pytest_msprobe.engine.replay.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pytest_msprobe.engine.replay.convolution_calls import each_of
 from pytest_msprobe.engine.replay.screening.layout import Contraction, Layout
 
 
@@ -41,9 +42,3 @@ def patches(values: torch.Size, weight: torch.Size, options: Mapping[str, Any]) 
         Layout((0, *spatial, 1), rows, columns),
         (values[0], columns, *windows),
     )
-
-
-def each_of(given: Any, count: int) -> tuple[Any, ...]:
-    """Return what is given for all dimensions at once, or for each, for each of so many."""
-    many = tuple(given) if isinstance(given, tuple | list) else (given,)
-    return many * count if len(many) == 1 else many

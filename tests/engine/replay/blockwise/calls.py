@@ -36,6 +36,19 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "batch_norm": lambda of, d: of.Functional.batch_norm(
         x(90, 100, dtype=d), None, None, x(100, dtype=d), x(100, dtype=d), True
     ),
+    "conv2d": lambda of, d: of.Functional.conv2d(
+        x(9, 4, 12, 15, dtype=d), x(6, 2, 3, 3, dtype=d), x(6, dtype=d), stride=(2, 1), padding=1, groups=2
+    ),
+    "conv1d by channels": lambda of, d: of.Functional.conv1d(
+        x(1, 8, 40, dtype=d), x(200, 8, 5, dtype=d), padding="same"
+    ),
+    "conv_transpose2d": lambda of, d: of.Functional.conv_transpose2d(
+        x(9, 4, 9, 9, dtype=d), x(4, 5, 4, 4, dtype=d), x(5, dtype=d), 2, 1
+    ),
+    "running statistics": lambda of, d: of.Functional.batch_norm(
+        x(9, 20, 5, 10, dtype=d), torch.rand(20), torch.rand(20), x(20), x(20), True, 0.2
+    ),
+    "given statistics": lambda of, d: of.Functional.batch_norm(x(90, 100, dtype=d), torch.rand(100), torch.rand(100)),
     "half": lambda of, d: of.Tensor.half(x(90, 100, dtype=d)),
     "float": lambda of, d: of.Tensor.float(x(90, 100, dtype=d)),
     "to": lambda of, d: of.Tensor.to(x(90, 100, dtype=d), dtype=torch.bfloat16),

@@ -37,3 +37,15 @@ def test_sums_are_cut_from_32_mib_of_raised_copies_on_and_products_from_256() ->
     of_sums = [plan_of("add", given((rows, 4096), (rows, 4096)), differentiates=False) for rows in (682, 683)]
     of_products = [plan_of("linear", given((rows, 4096), (8192, 4096)), differentiates=False) for rows in (2730, 2731)]
     assert [each is None for each in of_sums] == [each is None for each in of_products] == [True, False]
+
+
+def test_windows_count_in_float64_alone() -> None:
+    def planned(dtype: torch.dtype, samples: int) -> int | None:
+        shapes = [(samples, 8, 64, 64), (8, 8, 3, 3)]
+        tensors = [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]
+        plan = plan_of("conv2d", Arguments(tuple(tensors), {"padding": 1}, frozenset()), differentiates=False)
+        return None if plan is None else plan.size
+
+    # Raised to float64 a sample and its result have 256 KiB each, its windows nine times as much, and the kernels 5.
+    assert [planned(torch.float32, samples) for samples in (93, 94)] == [None, 64 * 1024 // (11 * 256)]
+    assert planned(torch.bfloat16, 94) is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.screening.gathered import Patches, patches_of
 from pytest_msprobe.engine.replay.screening.walks import TILE, blocks, products_with, walked
-from pytest_msprobe.engine.replay.screening.windows import Axis
+from pytest_msprobe.engine.replay.windows import Axis
 
 # Patches of these are of one block, of several, and of channels that are no part of a tile.
 CHANNELS = st.sampled_from((1, 3, 96, 128, 1500))

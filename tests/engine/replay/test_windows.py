@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.screening.windows import Axis, Windows
+from pytest_msprobe.engine.replay.windows import Axis, Windows
 
 SMALL = st.integers(1, 9)
 
