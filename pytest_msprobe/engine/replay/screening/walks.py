@@ -79,15 +79,14 @@ def drawn_weights(count: int, generator: torch.Generator, tile: int = TILE) -> t
 def tile_sums(values: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
     """Return the sums over the rows of each tile, (tiles, k) of (rows, k), with weights (rows,) or without.
 
-    Values that lie in memory by columns are multiplied by the weights where they are: a copy takes twice as long.
+    Where there are weights, values lie in memory by rows.
     """
-    if values.stride(1) == 1:
+    if weights is not None or values.stride(1) == 1:
         factors = torch.ones(len(values), dtype=values.dtype) if weights is None else weights
         return torch.stack([factors[part] @ values[part] for part in slices(len(values))])
-    weighted = values if weights is None else values.mul_(weights.unsqueeze(1))
     whole = len(values) // TILE * TILE
-    parts = [weighted[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
-    return torch.cat((*parts, weighted[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
+    parts = [values[:whole].view(whole // TILE, TILE, -1).sum(1)] if whole else []
+    return torch.cat((*parts, values[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
 
 
 def sums_both_ways(block: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,6 +110,7 @@ def squares_both_ways(
     The block is used up.
     """
     if block.stride(1) == 1:
+        # The block holds c x. Its squares count in rows as they are; columns have x^2 divided out of their sums.
         of_columns = x.square()
         squares = torch.maximum(block.square_(), of_columns * least**2, out=block)
         return tile_sums(squares.mT).mT, tile_sums(squares, y.square()).div_(of_columns)
@@ -139,10 +139,13 @@ def walked(
     for rows, part, block in blocks(matrix, dtype):
         if against is not None:
             products[:, rows].addmm_(others[:, part].contiguous(), block.mT)
-        sums[tiles_of(rows), part] = tile_sums(block, y[rows])
-        found = block.square_().sum(1)
-        # Where the rows do not lie in memory as they are, their sums have left the weights on them.
-        squares[rows] += found if block.stride(1) == 1 else found.div_(y[rows].square())
+        if block.stride(1) == 1:
+            sums[tiles_of(rows), part] = tile_sums(block, y[rows])
+            squares[rows] += block.square_().sum(1)
+        else:
+            # Multiplied by the weights where it is: a copy takes twice as long.
+            sums[tiles_of(rows), part] = tile_sums(block.mul_(y[rows].unsqueeze(1)))
+            squares[rows] += block.square_().sum(1).div_(y[rows].square())
     if dtype != torch.float64 and not torch.finfo(dtype).tiny < squares.max() < torch.inf:
         # Which row is the longest cannot be told where its square leaves the dtype's range.
         return walked(matrix, weights, torch.float64, against)
