@@ -28,9 +28,10 @@ RECORDS: Mapping[str, tuple[str, list[Shape], Shape]] = {
     "conv2d": ("Functional.conv2d", [(16, 64, 112, 112), (64, 64, 3, 3)], (16, 64, 112, 112)),
     "conv_transpose2d": ("Functional.conv_transpose2d", [(16, 128, 56, 56), (128, 64, 4, 4)], (16, 64, 112, 112)),
     "batch_norm": ("Functional.batch_norm", [(32, 64, 112, 112), (64,), (64,)], (32, 64, 112, 112)),
+    "relu_": ("Tensor.relu_", [(32, 64, 112, 112)], (32, 64, 112, 112)),
 }
 # Golden of float32 is float64, in which torch copies the windows of a convolution side by side; else bfloat16.
-DTYPES = {"conv2d": "float32", "conv_transpose2d": "float32", "batch_norm": "float32"}
+DTYPES = {"conv2d": "float32", "conv_transpose2d": "float32", "batch_norm": "float32", "relu_": "float32"}
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     "log_softmax": {"dim": -1},
     "layer_norm": {"normalized_shape": [4096]},

@@ -57,7 +57,7 @@ class BlockTrial(Trial):
         if {*run.written} != {*cut.written} or not isinstance(output, torch.Tensor) or output.shape != shape:
             return None
         if self._is_forward:
-            changed = {f"changed.{path}": run.arguments[path] for path in cut.written}
+            changed = {f"changed.{path}": tensor.detach() for path, tensor in run.changed.items()}
             return self._divided({"output.0": output.detach(), **changed})
         if gradients is None or any(gradient is None for gradient in gradients.values()):
             return None

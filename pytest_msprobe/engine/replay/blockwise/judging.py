@@ -112,9 +112,8 @@ def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     output = run.output
     if not _is_result(output, cut.result) or recorded not in ((), (str(output.dtype),)):
         raise _NotInBlocksError
-    _require_written(trial, cut)
     found = {"output.0": (output, None if cut.is_reduced else cut.dim)}
-    found |= {f"changed.{path}": (run.arguments[path], cut.inputs[path]) for path in cut.written}
+    found |= {f"changed.{path}": (run.arguments[path], cut.inputs[path]) for path in _judged_memory(trial, cut)}
     parts = []
     for path, (result, dim) in found.items():
         target = trial.device.get(result).detach()
@@ -122,17 +121,21 @@ def _of_forward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     return parts
 
 
-def _require_written(trial: Trial, cut: Cut) -> None:
-    """Raise where a call has written to more or less than a block does, or between the elements of what it wrote to."""
+def _judged_memory(trial: Trial, cut: Cut) -> tuple[str, ...]:
+    """Return the arguments that a call has written to and not returned.
+
+    Raises where it is not what a block writes to, or where there is something in between that nothing may write to.
+    """
     require_one_place_each(trial.target)
     memory = memory_of(trial, trial.target, trial.target)
-    if {*memory.own} != {*cut.written} or memory.surrounded:
+    if {*trial.target.written} != {*cut.written} or memory.surrounded:
         raise _NotInBlocksError
+    return memory.own
 
 
 def _of_backward(trial: Trial, cut: Cut, select: Select) -> list[Part]:
     arriving = list(trial.grad_outputs.values())
-    _require_written(trial, cut)
+    _judged_memory(trial, cut)
     if len(arriving) != 1 or not _is_result(arriving[0], cut.result):
         raise _NotInBlocksError
     given, magnitude = dict(trial.subject.arguments.tensors()), functools.cache(lambda: _mean_of_all(arriving[0]))

@@ -42,7 +42,7 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
         return []
     parameters, rule = found
     given = _by_name(parameters, arguments)
-    if given is None or may_work_in_place(operation, _without_flags(arguments, given)):
+    if given is None:
         return []
     tensors = tensors_with_paths([arguments.args, arguments.kwargs])
     if any(tensor.layout is not torch.strided or tensor.is_quantized for _, tensor in tensors):
@@ -50,7 +50,10 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
     if len(tensors_in(given)) != len(tensors):
         return []
     floats = [tensor.dtype for _, tensor in tensors if not is_index(tensor)]
-    return list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
+    cuts = list(rule(given)) if floats and all(dtype in _DTYPES for dtype in floats) else []
+    if cuts and may_work_in_place(operation, _without_flags(arguments, given)):
+        return _in_place(cuts, given) if operation in _IN_PLACE else []
+    return cuts
 
 
 def is_product(operation: str) -> bool:
@@ -92,6 +95,14 @@ def _broadcast(given: Given) -> Iterator[Cut]:
             if tensor.dim() >= behind and tensor.shape[-behind] == size
         }
         yield Cut(shape, dim, inputs)
+
+
+def _in_place(cuts: list[Cut], given: Given) -> list[Cut]:
+    """Return the cuts of an elementwise operation that writes to its input; none where its output is another one."""
+    found = tensor_in(given, "input")
+    if found is None or found[1].shape != cuts[0].shape or "out" in given:
+        return []
+    return [replace(cut, written=(found[0],)) for cut in cuts]
 
 
 def _alike(given: Given) -> Iterator[Cut]:
@@ -137,6 +148,12 @@ _PRODUCTS: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **{name: (parameters, convolution(name)) for name, parameters in PARAMETERS.items()},
 }
 
+# They write their result to their input, the last ones where their second argument, ``inplace``, asks for it.
+_IN_PLACE = (
+    "abs_ add_ div_ exp_ log_ mul_ neg_ pow_ reciprocal_ relu_ rsqrt_ sigmoid_ sqrt_ square_ sub_ tanh_"
+    " __iadd__ __imul__ __isub__ __itruediv__ relu silu"
+).split()
+
 _RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_PRODUCTS,
     **_rows("embedding", "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", _columns_of_weights),
@@ -170,10 +187,11 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Rule]] = {
         loss_of_elements,
     ),
     **_rows(
-        "abs add div exp gelu log maximum minimum mul neg pow reciprocal relu rsqrt sigmoid silu sqrt square sub tanh"
+        "abs add div exp gelu log maximum minimum mul neg pow reciprocal rsqrt sigmoid sqrt square sub tanh"
         " true_divide where __add__ __mul__ __neg__ __pow__ __radd__ __rmul__ __rsub__ __rtruediv__ __sub__"
         " __truediv__",
         "input other third",
         _broadcast,
     ),
+    **_rows(" ".join(_IN_PLACE), "input other", _broadcast),
 }

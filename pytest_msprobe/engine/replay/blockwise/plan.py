@@ -89,7 +89,10 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
 
     cut = min(cuts, key=lambda cut: max(block, left_whole(cut) + per_slice(cut)))
     slices = min(cut.length, max(1, int(block / max(1.0, per_slice(cut)))))
-    return Plan(cut, slices, round(directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(block, per_slice(cut))))
+    # What a call writes to is not shared with what was drawn.
+    copied = sum(tensors[path].numel() * tensors[path].itemsize for path in cut.written)
+    working = copied + directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(block, per_slice(cut))
+    return Plan(cut, slices, round(working))
 
 
 def _tensors(arguments: Arguments) -> list[tuple[str, torch.Tensor]]:

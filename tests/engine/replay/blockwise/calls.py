@@ -49,6 +49,9 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
         x(9, 20, 5, 10, dtype=d), torch.rand(20), torch.rand(20), x(20), x(20), True, 0.2
     ),
     "given statistics": lambda of, d: of.Functional.batch_norm(x(90, 100, dtype=d), torch.rand(100), torch.rand(100)),
+    "relu in place": lambda of, d: of.Functional.relu(x(90, 100, dtype=d) * 2, inplace=True),
+    "add in place": lambda of, d: of.Tensor["__iadd__"](x(90, 100, dtype=d) * 2, x(100, dtype=d)),
+    "a product in place": lambda of, d: of.Tensor["mul_"](torch.randn(90, 100).to(d), x(90, 1, dtype=d)),
     "half": lambda of, d: of.Tensor.half(x(90, 100, dtype=d)),
     "float": lambda of, d: of.Tensor.float(x(90, 100, dtype=d)),
     "to": lambda of, d: of.Tensor.to(x(90, 100, dtype=d), dtype=torch.bfloat16),

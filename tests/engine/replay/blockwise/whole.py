@@ -29,7 +29,7 @@ def laid_side_by_side(trial: Trial, cut: Cut, size: int) -> dict[str, torch.Tens
 def assert_blocks_are_the_whole(trial: Trial, size: int) -> None:
     """Hold what blocks of so many slices give, by every cut of a call, to what it gives as a whole."""
     whole = {"output.0": trial.golden.output.detach()}
-    whole |= {f"changed.{path}": trial.golden.arguments[path] for path in trial.golden.written}
+    whole |= {f"changed.{path}": tensor for path, tensor in trial.golden.changed.items()}
     whole |= {f"grad.{path}": gradient for path, gradient in trial.golden_gradients.items() if gradient is not None}
     cuts = cuts_of(trial.subject.operation, trial.subject.arguments)
     assert cuts
