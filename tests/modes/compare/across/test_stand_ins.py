@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.modes.compare.across.test_across_frameworks import call, pair_of, partners, tensor, torch_tensor
+from tests.support.across_frameworks import call, pair_of, partners, tensor, torch_tensor
 
 
 def calls(*names: str, out: float = 1.0) -> dict[str, dict[str, object]]:
