@@ -12,17 +12,10 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.graphs.building import build_graph
-from pytest_msprobe.graphs.nodes import Graph, Kind
+from pytest_msprobe.graphs.nodes import Kind
 from pytest_msprobe.graphs.parents import MAX_DEPTH, resolve_parents
-from tests.support.dumps import Json, forward, tensor, write_dump
-
-CALL = forward(tensor(2))
-
-
-def graph_of(folder: Path, parents: Json, records: Json | None = None, **files: Json) -> Graph:
-    records = dict.fromkeys(parents, CALL) if records is None else records
-    path = write_dump(folder, records, parents=parents, level="mix", **files)
-    return build_graph(read_dump(path), Surroundings(folder))
+from tests.support.dumps import Json, tensor, write_dump
+from tests.support.graphs import CALL, graph_of
 
 
 def written(parents: dict[str, str | None]) -> dict[str, str | None]:

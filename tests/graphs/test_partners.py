@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_msprobe.graphs.partners import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.precision import LEVELS, precision_indices
-from tests.graphs.test_building import graph_of
+from tests.support.graphs import graph_of
 
 CALLS = ["Torch.add.0.forward", "Torch.add.1.forward"]
 

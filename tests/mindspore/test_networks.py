@@ -11,7 +11,7 @@ import pytest
 
 from pytest_msprobe import live
 from tests.corpus.mindspore_networks import NETWORKS, record_network
-from tests.mindspore.test_precheck import check, setup_with
+from tests.mindspore.checking import check, setup_with
 
 SEEDS = 10
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_standards import Policy
-from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 from tests.mindspore.calls import every_call
+from tests.mindspore.checking import check, setup_with
 from tests.support.dumps import write_dump
 
 DATA = Path(__file__).parents[1] / "data"
@@ -37,23 +32,6 @@ WITHOUT_KERNEL = {
 }
 # MindSpore 2.10 on a CPU returns the sum and leaves the tensor as it was; and makes whole numbers of 1.5.
 WRONG = {"Tensor.add_.0.forward", "Functional.full.0.forward"}
-
-
-def setup_with(device: CpuDevice | None = None, policy: str = "default", seed: int = 0) -> Setup:
-    framework = framework_named("mindspore")
-    return Setup(
-        device or framework.device(DeviceRegistry(), "cpu"), Policy.load(policy), framework=framework, seed=seed
-    )
-
-
-def check(path: Path, setup: Setup) -> Iterator[DirectionResult]:
-    dump = read_dump(path)
-    for name in dump.api_names:
-        if name.endswith(".forward"):
-            replay = Replay(read_call(dump, name), setup)
-            yield replay.forward()
-            if replay.call.backward is not None:
-                yield replay.backward()
 
 
 def test_the_quick_start_of_mindspores_manual_has_a_forward_verdict_and_no_backward_item() -> None:

@@ -21,7 +21,7 @@ from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
 from tests.engine.replay.test_traits import OF_MINDSPORE
 from tests.mindspore.calls import record as call_of
 from tests.mindspore.calls import tensor
-from tests.mindspore.test_precheck import check, setup_with
+from tests.mindspore.checking import check, setup_with
 from tests.support.dumps import Json, write_dump
 
 # Of these the CPU has no kernel, or MindSpore's own functions no class that can be held.
