@@ -15,6 +15,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.large_tensors import LARGE, is_large
 from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.tree import tensors_with_paths
 
 _OF_TORCH = ("Functional", "Torch", "Tensor")
 
@@ -27,8 +28,10 @@ def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.T
     """
     if not _is_cpu(device) or subject.target is not subject.golden or subject.key.partition(".")[0] not in _OF_TORCH:
         return device.put
-    large = {path for path, tensor in subject.arguments.tensors() if tensor.numel() >= LARGE}
-    cuts = cuts_of(subject.operation, subject.arguments) if large else []
+    arguments = subject.arguments
+    given = tensors_with_paths({"args": arguments.args, "kwargs": arguments.kwargs})
+    large = {path for path, tensor in given if tensor.numel() >= LARGE}
+    cuts = cuts_of(subject.operation, arguments) if large else []
     if not cuts or not large.isdisjoint(cuts[0].written):
         return device.put
     return lambda tensor: tensor.detach() if tensor.numel() >= LARGE else device.put(tensor)
