@@ -144,7 +144,7 @@ _PRODUCTS: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_rows("mm bmm", "input mat2", product("input", "mat2")),
     **_rows("addmm", "input mat1 mat2", product("mat1", "mat2", "input")),
     **_rows("baddbmm", "input batch1 batch2", product("batch1", "batch2", "input")),
-    **_rows("einsum", "equation left right", einsum),
+    **_rows("einsum", "equation first second third fourth", einsum),
     **{name: (parameters, convolution(name)) for name, parameters in PARAMETERS.items()},
 }
 

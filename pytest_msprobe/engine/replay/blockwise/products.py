@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
-from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, tensor_in
+from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, tensor_in, tensors_in
 
 
 def linear(given: Given) -> Iterator[Cut]:
@@ -48,14 +48,14 @@ def product(left: str, right: str, added: str = "") -> Rule:
 
 
 def einsum(given: Given) -> Iterator[Cut]:
-    """Cut an einsum of one or two operands along any letter of its result."""
-    found = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)?)(?:->([a-zA-Z]*))?", str(given["equation"][1]).replace(" ", ""))
+    """Cut an einsum along any letter of its result."""
+    found = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)(?:->([a-zA-Z]*))?", str(given["equation"][1]).replace(" ", ""))
     if found is None:
         return
     operands, result = found[1].split(","), found[2]
     letters = "".join(operands)
     result = "".join(sorted(each for each in letters if letters.count(each) == 1)) if result is None else result
-    tensors = [each for name in ("left", "right") if (each := tensor_in(given, name)) is not None]
+    tensors = tensors_in(given)
     # A letter that an operand has twice is a diagonal.
     if len(tensors) != len(operands) or any(len({*each}) != len(each) for each in (*operands, result)):
         return
