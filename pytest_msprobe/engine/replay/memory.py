@@ -69,9 +69,13 @@ def return_freed_before(call: Call) -> None:
         return_freed_pages()
 
 
-def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int) -> None:
-    """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes."""
-    admit(max(0, needed_bytes(call) - needed_in_blocks(call, working_bytes, device)), free_bytes)
+def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int, window_bytes: int) -> None:
+    """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes.
+
+    ``window_bytes``: what it takes beside its raised tensors.
+    """
+    whole = needed_bytes(call) + window_bytes
+    admit(max(0, whole - needed_in_blocks(call, working_bytes, device)), free_bytes)
 
 
 def admit_at_once(needed: int, free: Callable[[], float]) -> None:

@@ -60,7 +60,8 @@ class LargeCall:
     def let_in_whole(self) -> None:
         """Ask for the memory that golden takes as a whole. Raises Skip where it does not fit."""
         if self.plan is not None:
-            admit_whole(self._call, self._setup.device, self._setup.admit, self.plan.working_bytes)
+            plan, setup = self.plan, self._setup
+            admit_whole(self._call, setup.device, setup.admit, plan.working_bytes, plan.window_bytes)
             self.plan, self._is_whole = None, True
 
     def _let_in_baseline(self) -> None:

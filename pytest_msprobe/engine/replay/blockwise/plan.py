@@ -36,11 +36,15 @@ _BLOCKS_AT_ONCE = 6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cut, how many slices a block has, and how many bytes golden takes beside the target's own tensors."""
+    """A cut, how many slices a block has, and how many bytes golden takes beside the target's own tensors.
+
+    ``window_bytes``: how many more bytes golden of the whole takes than its raised tensors have.
+    """
 
     cut: Cut
     size: int
     working_bytes: int
+    window_bytes: int = 0
 
 
 def plan_of_call(call: Call, above: float) -> Plan | None:
@@ -92,7 +96,7 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     # What a call writes to is not shared with what was drawn.
     copied = sum(tensors[path].numel() * tensors[path].itemsize for path in cut.written)
     working = copied + directions * left_whole(cut) + _BLOCKS_AT_ONCE * max(block, per_slice(cut))
-    return Plan(cut, slices, round(working))
+    return Plan(cut, slices, round(working), sum(windows.values()) * wide)
 
 
 def _tensors(arguments: Arguments) -> list[tuple[str, torch.Tensor]]:

@@ -9,12 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.memory import needed_bytes
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.trial import Setup, Trial
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole
+from tests.support.devices import Faulty
+from tests.support.recorder import Recorder
 
 
 def trial_of(operation: str, tensors: list[torch.Tensor], options: dict[str, Any]) -> Trial:
@@ -70,3 +75,15 @@ def test_a_padding_may_be_a_word() -> None:
 )
 def test_other_convolutions_are_not_cut(shapes: list[tuple[int, ...]], options: dict[str, Any]) -> None:
     assert not cuts_of("conv1d", Arguments(tuple(map(torch.empty, shapes)), options, frozenset()))
+
+
+def test_what_fails_asks_for_its_windows_before_golden_is_computed_as_a_whole(
+    recorder: Recorder, default_policy: Policy
+) -> None:
+    call = recorder.Functional.conv2d(torch.randn(9, 4, 12, 15), torch.randn(6, 4, 3, 3), padding=1)
+    admitted: list[int] = []
+    device = Faulty(lambda result: result * 2)
+    setup = Setup(device, default_policy, raised_above=0, admit=lambda needed, _: admitted.append(needed))
+    assert Replay(call, setup).forward().outcome == "fail"
+    in_blocks, more = admitted
+    assert in_blocks + more == needed_bytes(call) + 9 * 12 * 15 * 4 * 9 * torch.float64.itemsize
