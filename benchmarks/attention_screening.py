@@ -29,7 +29,7 @@ from pytest_msprobe.engine.replay.screening.attention import Attention
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
 from pytest_msprobe.engine.replay.screening.attention_sums import COLUMNS, Sums, drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.limits import Limits
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import Json, forward, tensor, value, write_dump
 

@@ -50,7 +50,7 @@ def check(name: str, way: str) -> None:
     from pytest_msprobe.engine.replay.blockwise.plan import RAISED_ABOVE
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
-    from pytest_msprobe.engine.replay.trial import Setup
+    from pytest_msprobe.engine.replay.setup import Setup
     from tests.support.dumps import forward, tensor, value, write_dump
 
     api, shapes, result = RECORDS[name]

@@ -219,7 +219,7 @@ def _setup() -> Any:
     from msprobe_standards import Policy
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import framework_named
-    from pytest_msprobe.engine.replay.trial import Setup
+    from pytest_msprobe.engine.replay.setup import Setup
 
     framework = framework_named("mindspore")
     return Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)

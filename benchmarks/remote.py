@@ -30,7 +30,8 @@ from pytest_msprobe.devices.remote.messages import Open
 from pytest_msprobe.engine.remote.serving import Server
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trial import Trial
 
 sys.path.insert(0, str(ROOT))
 from tests.support.dumps import forward, tensor

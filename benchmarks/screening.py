@@ -35,7 +35,7 @@ from pytest_msprobe.engine.replay.screening.limits import FALSE_STAND_OUT
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.walks import TILE
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.screened import screened_of
 from tests.corpus.correct_devices import CORRECT_DEVICES

@@ -22,9 +22,9 @@ from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.side import Gradients, Run, finished
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Setup
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.live_checks.aside import aside, may_draw
 from pytest_msprobe.live_checks.observed import Awaiting, Observed

@@ -24,7 +24,7 @@ from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramew
 from pytest_msprobe.engine.frameworks.mindspore.names import works_in_place
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
 from pytest_msprobe.engine.frameworks.mindspore.tensors import from_numpy, to_torch
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.values.tree import map_leaves
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.live_checks.selection import signature

@@ -21,7 +21,7 @@ from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied
 from pytest_msprobe.live_checks.selection import Budget, Selection

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.frameworks.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-    from pytest_msprobe.engine.replay.trial import Setup
+    from pytest_msprobe.engine.replay.setup import Setup
     from pytest_msprobe.run.options import Options
 
 
@@ -138,7 +138,7 @@ class Setups:
         torch = import_torch()
         if self._processes > 1:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
-        from pytest_msprobe.engine.replay.trial import Setup
+        from pytest_msprobe.engine.replay.setup import Setup
 
         options, policy = self._options, self._policy
         framework = framework_named(framework_name)

@@ -23,9 +23,10 @@ from pytest_msprobe.engine.kernels.given import Given, as_list
 from pytest_msprobe.engine.kernels.table import Definition, definition_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.side import Run
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.result import DirectionResult

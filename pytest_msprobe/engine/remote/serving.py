@@ -46,8 +46,9 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.seeding import drawn
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.engine.values.strides import as_laid_out

@@ -30,9 +30,10 @@ from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
 from pytest_msprobe.engine.replay.screening.clearing import Cleared
 from pytest_msprobe.engine.replay.screening.trial_screening import cleared
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
 from pytest_msprobe.engine.replay.variety import keep_lost_results, lost_gradients, lost_results, lost_variety
 from pytest_msprobe.engine.values.tree import map_tensors

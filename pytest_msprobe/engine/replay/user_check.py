@@ -19,8 +19,9 @@ from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.direction_result import result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.results.result import DirectionResult
 

@@ -13,7 +13,7 @@ from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.session import Operators
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.live_checks.dispatch.options import checked
 from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly
 from pytest_msprobe.live_checks.dispatch.tables import DispatchTables

@@ -11,7 +11,7 @@ from pytest_msprobe.engine.replay import amplification, trial
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.golden import golden_side
 from pytest_msprobe.engine.replay.movement import input_unit, moved_side
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.reports.failure import failure_text

@@ -14,7 +14,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.engine.values.tree import map_tensors

@@ -11,7 +11,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.results.result import MATH_MODE, CallResult
 from tests.corpus.cards import CUT, NEAREST, Card, Round, card, to_bits

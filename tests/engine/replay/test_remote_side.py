@@ -21,7 +21,8 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import of_target
 from pytest_msprobe.engine.replay.repeating import unequal_bits
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.values.tree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown

@@ -18,8 +18,9 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.repeating import unequal_bits, unstable_outputs, why_unrepeatable
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.repeats import UnstableOutput
 from tests.support.devices import Altered
 

@@ -15,7 +15,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.recorded import Prepare
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult
 from tests.support.devices import Altered

@@ -13,8 +13,9 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject, TargetError
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 

@@ -9,7 +9,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.undifferentiable import equal_eigenvalues, equal_singular_values
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.results.result import DirectionResult

@@ -10,7 +10,7 @@ import torch
 
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.support.dumps import forward, tensor, value
 

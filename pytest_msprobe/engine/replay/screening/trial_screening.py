@@ -22,8 +22,9 @@ from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.structure import Structure, structure_of
 from pytest_msprobe.engine.replay.screening.table_rows import TableRows, cleared_rows, rows_of
 from pytest_msprobe.engine.replay.screening.walks import blocks
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import TargetError
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput
 from pytest_msprobe.results.skips import Skip

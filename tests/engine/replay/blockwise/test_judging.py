@@ -22,7 +22,7 @@ from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.blockwise.plan import plan_of_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.skips import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice

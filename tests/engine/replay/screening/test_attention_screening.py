@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Altered, Faulty
 from tests.support.recorder import Recorder

@@ -16,7 +16,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay import large_tensors
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening.table_rows import rows_of
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS

@@ -17,7 +17,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Altered, Faulty
 from tests.support.recorder import Recorder

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
-from pytest_msprobe.engine.replay.trial import Setup
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.check.cases.replaying import replay_case
