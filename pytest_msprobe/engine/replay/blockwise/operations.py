@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.blockwise.attention import heads
 from pytest_msprobe.engine.replay.blockwise.convolutions import convolution
 from pytest_msprobe.engine.replay.blockwise.cut import Cut
 from pytest_msprobe.engine.replay.blockwise.given import Given, Rule, is_index, tensor_in, tensors_in
@@ -32,7 +33,7 @@ from pytest_msprobe.engine.values.tree import tensors_with_paths
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 # Parameters whose True is no ``inplace=True``.
-_FLAGS = frozenset({"copy", "non_blocking"})
+_FLAGS = frozenset({"copy", "non_blocking", "is_causal", "enable_gqa"})
 
 
 def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
@@ -146,6 +147,7 @@ _PRODUCTS: Mapping[str, tuple[tuple[str, ...], Rule]] = {
     **_rows("baddbmm", "input batch1 batch2", product("batch1", "batch2", "input")),
     **_rows("einsum", "equation first second third fourth", einsum),
     **{name: (parameters, convolution(name)) for name, parameters in PARAMETERS.items()},
+    **_rows("scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa", heads),
 }
 
 # They write their result to their input, the last ones where their second argument, ``inplace``, asks for it.

@@ -27,6 +27,10 @@ _BLOCK = 64 * 2**20
 # this size takes that of the one before, which the processor still has at hand.
 _LESS = 8
 
+# Attention computes more for each byte, and its blocks make the forward pass twice more: it stays whole up to so many
+# times as much.
+_WHOLE_TIMES = {"scaled_dot_product_attention": 4}
+
 # For convolutions of float64, which oneDNN does not have, torch lays the windows of all samples side by side.
 _LAID_OUT = torch.float64.itemsize
 
@@ -64,8 +68,8 @@ def _without_memory(element: TensorElement, path: str) -> torch.Tensor:
 def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: float = RAISED_ABOVE) -> Plan | None:
     """Return how to compute a call in blocks; None where it cannot be cut, or is raised to no more than so many bytes.
 
-    ``above`` is that of products; others are cut from an eighth of it on. The cut is the first of those that leave a
-    block's worth whole, else the one that leaves least.
+    ``above`` is that of products; attention is cut from four times as much on, others from an eighth. The cut is the
+    first of those that leave a block's worth whole, else the one that leaves least.
     """
     cuts = [cut for cut in cuts_of(name, arguments) if cut.length > 1]
     tensors = dict(_tensors(arguments))
@@ -81,7 +85,7 @@ def plan_of(name: str, arguments: Arguments, *, differentiates: bool, above: flo
     result = math.prod(cuts[0].shape) * wide
     directions = 2 if differentiates else 1
     share = 1 if is_product(name) else _LESS
-    if (sum(sizes.values()) + result) * directions <= above / share:
+    if (sum(sizes.values()) + result) * directions <= above * _WHOLE_TIMES.get(name, 1) / share:
         return None
     block = _BLOCK // share
 

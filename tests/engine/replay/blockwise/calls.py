@@ -52,6 +52,12 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
     "relu in place": lambda of, d: of.Functional.relu(x(90, 100, dtype=d) * 2, inplace=True),
     "add in place": lambda of, d: of.Tensor["__iadd__"](x(90, 100, dtype=d) * 2, x(100, dtype=d)),
     "a product in place": lambda of, d: of.Tensor["mul_"](torch.randn(90, 100).to(d), x(90, 1, dtype=d)),
+    "attention": lambda of, d: of.Functional.scaled_dot_product_attention(
+        x(3, 4, 15, 8, dtype=d), x(3, 4, 12, 8, dtype=d), x(3, 4, 12, 9, dtype=d), torch.randn(4, 15, 12).to(d)
+    ),
+    "causal attention": lambda of, d: of.Functional.scaled_dot_product_attention(
+        x(2, 6, 30, 8, dtype=d), x(2, 6, 30, 8, dtype=d), x(2, 6, 30, 8, dtype=d), is_causal=True
+    ),
     "half": lambda of, d: of.Tensor.half(x(90, 100, dtype=d)),
     "float": lambda of, d: of.Tensor.float(x(90, 100, dtype=d)),
     "to": lambda of, d: of.Tensor.to(x(90, 100, dtype=d), dtype=torch.bfloat16),

@@ -123,7 +123,7 @@ def around_one(*shape: int) -> torch.Tensor:
     return normal(*shape).abs() + 0.5
 
 
-i, plane = slice(None), normal(5, 6, 7, 4)
+i, plane, heads = slice(None), normal(5, 6, 7, 4), normal(2, 4, 5, 6)
 OTHERS: dict[str, tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "a product": ("einsum", torch.einsum, ("bij,bjk->kbi", normal(3, 4, 5), normal(3, 5, 6)), {}),
     "an outer product": ("einsum", torch.einsum, ("i,j->ij", normal(4), normal(5)), {}),
@@ -152,6 +152,25 @@ OTHERS: dict[str, tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]
     "ReLU in place": ("relu", F.relu, (plane, True), {}),
     "a sum in place": ("add_", torch.Tensor.add_, (plane, normal(4)), {"alpha": 2}),
     "a quotient in place": ("__itruediv__", torch.Tensor.__itruediv__, (plane, around_one(7, 1)), {}),
+    "heads": ("scaled_dot_product_attention", F.scaled_dot_product_attention, (heads, heads, heads), {}),
+    "causal heads": (
+        "scaled_dot_product_attention",
+        F.scaled_dot_product_attention,
+        (heads, heads, heads, None, 0.0, True),
+        {"scale": 0.3},
+    ),
+    "masked heads": (
+        "scaled_dot_product_attention",
+        F.scaled_dot_product_attention,
+        (heads, normal(2, 4, 7, 6), normal(2, 4, 7, 3), normal(4, 5, 7)),
+        {},
+    ),
+    "shared heads": (
+        "scaled_dot_product_attention",
+        F.scaled_dot_product_attention,
+        (heads, heads[:, :2], heads[:, :2]),
+        {"enable_gqa": True},
+    ),
     "a cast to half": ("half", torch.Tensor.half, (plane,), {}),
     "a cast to float": ("float", torch.Tensor.float, (plane,), {}),
     "a cast by dtype": ("to", torch.Tensor.to, (plane, torch.bfloat16), {"copy": True}),
@@ -251,6 +270,7 @@ NOT_CUT: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "too many indices": ("__getitem__", (x, (1, 1, 1)), {}),
     "statistics of another number of channels": ("batch_norm", (x, x[0, :3], x[0, :3]), {}),
     "weights of another number of channels": ("batch_norm", (x, None, None, x[0, :3], None, True), {}),
+    "rows without heads": ("scaled_dot_product_attention", (x, x, x), {}),
     "a diagonal": ("einsum", ("ii->i", x), {}),
     "an ellipsis": ("einsum", ("...i,ij->...j", x, x), {}),
     "letters without an operand": ("einsum", ("ij,jk,kl->il", x, x), {}),

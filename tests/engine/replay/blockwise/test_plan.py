@@ -39,6 +39,16 @@ def test_sums_are_cut_from_32_mib_of_raised_copies_on_and_products_from_256() ->
     assert [each is None for each in of_sums] == [each is None for each in of_products] == [True, False]
 
 
+def test_attention_is_cut_from_a_gibibyte_on() -> None:
+    def planned(rows: int) -> bool:
+        tensors = [torch.empty(1, 32, rows, 128, dtype=torch.bfloat16, device="meta") for _ in range(3)]
+        arguments = Arguments(tuple(tensors), {"is_causal": True}, frozenset())
+        return plan_of("scaled_dot_product_attention", arguments, differentiates=True) is not None
+
+    # Raised, four tensors of 16 KiB a row, in both directions.
+    assert [planned(rows) for rows in (8192, 8193)] == [False, True]
+
+
 def test_windows_count_in_float64_alone() -> None:
     def planned(dtype: torch.dtype, samples: int) -> int | None:
         shapes = [(samples, 8, 64, 64), (8, 8, 3, 3)]
