@@ -33,6 +33,9 @@ from pytest_msprobe.results.skips import Skip, SkipReason
 
 _Result = TypeVar("_Result")
 
+# Their gradients are screened by what they returned.
+_READ_AGAIN = frozenset({"scaled_dot_product_attention"})
+
 
 class Trial:
     """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
@@ -225,10 +228,10 @@ class Trial:
     def _keeps_output(self, run: Run) -> bool:
         """Tell whether what a run returned is still read once gradients have arrived for it.
 
-        Of what can be cut into blocks no gradient is judged by the values of a result; those of the other sides tell
-        whether the inputs show anything.
+        Of what can be cut into blocks no gradient is judged by the values of a result, but for attention's; those of
+        the other sides tell whether the inputs show anything.
         """
-        if run is not vars(self).get("target") or self.randomness is not None:
+        if run is not vars(self).get("target") or self.randomness is not None or self.subject.operation in _READ_AGAIN:
             return True
         is_any_large = any(tensor.numel() >= LARGE for _, tensor in tensors_with_paths(several(run.output)))
         return not is_any_large or not cuts_of(self.subject.operation, self.subject.arguments)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay import shared_inputs, trial
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.screened import screened_of
@@ -79,6 +80,19 @@ def test_right_attention_is_cleared_in_both_directions_without_a_golden_run(
     exactly = replayed(replay.call, default_policy, screen_above=None)
     exact = [exactly.forward(), exactly.backward()]
     assert [[o.path for o in each.outputs] for each in results] == [[o.path for o in each.outputs] for each in exact]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradients_of_large_attention_are_cleared_without_its_forward_record(
+    recorder: Any, default_policy: Policy, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    for module in (shared_inputs, trial):
+        monkeypatch.setattr(module, "LARGE", 1)
+    replay = replayed(CALLS["causal"](recorder, dtype), default_policy)
+    result = replay.backward()
+    assert result.outcome == "pass"
+    assert [each.path for each in screened_of(result.extras)] == ["grad.args.0", "grad.args.1", "grad.args.2"]
+    assert not ran_exactly(replay)
 
 
 def without_mask(func: Any, args: Any, kwargs: Any) -> Any:
