@@ -15,8 +15,9 @@ from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.memory import needed_bytes
+from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Setup, Trial
+from pytest_msprobe.engine.replay.trial import Trial
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole
 from tests.support.devices import Faulty
 from tests.support.recorder import Recorder
