@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +12,14 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
-from msprobe_standards import Policy, Standard
+from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.direction_result import NoRuleError, result_of
+from pytest_msprobe.engine.replay.direction_result import result_of
 from pytest_msprobe.engine.replay.gradients import grad_outputs
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.launching_trial import trial_on
@@ -31,12 +30,12 @@ from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS
 from pytest_msprobe.engine.replay.screening.clearing import Cleared
 from pytest_msprobe.engine.replay.screening.trial_screening import cleared
 from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.standard_selection import StandardSelection
 from pytest_msprobe.engine.replay.subject import Subject
 from pytest_msprobe.engine.replay.switched_off import is_of_second_run
+from pytest_msprobe.engine.replay.telling_inputs import TellingInputs
 from pytest_msprobe.engine.replay.trial import Trial
 from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.replay.variety import keep_lost_results, lost_gradients, lost_results, lost_variety
-from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
 from pytest_msprobe.results.skips import Skip, SkipReason
@@ -81,8 +80,6 @@ class Replay:
         self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
         self._is_whole = trial_of is not None or recorded is not None
         self._large: LargeCall | None = None
-        self._lost: dict[Direction, str] = {}
-        self._lost_results: list[str] = []
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
@@ -127,10 +124,10 @@ class Replay:
                     return in_blocks
                 return judge(
                     self._telling_trial(direction),
-                    self._select,
+                    self._selection.select,
                     measure_all=measure_all,
                     recorded=recorded,
-                    in_mode=self._select_in_mode if self.setup.math_mode == "auto" else None,
+                    in_mode=self._selection.select_in_mode if self.setup.math_mode == "auto" else None,
                 )
 
             result = result_of(record, judged)
@@ -150,9 +147,8 @@ class Replay:
         """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
         if not self._may_be_screened:
             return []
-        trial = self.trial
-        found = cleared(trial, direction, functools.partial(self._select, direction), self.setup)
-        return [] if found and self._loses(direction) else found
+        found = cleared(self.trial, direction, functools.partial(self._selection.select, direction), self.setup)
+        return found if found and self._is_shown(direction) else []
 
     @functools.cached_property
     def _may_be_screened(self) -> bool:
@@ -175,8 +171,8 @@ class Replay:
             return None
         if not by_policy:
             large.let_in_whole()
-        select = functools.partial(self._select, direction)
-        return large.judged(trial, direction, select, lambda: not self._loses(direction))
+        select = functools.partial(self._selection.select, direction)
+        return large.judged(trial, direction, select, lambda: self._is_shown(direction))
 
     @property
     def _is_in_blocks(self) -> bool:
@@ -187,85 +183,51 @@ class Replay:
         self._large = self._large or LargeCall(self.call, self.setup, is_whole=self._is_whole)
         return self._large.working_bytes()
 
-    def _loses(self, direction: Direction) -> bool:
-        """Tell whether the target's results of drawn inputs lack what the recorded ones show."""
-        if not self._is_drawn:
-            return False
-        trial = self.trial
-        if direction == "forward":
-            return bool(lost_results(map_tensors(trial.device.get, trial.target.output), self.call))
-        gradients = map_tensors(trial.device.get, trial.target_gradients)
-        return any(self._lost_results) or bool(lost_gradients(gradients, self.call))
-
     def _with_inputs(self, result: DirectionResult) -> DirectionResult:
-        dtypes = sorted(map(str, self._input_dtypes))
-        scalars = self.trial.subject.arguments.has_rounded_scalars
-        return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, scalars)
-
-    def _select_in_mode(self, direction: Direction, leaf: Any, modes: Collection[str]) -> Standard | None:
-        with contextlib.suppress(NoRuleError):
-            return self._select(direction, leaf, modes)
-        return None
-
-    def _select(self, direction: Direction, leaf: Any, modes: Collection[str] = ()) -> Standard:
-        try:
-            return self._select_by_policy(
-                output_dtype=leaf.dtype if isinstance(leaf, torch.Tensor) else None,
-                backward=direction == "backward",
-                math_modes=modes,
-            )
-        except ValueError as error:
-            raise NoRuleError(str(error)) from None
+        dtypes = sorted(map(str, self._selection.input_dtypes))
+        return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, self._selection.scalars)
 
     @functools.cached_property
-    def _select_by_policy(self) -> Callable[..., Standard]:
-        """What gives the standard for an output, by what all outputs of the call share."""
-        return functools.partial(
-            self.setup.policy.select,
+    def _selection(self) -> StandardSelection:
+        arguments = self.trial.subject.arguments
+        return StandardSelection(
+            self.setup.policy,
             self.call.api,
-            input_dtypes=self._input_dtypes,
-            framework=self.setup.framework.name,
-            device=hardware(self.setup.device),
-            scalars=self.trial.subject.arguments.has_rounded_scalars,
+            arguments.tensor_dtypes,
+            self.setup.framework.name,
+            hardware(self.setup.device),
+            scalars=arguments.has_rounded_scalars,
             recorded_baseline=self._recorded is not None or self.setup.baseline is not None,
         )
 
     @functools.cached_property
-    def _input_dtypes(self) -> frozenset[torch.dtype]:
-        return self.trial.subject.arguments.tensor_dtypes
+    def _telling(self) -> TellingInputs | None:
+        """The search for inputs that tell, where they are random and not those of files."""
+        is_given = self._source is not None or (self.setup.real_data and has_tensor_files(self.call))
+        return None if is_given else TellingInputs(self.call)
+
+    def _is_shown(self, direction: Direction) -> bool:
+        """Tell whether the target's results show what the recorded ones do, which they may lack of drawn inputs."""
+        return self._telling is None or self._telling.is_shown_by(self.trial, direction)
 
     def _telling_trial(self, direction: Direction) -> Trial:
         """Return the trial, with narrower inputs where the first ones drawn lose what the recorded results show.
 
         A backward record looks at both directions, so that it gets the same inputs wherever it runs.
         """
-        if self._is_drawn:
-            self._look_for_loss("forward")
+        if self._telling is not None:
+            narrower = functools.partial(self._made, narrow=True)
+            self.trial = self._telling.better_of(self.trial, narrower, "forward")
             if direction == "backward":
-                self._look_for_loss("backward")
+                self.trial = self._telling.better_of(self.trial, narrower, "backward")
         return self.trial
-
-    @functools.cached_property
-    def _is_drawn(self) -> bool:
-        """Whether the inputs are random, not those of files."""
-        return self._source is None and not (self.setup.real_data and has_tensor_files(self.call))
-
-    def _look_for_loss(self, direction: Direction) -> None:
-        if direction in self._lost:
-            return
-        self._lost[direction] = lost_variety(self.trial, self.call, direction)
-        if self._lost[direction]:
-            # Other inputs that an operation rejects, or for which there is no memory left, show even less.
-            with contextlib.suppress(Skip):
-                narrow = self._made(narrow=True)
-                if not lost_variety(narrow, self.call, direction):
-                    self.trial, self._lost[direction] = narrow, ""
 
     def _little_judged(self, direction: Direction, result: DirectionResult) -> str:
         """Say why a verdict that passes says little; empty where it does not."""
         if isinstance(self.trial.randomness, JUDGES_LITTLE) and not any(map(is_of_second_run, result.outputs)):
             return result.verdict.reason
-        return self._lost.get(direction, "") or self.trial.subject.stand_in()
+        lost = "" if self._telling is None else self._telling.lost(direction)
+        return lost or self.trial.subject.stand_in()
 
     @functools.cached_property
     def trial(self) -> Trial:
@@ -281,25 +243,24 @@ class Replay:
         seed, real_data = setup.seed, setup.real_data
         arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
-        backward = call.backward
-        is_looked_at = self._is_drawn and (self._is_in_blocks or self._may_be_screened)
-        # No method of this object, which would keep itself alive with all tensors.
-        look = functools.partial(keep_lost_results, self._lost_results, call, setup.device.get)
+        backward, telling = call.backward, self._telling
+        look = None
+        if telling is not None and (self._is_in_blocks or self._may_be_screened):
+            # No method of this object, which would keep itself alive with all tensors.
+            look = functools.partial(telling.look_at, setup.device.get)
         subject = Subject(
             key=call.name.key,
             api=call.api,
             target=functions.target,
             golden=functions.golden,
             arguments=arguments,
-            grad_outputs=None
-            if backward is None
-            else functools.partial(grad_outputs, backward, source, look if is_looked_at else None),
+            grad_outputs=None if backward is None else functools.partial(grad_outputs, backward, source, look),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
             stand_in=functions.stand_in,
             call=call,
-            drawn=(seed, narrow) if self._is_drawn else None,
+            drawn=None if telling is None else (seed, narrow),
         )
         return self._trial_of(subject, setup.device)
 

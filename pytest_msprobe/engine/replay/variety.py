@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -77,11 +76,6 @@ def lost_results(output: Any, call: Call) -> str:
     if any(_is_as_varied(*output) for output in outputs if output[-1] is not _Variety.ONE):
         return ""
     return "the results of the drawn inputs are one or two values, the recorded ones were more"
-
-
-def keep_lost_results(kept: list[str], call: Call, fetch: Callable[[torch.Tensor], torch.Tensor], output: Any) -> None:
-    """Keep, as the only text in a list, what `lost_results` says of results on a device, which may not stay."""
-    kept[:] = [lost_results(map_tensors(fetch, output), call)]
 
 
 def lost_gradients(found: Gradients, call: Call) -> str:
