@@ -23,8 +23,7 @@ from pytest_msprobe.engine.replay.screening.walks import (
     blocks,
     drawn_weights,
     products_with,
-    squares_both_ways,
-    sums_both_ways,
+    sums_and_squares,
     tiles,
     tiles_of,
     walked,
@@ -169,8 +168,8 @@ def _worst(
     y, x = y.to(limits.dtype), x.to(limits.dtype)
     for down, along, block in blocks(product.result, limits.dtype):
         by_row, by_column = of_rows[down, tiles_of(along)], of_columns[tiles_of(down), along]
-        row_sums, column_sums = sums_both_ways(block, y[down], x[along])
-        row_squares, column_squares = squares_both_ways(block, y[down], x[along], limits.least)
+        taken = sums_and_squares(block, y[down], x[along], limits.least)
+        (row_sums, column_sums), (row_squares, column_squares) = taken
         by_row.add_(row_sums).square_().div_(row_squares)
         by_column.add_(column_sums).square_().div_(column_squares)
     of_rows /= limits.variance

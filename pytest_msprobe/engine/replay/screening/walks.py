@@ -34,6 +34,9 @@ class Gathered(Protocol):
 
 Matrix: TypeAlias = torch.Tensor | Gathered
 
+BothWays: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""Sums of a block's rows over each tile of columns, (rows, tiles), and of its columns over each tile of rows."""
+
 
 def tiles(count: int) -> int:
     """Return how many tiles so many rows are."""
@@ -89,33 +92,34 @@ def tile_sums(values: torch.Tensor, weights: torch.Tensor | None = None) -> torc
     return torch.cat((*parts, values[whole:].sum(0, keepdim=True))) if whole < len(values) else parts[0]
 
 
-def sums_both_ways(block: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def sums_both_ways(block: torch.Tensor, y: torch.Tensor, x: torch.Tensor) -> BothWays:
     """Return the sums of rows over each tile of columns, (rows, tiles), and of columns over each tile of rows.
 
-    ``y`` are weights of the rows, ``x`` of the columns. The block is left multiplied by those of the side that does not
-    lie in memory as it is, x where its rows do.
+    ``y`` are weights of the rows, ``x`` of the columns. The block is used up.
     """
-    if block.stride(1) == 1:
-        by_columns = tile_sums(block, y)
-        return tile_sums(block.mul_(x).mT).mT, by_columns
-    by_columns, by_rows = sums_both_ways(block.mT, x, y)
-    return by_rows.mT, by_columns.mT
+    if block.stride(1) != 1:
+        by_columns, by_rows = sums_both_ways(block.mT, x, y)
+        return by_rows.mT, by_columns.mT
+    by_columns = tile_sums(block, y)
+    return tile_sums(block.mul_(x).mT).mT, by_columns
 
 
-def squares_both_ways(
-    block: torch.Tensor, y: torch.Tensor, x: torch.Tensor, least: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sums of the squares of magnitudes, ``least`` at least, times weights, as `sums_both_ways` left them.
+def sums_and_squares(block: torch.Tensor, y: torch.Tensor, x: torch.Tensor, least: float) -> tuple[BothWays, BothWays]:
+    """Return what `sums_both_ways` does of a block, and the same of the squares of its magnitudes and of the weights.
 
-    The block is used up.
+    Magnitudes are taken to be ``least`` at least. The block is used up.
     """
-    if block.stride(1) == 1:
-        # The block holds c x. Its squares count in rows as they are; columns have x^2 divided out of their sums.
-        of_columns = x.square()
-        squares = torch.maximum(block.square_(), of_columns * least**2, out=block)
-        return tile_sums(squares.mT).mT, tile_sums(squares, y.square()).div_(of_columns)
-    by_columns, by_rows = squares_both_ways(block.mT, x, y, least)
-    return by_rows.mT, by_columns.mT
+    if block.stride(1) != 1:
+        (by_columns, by_rows), (column_squares, row_squares) = sums_and_squares(block.mT, x, y, least)
+        return (by_rows.mT, by_columns.mT), (row_squares.mT, column_squares.mT)
+    by_columns = tile_sums(block, y)
+    weighted = block.mul_(x)
+    by_rows = tile_sums(weighted.mT).mT
+    # The squares of c x count in rows as they are; columns have x^2 divided out of their sums.
+    of_columns = x.square()
+    squares = torch.maximum(weighted.square_(), of_columns * least**2, out=weighted)
+    column_squares = tile_sums(squares, y.square()).div_(of_columns)
+    return (by_rows, by_columns), (tile_sums(squares.mT).mT, column_squares)
 
 
 def tiles_of(rows: slice) -> slice:

@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.screening.walks import (
     blocks,
     drawn_weights,
     products_with,
-    squares_both_ways,
+    sums_and_squares,
     sums_both_ways,
     tiles,
     walked,
@@ -56,14 +56,14 @@ def test_blocks_are_every_element_once_in_whole_tiles(rows: int, columns: int, b
 @given(SIDES, SIDES, st.booleans())
 def test_sums_go_over_tiles_of_rows_and_of_columns(rows: int, columns: int, by_columns: bool) -> None:
     matrix, y, x = _matrix(rows, columns, by_columns=by_columns), _weights(rows), _weights(columns)
-    block = matrix.double()
-    by_rows, summed_columns = sums_both_ways(block, y, x)
-    torch.testing.assert_close(summed_columns, _summed(matrix, y))
-    torch.testing.assert_close(by_rows, _summed(matrix.mT, x).mT)
-    by_rows, summed_columns = squares_both_ways(block, y, x, 0.5)
+    alone = sums_both_ways(matrix.double(), y, x)
+    sums, (row_squares, column_squares) = sums_and_squares(matrix.double(), y, x, 0.5)
+    for by_rows, by_columns in (alone, sums):
+        torch.testing.assert_close(by_columns, _summed(matrix, y))
+        torch.testing.assert_close(by_rows, _summed(matrix.mT, x).mT)
     squares = matrix.double().abs().clamp(min=0.5).square()
-    torch.testing.assert_close(summed_columns, _summed(squares, y.square()))
-    torch.testing.assert_close(by_rows, _summed(squares.mT, x.square()).mT)
+    torch.testing.assert_close(column_squares, _summed(squares, y.square()))
+    torch.testing.assert_close(row_squares, _summed(squares.mT, x.square()).mT)
 
 
 def test_weights_have_either_sign_and_no_two_of_a_tile_have_magnitudes_that_are_close() -> None:
