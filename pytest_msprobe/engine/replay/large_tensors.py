@@ -1,7 +1,8 @@
 """Large tensors drawn from what was recorded of them, each element by its place.
 
 Drawn at once in their own dtype and on several threads, and only where they are read if a call reads a few rows of a
-table. An element is the quantile of the tensor's distribution at a random word.
+table. An element is the quantile of the tensor's distribution at a random word; dtypes of 16 bits and fewer, which have
+few values, share such elements among their groups.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from msprobe_hooks.dump.schema import TensorElement
-from pytest_msprobe.engine.replay.counter_streams import Piece, fill, words
+from pytest_msprobe.engine.replay.counter_streams import GROUP, Piece, fill, words
 from pytest_msprobe.engine.replay.masks import Mask, mask_of, masked
 from pytest_msprobe.engine.replay.value_ranges import (
     Peak,
@@ -33,12 +34,15 @@ from pytest_msprobe.engine.values.dtypes import dtype_named
 LARGE = 2**22
 
 # The streams of a tensor's seed.
-_VALUES, _HIDDEN, _ANGLES = range(3)
+_VALUES, _HIDDEN, _ANGLES, _WINDOWS = range(4)
 
 # Quantiles are tabled at so many shares, which 16 bits number.
 _SHARES = 2**16
 
 _MIDDLES = (np.arange(_SHARES) + 0.5) / _SHARES
+
+# A narrow tensor's groups are windows of so many elements, in which each value that 16 bits number is found 16 times.
+_POOL = 2**20
 
 # How far a normal distribution reaches, in standard deviations, and how finely it is looked at for its quantiles.
 _REACH, _STEPS = 8.0, 2**14
@@ -59,7 +63,7 @@ def large_tensor(element: TensorElement, dtype: torch.dtype, seed: int) -> torch
     if dtype.is_complex:
         # Statistics of complex tensors are those of the absolute values.
         magnitude = large_tensor(element, torch.float64, seed).abs()
-        angle = _filled(element, torch.float64, _evenly(seed, _ANGLES, 0, 2 * math.pi, torch.float64))
+        angle = _filled(element, torch.float64, _evenly(element, seed, _ANGLES, 0, 2 * math.pi, torch.float64))
         return torch.polar(magnitude, angle).to(dtype)
     if dtype is torch.bool:
         return _filled(element, dtype, _bools(element, seed))
@@ -115,7 +119,11 @@ def _floats(element: TensorElement, dtype: torch.dtype, seed: int) -> Piece:
     count = math.prod(element.shape)
     low, high = finite_range(element, dtype)
     peak = peak_of(element, low, high, count)
-    values = _evenly(seed, _VALUES, low, high, dtype) if peak is None else _peaked(seed, low, high, peak, dtype)
+    values = (
+        _evenly(element, seed, _VALUES, low, high, dtype)
+        if peak is None
+        else _peaked(element, seed, low, high, peak, dtype)
+    )
     placed = _in_bits(placed_values(element, low, high, count), working_dtype(low, high, dtype), dtype)
 
     def piece(place: int, some: int) -> npt.NDArray[Any]:
@@ -126,11 +134,11 @@ def _floats(element: TensorElement, dtype: torch.dtype, seed: int) -> Piece:
     return piece
 
 
-def _evenly(seed: int, stream: int, low: float, high: float, dtype: torch.dtype) -> Piece:
+def _evenly(element: TensorElement, seed: int, stream: int, low: float, high: float, dtype: torch.dtype) -> Piece:
     """Return what gives values spread evenly from low to high, however far apart they are."""
     working = working_dtype(low, high, dtype)
     if dtype.itemsize <= 2:
-        return _tabled(seed, stream, low * (1 - _MIDDLES) + high * _MIDDLES, working, dtype)
+        return _tabled(element, seed, low * (1 - _MIDDLES) + high * _MIDDLES, working, dtype)
     own, bits = _numpy(working), working.itemsize * 8
     half, middle = own.type(high / 2 - low / 2), own.type(high / 2 + low / 2)
 
@@ -144,7 +152,7 @@ def _evenly(seed: int, stream: int, low: float, high: float, dtype: torch.dtype)
     return piece
 
 
-def _peaked(seed: int, low: float, high: float, peak: Peak, dtype: torch.dtype) -> Piece:
+def _peaked(element: TensorElement, seed: int, low: float, high: float, peak: Peak, dtype: torch.dtype) -> Piece:
     """Return what gives normal values, with those that lie outside spread evenly from low to high.
 
     At the extrema they would pile up, where ties decide what max and topk select.
@@ -157,16 +165,30 @@ def _peaked(seed: int, low: float, high: float, peak: Peak, dtype: torch.dtype) 
     shares = inside + (1 - inside[-1]) * (places / 2 - low / 2) / (high / 2 - low / 2)
     working = working_dtype(low, high, dtype)
     if dtype.itemsize <= 2:
-        return _tabled(seed, _VALUES, np.interp(_MIDDLES, shares, places), working, dtype)
+        return _tabled(element, seed, np.interp(_MIDDLES, shares, places), working, dtype)
     return _between(seed, np.interp(np.arange(_SHARES + 1) / _SHARES, shares, places), working, dtype)
 
 
 def _tabled(
-    seed: int, stream: int, quantiles: npt.NDArray[np.float64], working: torch.dtype, dtype: torch.dtype
+    element: TensorElement, seed: int, quantiles: npt.NDArray[np.float64], working: torch.dtype, dtype: torch.dtype
 ) -> Piece:
-    """Return what gives the bits of a narrow dtype's quantiles in the middle of random shares."""
+    """Return what gives the bits of a narrow dtype's quantiles in the middle of random shares.
+
+    Each group is a window at a random place of a million such elements, at a tenth of the time that every element would
+    take: more of them would be the same few values in another order.
+    """
     table = _bits(torch.from_numpy(quantiles).to(working).to(dtype))
-    return lambda place, some: table.take(words(seed, stream, place, some, 16), mode="clip")
+    drawn = table.take(words(seed, _VALUES, 0, _POOL, 16), mode="clip")
+    windows = np.lib.stride_tricks.sliding_window_view(np.append(drawn, drawn[: GROUP - 1]), GROUP)
+    groups = -(-math.prod(element.shape) // GROUP)
+    places = words(seed, _WINDOWS, 0, -(-groups // GROUP) * GROUP, 32) % _POOL
+
+    def piece(place: int, some: int) -> npt.NDArray[Any]:
+        first = place // GROUP
+        values: npt.NDArray[Any] = windows[places[first : first + some // GROUP]].reshape(-1)
+        return values
+
+    return piece
 
 
 def _between(seed: int, quantiles: npt.NDArray[np.float64], working: torch.dtype, dtype: torch.dtype) -> Piece:
@@ -244,7 +266,7 @@ def _masked(element: TensorElement, mask: Mask, dtype: torch.dtype, seed: int) -
     # Torch cannot fill what has 8 bits.
     own = working if dtype.itemsize == 1 else dtype
     share = mask.share * 2**32
-    others = _filled(element, own, _evenly(seed, _VALUES, mask.low, mask.high, own))
+    others = _filled(element, own, _evenly(element, seed, _VALUES, mask.low, mask.high, own))
     hidden = _filled(element, torch.bool, lambda place, some: words(seed, _HIDDEN, place, some, 32) < share)
     values = masked(mask, others, hidden, torch.Generator().manual_seed(seed)).to(dtype)
     _place(_bits(values), _in_bits(placed_values(element, low, high, values.numel()), working, dtype), 0)

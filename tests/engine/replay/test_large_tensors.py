@@ -133,3 +133,16 @@ def test_a_tensor_is_large_from_four_million_elements_on() -> None:
     )
     assert undrawn_tensor(below, 0) is None
     assert torch.equal(random_tensor(from_there, 0), as_large(from_there, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_groups_of_a_narrow_tensor_differ_from_each_other_and_from_those_of_another_seed(dtype: torch.dtype) -> None:
+    groups = [bits(part) for seed in (0, 1) for part in as_large(element("even", dtype), seed)[:-5].split(GROUP)]
+    assert len({*groups}) == len(groups) == 140
+
+
+def test_values_of_a_narrow_tensor_are_as_even_as_its_statistics_say() -> None:
+    values = as_large(element("even", torch.float16, (2**22,)), 3).double()
+    counts = torch.histc(values, 50, -2.0, 3.0) / values.numel() * 50
+    # A fiftieth of a million elements is known to 0.7 % (one standard error).
+    assert (counts - 1).abs().max() < 0.05
