@@ -20,6 +20,7 @@ from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.walks import (
     TILE,
+    Matrix,
     blocks,
     drawn_weights,
     products_with,
@@ -84,7 +85,7 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
             if kind not in residuals or residual.share > residuals[kind].share or math.isnan(residual.share):
                 where = residual.where if len(products) == 1 else f"matrix {at}, {residual.where}"
                 residuals[kind] = Residual(residual.share, where)
-    target, golden = torch.cat([each[0] for each in seen]), torch.cat([each[1] for each in seen])
+    target, golden = _joined([each[0] for each in seen]), _joined([each[1] for each in seen])
     return Evidence(target, golden, scale, numel, residuals)
 
 
@@ -135,20 +136,22 @@ def _seen(
     m, n = product.result.shape
     y, x = drawn_weights(m, generator), drawn_weights(n, generator)
     rows, columns = _one_of_each_tile(m, generator), _one_of_each_tile(n, generator)
-    sums, norms, _ = walked(product.left, y, limits.dtype)
+    sums, norms, _ = walked(product.left, y, limits.dtype, spare=len(rows) + 2)
     rows = _with(rows, peak[0], int(norms.argmax()))
-    from_left = torch.cat((sums, product.left[rows].to(sums.dtype)))
-    sums, norms, crossed = walked(product.right.mT, x, limits.dtype, from_left)
+    from_left = _with_rows(sums, product.left, rows)
+    sums, norms, crossed = walked(product.right.mT, x, limits.dtype, from_left, spare=len(columns) + 2)
     columns = _with(columns, peak[1], int(norms.argmax()))
-    from_right = torch.cat((sums, product.right.mT[columns].to(sums.dtype)))
+    from_right = _with_rows(sums, product.right.mT, columns)
     by_rows = products_with(product.left, from_right).mul_(product.alpha).mT
     by_columns = crossed.mul_(product.alpha)
-    found = _worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)]))
+    del crossed, sums, from_left, from_right
+    # Before the exact elements, which take as much memory as what is summed up here.
+    found = list(_worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)])))
     every = slice(None)
     exact_rows = by_columns[tiles(m) :] + product.added_to(rows, every)
     exact_columns = by_rows[:, tiles(n) :] + product.added_to(every, columns)
     target = torch.cat((product.result[rows].reshape(-1), product.result[:, columns].reshape(-1)))
-    return target, torch.cat((exact_rows.reshape(-1), exact_columns.reshape(-1))), list(found)
+    return target, torch.cat((exact_rows.reshape(-1), exact_columns.reshape(-1))), found
 
 
 def _worst(
@@ -206,6 +209,17 @@ def _one_of_each_tile(count: int, generator: torch.Generator) -> torch.Tensor:
     starts, first = torch.arange(0, count, TILE), torch.randint(0, TILE, (), generator=generator)
     places = (first + _STEP * torch.arange(len(starts))) % TILE
     return starts + places % (count - starts).clamp_(max=TILE)
+
+
+def _with_rows(sums: torch.Tensor, matrix: Matrix, rows: torch.Tensor) -> torch.Tensor:
+    """Return the sums of a matrix's tiles with some of its rows in the place that is left behind them."""
+    first = tiles(matrix.shape[0])
+    sums[first : first + len(rows)] = matrix[rows]
+    return sums[: first + len(rows)]
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _with(indices: torch.Tensor, *others: int) -> torch.Tensor:

@@ -128,15 +128,21 @@ def tiles_of(rows: slice) -> slice:
 
 
 def walked(
-    matrix: Matrix, weights: torch.Tensor, dtype: torch.dtype, against: torch.Tensor | None = None
+    matrix: Matrix,
+    weights: torch.Tensor,
+    dtype: torch.dtype,
+    against: torch.Tensor | None = None,
+    *,
+    spare: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the weighted sums of each tile of rows (tiles, k), the norms of the rows, and their products with others.
 
     All are computed in a dtype, in which the sums are; norms and products are float64. ``against`` is (others, k), the
-    products with it (others, rows); without it there are none.
+    products with it (others, rows); without it there are none. Behind the sums are ``spare`` rows that are left to be
+    filled.
     """
     count, k = matrix.shape
-    sums, squares = torch.empty(tiles(count), k, dtype=dtype), torch.zeros(count, dtype=torch.float64)
+    sums, squares = torch.empty(tiles(count) + spare, k, dtype=dtype), torch.zeros(count, dtype=torch.float64)
     others = torch.empty(0, k, dtype=dtype) if against is None else against.to(dtype)
     products = torch.zeros(len(others), count, dtype=dtype)
     y = weights.to(dtype)
@@ -152,7 +158,7 @@ def walked(
             squares[rows] += block.square_().sum(1).div_(y[rows].square())
     if dtype != torch.float64 and not torch.finfo(dtype).tiny < squares.max() < torch.inf:
         # Which row is the longest cannot be told where its square leaves the dtype's range.
-        return walked(matrix, weights, torch.float64, against)
+        return walked(matrix, weights, torch.float64, against, spare=spare)
     return sums, squares.sqrt_(), products.double()
 
 
