@@ -6,7 +6,6 @@ of floats lie together, which are much alike; mantissas, which are noise, are st
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +31,7 @@ class FrameError(ValueError):
 
 def is_available() -> bool:
     """Tell whether the library of the codec is installed."""
-    return sys.modules.get("zstandard") is not None or find_spec("zstandard") is not None
+    return find_spec("zstandard") is not None
 
 
 def compressed(elements: memoryview, item_size: int) -> bytes | None:

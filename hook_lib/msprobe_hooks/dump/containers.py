@@ -22,7 +22,7 @@ import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump import compression
-from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.errors import DumpError, MissingCodecError, clipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,6 +135,11 @@ def beginning(tensors: Iterable[Described]) -> bytes:
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
+def is_stored_as_bytes(told: str) -> bool:
+    """Tell whether what a file's metadata have under a tensor's name says that its bytes are those of another one."""
+    return told in _STORED_AS_BYTES or told.startswith("{")
+
+
 def find_tensor(path: Path, name: str) -> Contained:
     """Return where a tensor lies in a container.
 
@@ -151,9 +156,9 @@ def find_tensor(path: Path, name: str) -> Contained:
 def read_elements(path: Path, tensor: Contained, *, mapped: bool = False) -> NDArray[np.uint8]:
     """Return the bytes of a tensor's elements, left in the file where ``mapped`` and they are not compressed.
 
-    Changing them leaves the file as it is. Raises DumpError, which names file and tensor, where the file has become
-    shorter, the tensor's frame is damaged or the library that reads it is not installed; OSError where the file cannot
-    be read.
+    Changing them leaves the file as it is. Raises DumpError, which names the file, where that has become shorter or
+    the tensor's frame is damaged; MissingCodecError where it is compressed and the library that reads it is not
+    installed; OSError where the file cannot be read.
     """
     import numpy as np
 
@@ -171,7 +176,7 @@ def _decompressed(path: Path, tensor: Contained, frame: NDArray[np.uint8]) -> ND
         codec = clipped(str(tensor.codec))
         raise DumpError(f"{what} is compressed as {codec!r}, which this version cannot read; upgrade pytest-msprobe")
     if not compression.is_available():
-        raise DumpError(f"{what} is compressed, which zstandard reads; {compression.REMEDY}")
+        raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {compression.REMEDY}")
     item_size = _item_size(tensor.dtype)
     try:
         return compression.decompressed(frame, item_size, math.prod(tensor.shape) * item_size)
