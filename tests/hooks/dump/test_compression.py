@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,8 @@ def test_a_damaged_frame_is_refused_or_says_the_same(data: st.DataObject) -> Non
     frame = bytearray(frame_of(content, 4).tobytes())
     place = data.draw(st.integers(0, len(frame) - 1))
     frame[place] ^= data.draw(st.integers(1, 255))
-    try:
+    with suppress(FrameError):
         assert decompressed(np.frombuffer(frame, np.uint8), 4, len(content)).tobytes() == content
-    except FrameError:
-        pass
 
 
 @given(st.integers(0, 10_000))
