@@ -66,10 +66,12 @@ class TensorFiles(ABC):
             self._waiting += size
         self._queue.put((write, size))
 
-    @property
-    def holds_up(self) -> bool:
-        """Tell whether the program waits for room, so that what the thread can leave out costs it time."""
-        return self._held_up > 0
+    def holds_up(self, size: int) -> bool:
+        """Tell whether the program waits for room, or soon may: so much waits beside the ``size`` bytes in the making.
+
+        What the thread can leave out then costs the program time.
+        """
+        return self._held_up > 0 or self._waiting - size > _WAITING_BYTES // 2
 
     def flush(self) -> None:  # noqa: B027
         """Hand over what waits to be written together with more; nothing does where each tensor has its own turn."""

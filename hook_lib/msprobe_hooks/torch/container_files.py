@@ -16,7 +16,8 @@ class ContainerFiles(TorchTensorFiles):
     """Saves plain tensors in containers, one for each batch, any other by ``torch.save`` to a file of its own.
 
     A tensor that calls share, unchanged, is in one container; the record of each names it there. With ``compresses``
-    those are compressed, in the thread, that become smaller by it; none while the program waits for room.
+    those are compressed, in the thread, that become smaller by it; none while that would hold up the
+    program.
     """
 
     def __init__(self, folder: Path, buffers: Buffers, *, compresses: bool = False) -> None:
@@ -40,7 +41,7 @@ class ContainerFiles(TorchTensorFiles):
         """Write a container, under another name until it is whole."""
         # Of two tensors that are called alike the later one is kept, as of their files.
         tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
-        stored = [_stored(tensor, self._compresses and not self.holds_up) for tensor in tensors.values()]
+        stored = [_stored(tensor, self._compresses and not self.holds_up(batch.size)) for tensor in tensors.values()]
         # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
         stored.sort(key=lambda each: -each[0].item_size if each[0].frame is None else 0)
         pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]

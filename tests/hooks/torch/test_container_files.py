@@ -118,7 +118,7 @@ def test_nothing_is_compressed_while_the_program_waits_for_room(tmp_path, monkey
     files.save(torch.zeros(4096), "after.pt")
     waiting = threading.Thread(target=files.flush)
     waiting.start()
-    while not files.holds_up:
+    while not files.holds_up(0):
         time.sleep(0.001)
     gate.set()
     waiting.join()
