@@ -16,8 +16,8 @@ class ContainerFiles(TorchTensorFiles):
     """Saves plain tensors in containers, one for each batch, any other by ``torch.save`` to a file of its own.
 
     A tensor that calls share, unchanged, is in one container; the record of each names it there. With ``compresses``
-    those are compressed, in the thread, that become smaller by it; none while that would hold up the
-    program.
+    those are compressed, in the thread, that become smaller by it; none while that would hold
+    up the program.
     """
 
     def __init__(self, folder: Path, buffers: Buffers, *, compresses: bool = False) -> None:
