@@ -82,7 +82,7 @@ generated_tests: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --group site --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard,md5]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --group site --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard,md5,compression]'
 	@touch $@
 
 $(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt

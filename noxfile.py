@@ -32,7 +32,7 @@ TESTS = [
     "tests/run/test_xdist.py",
 ]
 TOOLS = ["mpmath", "pytest-rerunfailures"]
-EXTRAS = ["torch", "xdist", "junit", "cases", "explore", "xlsx", "pictures", "parquet", "md5"]
+EXTRAS = ["torch", "xdist", "junit", "cases", "explore", "xlsx", "pictures", "parquet", "md5", "compression"]
 
 
 @nox.session(python=PYTHONS)

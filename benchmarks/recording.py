@@ -166,6 +166,7 @@ KINDS = {
     "L1 overflow_check": {"level": "L1", "task": "overflow_check"},
     "L1 tensor": {"level": "L1", "task": "tensor"},
     "L1 tensor, containers": {"level": "L1", "task": "tensor", "tensor_files": "safetensors"},
+    "L1 tensor, compressed": {"level": "L1", "task": "tensor", "tensor_files": "safetensors", "compression": "zstd"},
 }
 
 

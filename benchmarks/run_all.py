@@ -117,6 +117,7 @@ BENCHMARKS = (
     Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),
     Benchmark("Graphs of two runs", PERFORMANCE, "graph_vs_peer.py", "--rounds 1 --nodes 400 --large 2000"),
     Benchmark("Recording", PERFORMANCE, "recording.py", "--repeat 1"),
+    Benchmark("Compressed tensors", PERFORMANCE, "compression.py", "--models GPT2 --dtypes float32"),
     Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),
     Benchmark("Watching a training", PERFORMANCE, "watching.py", "--pairs 4 --only gpt2"),
     Benchmark("Live checks", PERFORMANCE, "live.py", "--repeat 1 --steps 3"),

@@ -1,7 +1,8 @@
 """What can be wrong with a dump, with recording one, and with the files of a watched or started run.
 
 DumpError            the file as a whole cannot be used
-└── RecordError      one record of a usable file is malformed
+├── RecordError      one record of a usable file is malformed
+└── MissingCodecError    a file is compressed by what is not installed
 RecordingError       the dump cannot be written
 MonitorError         the files of a watched run cannot be read or written
 StartError           what a training was started with cannot be read or written
@@ -24,6 +25,10 @@ class RecordError(DumpError):
         super().__init__(f"{clipped(path)}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class MissingCodecError(DumpError):
+    """A file is compressed, and the library that reads it is not installed; the text says how to install it."""
 
 
 class RecordingError(Exception):

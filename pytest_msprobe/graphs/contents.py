@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import Number, TensorElement
-from msprobe_hooks.errors import DumpError
+from msprobe_hooks.errors import DumpError, MissingCodecError
 
 
 def content_key(element: TensorElement, folder: Path) -> Hashable | None:
@@ -66,7 +66,7 @@ def file_checksum(folder: Path, name: str) -> str | None:
     """Return a checksum of the elements in a tensor's file; None where there is no such file or it is none of ours.
 
     A ``.pt`` file is an archive that lists the checksums of its parts; of a ``.npy`` file all is read, of a container
-    the tensor alone.
+    the tensor alone. Raises MissingCodecError where that is compressed and cannot be read for want of the library.
     """
     contained = split_name(name)
     file = name if contained is None else contained[0]
@@ -80,6 +80,8 @@ def file_checksum(folder: Path, name: str) -> str | None:
             return f"{zlib.crc32(path.read_bytes()):08x}"
         with zipfile.ZipFile(path) as archive:
             parts = [part.CRC for part in archive.infolist() if part.filename.endswith("/data/0")]
+    except MissingCodecError:
+        raise
     except (OSError, zipfile.BadZipFile, ValueError, DumpError):
         return None
     return f"{parts[0]:08x}" if parts else None

@@ -17,6 +17,7 @@ from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import torch
 
+from msprobe_hooks.dump.containers import find_tensor, is_stored_as_bytes
 from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.npy import header_of
 from msprobe_hooks.dump.opening import open_dump
@@ -24,7 +25,7 @@ from msprobe_hooks.dump.schema import MAX_DEPTH, TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
-from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.skips import Skip
 
@@ -191,10 +192,23 @@ def _safetensors(path: Path) -> Iterator[Named]:
         raise CommandError(f"{path}: safetensors is not installed; pip install 'pytest-msprobe[cases]'") from None
     try:
         with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118
-                yield _named(name, file.get_tensor(name))
+                if is_stored_as_bytes(metadata.get(name, "")):
+                    yield _contained(path, name)
+                else:
+                    yield _named(name, file.get_tensor(name))
     except SafetensorError as error:
         raise CommandError(f"{path}: not a readable safetensors file: {error}; copy or write it again") from None
+
+
+def _contained(path: Path, name: str) -> Named:
+    """Return a tensor of which a recording's container holds other bytes than its elements', as compressed ones."""
+    stored = find_tensor(path, name)
+    try:
+        return _named(name, read_contained(path, name, mapped=True))
+    except (Skip, DumpError) as error:
+        return Named(name, Value(name, "torch.Tensor", f"torch.{stored.dtype}", stored.shape), problem=str(error))
 
 
 def _leaves(node: Any, name: str = "", depth: int = 0) -> Iterator[Named]:

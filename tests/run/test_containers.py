@@ -15,18 +15,26 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.graphs.flow import find_flow
+from tests.support.forked import Forked
 from tests.support.runs import check, run_pytest
 
-KINDS = ("pt", "safetensors")
+#: How tensors are stored, with the options of a recording.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pt": {"tensor_files": "pt"},
+    "safetensors": {"tensor_files": "safetensors"},
+    "compressed": {"tensor_files": "safetensors", "compression": "zstd"},
+}
+KINDS = tuple(OPTIONS)
+CONTAINERS = KINDS[1:]
 
 
 def recorded(folder: Path, kind: str, scale: float = 1.0) -> None:
     """Record a step with shared tensors, bools, complex numbers, a sparse, an empty and a scalar one."""
     torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 40), torch.nn.GELU(), torch.nn.Linear(40, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 200), torch.nn.GELU(), torch.nn.Linear(200, 4))
     model[0].weight.data.mul_(scale)
-    x = torch.randn(5, 8)
-    with record(folder, "mix", model=model, task="tensor", tensor_files=kind):
+    x = torch.randn(50, 8)
+    with record(folder, "mix", model=model, task="tensor", **OPTIONS[kind]):
         mask = torch.logical_not(x[:, :1].gt(0))
         chosen = torch.where(mask, model(x), torch.zeros(()))
         torch.complex(chosen, chosen).abs().sum().backward()
@@ -49,13 +57,21 @@ def dump_of(run: Path) -> Path:
     return run / "step0" / "rank" / "dump.json"
 
 
-def test_a_container_takes_the_place_of_the_files(runs: Callable[..., Path]) -> None:
-    files = {kind: list((dump_of(runs(kind)).parent / "dump_tensor_data").iterdir()) for kind in KINDS}
-    assert sorted(file.name for file in files["safetensors"] if file.suffix != ".pt") == ["0.safetensors"]
-    assert len(files["pt"]) > 60
-    assert all(
-        "sparse" in file.name or "coalesce" in file.name for file in files["safetensors"] if file.suffix == ".pt"
-    )
+def tensor_folder(run: Path) -> Path:
+    return dump_of(run).parent / "dump_tensor_data"
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_container_takes_the_place_of_the_files(runs: Callable[..., Path], kind: str) -> None:
+    files = list(tensor_folder(runs(kind)).iterdir())
+    assert sorted(file.name for file in files if file.suffix != ".pt") == ["0.safetensors"]
+    assert len(list(tensor_folder(runs("pt")).iterdir())) > 60
+    assert all("sparse" in file.name or "coalesce" in file.name for file in files if file.suffix == ".pt")
+
+
+def test_a_compressed_container_is_smaller(runs: Callable[..., Path]) -> None:
+    plain, compressed = ((tensor_folder(runs(kind)) / "0.safetensors").stat().st_size for kind in CONTAINERS)
+    assert compressed < 0.9 * plain
 
 
 def test_values_have_the_same_names(runs: Callable[..., Path]) -> None:
@@ -64,13 +80,13 @@ def test_values_have_the_same_names(runs: Callable[..., Path]) -> None:
         kind: [value.name for record in dump.records for _, _, value in read_values(dump, record)]
         for kind, dump in dumps.items()
     }
-    assert names["pt"] == names["safetensors"]
+    assert names["pt"] == names["safetensors"] == names["compressed"]
 
 
 def test_a_check_gives_the_same_verdicts(pytester: pytest.Pytester, runs: Callable[..., Path]) -> None:
     found = {kind: check(pytester, "--msprobe-dump", dump_of(runs(kind)), "--msprobe-device=sim") for kind in KINDS}
     assert len(found["pt"].cases) > 15
-    assert found["pt"].cases == found["safetensors"].cases
+    assert found["pt"].cases == found["safetensors"].cases == found["compressed"].cases
 
 
 def test_a_comparison_gives_the_same_table(pytester: pytest.Pytester, runs: Callable[..., Path]) -> None:
@@ -82,11 +98,12 @@ def test_a_comparison_gives_the_same_table(pytester: pytest.Pytester, runs: Call
         (table,) = out.glob("*.csv")
         tables[kind] = re.sub(r'"\[.*?\]"|\[.*?\]', "", table.read_text())
     assert len(tables["pt"].splitlines()) > 60
-    assert tables["pt"] == tables["safetensors"]
+    assert tables["pt"] == tables["safetensors"] == tables["compressed"]
 
 
-def test_runs_of_two_kinds_are_compared(pytester: pytest.Pytester, runs: Callable[..., Path]) -> None:
-    result = run_pytest(pytester, "--msprobe-compare", runs("safetensors"), "--msprobe-golden", runs("pt"))
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_runs_of_two_kinds_are_compared(pytester: pytest.Pytester, runs: Callable[..., Path], kind: str) -> None:
+    result = run_pytest(pytester, "--msprobe-compare", runs(kind), "--msprobe-golden", runs("pt"))
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] > 20
     assert not outcomes.keys() & {"failed", "skipped"}
@@ -95,7 +112,7 @@ def test_runs_of_two_kinds_are_compared(pytester: pytest.Pytester, runs: Callabl
 def test_a_graph_has_the_same_flow(runs: Callable[..., Path]) -> None:
     flows = [[*find_flow(read_dump(dump_of(runs(kind))), lambda name: None)] for kind in KINDS]
     assert len(flows[0]) > 5
-    assert flows[0] == flows[1]
+    assert flows[0] == flows[1] == flows[2]
 
 
 def test_what_a_record_held_is_shown_alike(runs: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,6 +121,19 @@ def test_what_a_record_held_is_shown_alike(runs: Callable[..., Path], capsys: py
         assert main(["show", f"{dump_of(runs(kind))}::Functional.linear.0.forward"]) == 0
         texts.append(capsys.readouterr().out.replace(str(runs(kind)), ""))
     assert "float32" in texts[0]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_the_tensors_of_a_container_are_shown_as_they_were(
+    runs: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = []
+    for kind in CONTAINERS:
+        assert main(["show", str(tensor_folder(runs(kind)) / "0.safetensors")]) == 0
+        shown = capsys.readouterr().out.replace(str(runs(kind)), "")
+        # A container has its tensors in the order in which they are stored.
+        texts.append(sorted(re.split(r"^(?=\S)", shown, flags=re.MULTILINE)))
+    assert re.search(r"Torch\.complex\.0\.forward\.output\.0 +complex64 +\[50, 4\]", str(texts[0]))
     assert texts[0] == texts[1]
 
 
@@ -119,11 +149,12 @@ def test_generated_tests_have_a_file_of_each_tensor_and_pass(
         for kind in KINDS
     }
     # What calls share is one file here.
-    assert 10 < len(stored["safetensors"]) <= len(stored["pt"])
-    assert all(stored["safetensors"].count(numbers) >= 1 for numbers in stored["pt"])
-    checked = check(pytester, out["safetensors"], "--msprobe-device=cpu")
-    assert checked.exit_code == 0
-    assert len(checked.cases) > 5
+    for kind in CONTAINERS:
+        assert 10 < len(stored[kind]) <= len(stored["pt"])
+        assert all(stored[kind].count(numbers) >= 1 for numbers in stored["pt"])
+        checked = check(pytester, out[kind], "--msprobe-device=cpu")
+        assert checked.exit_code == 0
+        assert len(checked.cases) > 5
 
 
 def test_a_record_whose_container_is_gone_is_skipped_and_named(
@@ -146,3 +177,28 @@ def test_a_container_that_was_cut_off_fails_its_records_with_its_name(
     assert set(found.outcomes.values()) == {"failed"}
     assert all("0.safetensors: no usable container" in case.text for case in found.cases.values())
     assert "Traceback" not in found.output
+
+
+def test_without_the_codecs_library_each_record_says_what_to_install(
+    pytester: pytest.Pytester, runs: Callable[..., Path]
+) -> None:
+    pytester.makeconftest("import sys\nsys.modules['zstandard'] = None")
+    words = ("--msprobe-dump", dump_of(runs("compressed")), "-k", "linear", "--msprobe-device=sim")
+    found = check(pytester, *words, apart=True)
+    assert set(found.outcomes.values()) == {"failed"}
+    remedy = "is compressed, and zstandard is not installed; pip install 'pytest-msprobe[compression]'"
+    assert all("0.safetensors: tensor '" in case.text and remedy in case.text for case in found.cases.values())
+    assert "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("words", [["show", "{}::Functional.linear.0.forward"], ["graph", "{}", "--html", "out.html"]])
+def test_without_the_codecs_library_a_command_says_what_to_install(
+    forked: Forked, tmp_path: Path, runs: Callable[..., Path], words: list[str]
+) -> None:
+    program = (
+        "import sys\nsys.modules['zstandard'] = None\nfrom pytest_msprobe.commands.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    told = forked.run(program, tmp_path, *(word.format(dump_of(runs("compressed"))) for word in words))
+    assert "zstandard is not installed; pip install 'pytest-msprobe[compression]'" in told.stdout + told.stderr
+    assert "Traceback" not in told.stderr

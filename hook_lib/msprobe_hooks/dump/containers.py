@@ -4,7 +4,8 @@ A container is 8 bytes with the length of a JSON header, little-endian, the head
 dtype, shape and the first and last byte of each tensor by its name, counted from the header's end
 (https://huggingface.co/docs/safetensors/index#format). A record says ``0.safetensors::Torch.relu.0.forward.input.0``.
 A dtype that not every version of the format knows is stored as its bytes, one more dimension of U8; its name stands in
-``__metadata__`` under the tensor's.
+``__metadata__`` under the tensor's. A tensor that is compressed is stored as the bytes of its frame, of U8 too; there
+stands ``{"dtype": "float32", "shape": [2, 3], "codec": "zstd-shuffle"}`` (see `compression`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
-from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.dump import compression
+from msprobe_hooks.errors import DumpError, MissingCodecError, clipped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,30 +59,43 @@ _REMEDY = "copy the file or record the step again"
 
 
 class Contained(NamedTuple):
-    """A tensor in a container: torch's name of its dtype, its shape, and at which bytes of the file it lies."""
+    """A tensor in a container: its name, torch's name of its dtype, its shape, at which bytes of the file it lies.
 
+    Where there is a ``codec``, these bytes are a frame of it.
+    """
+
+    name: str
     dtype: str
     shape: tuple[int, ...]
     start: int
     size: int
+    codec: str | None = None
 
 
 class Described(NamedTuple):
     """A tensor that is to be written: its name, torch's name of its dtype, its shape, the bytes of one element.
 
-    The dtype is one of FORMAT_DTYPES, complex, or a float8 of the kinds ``fnuz``.
+    The dtype is one of FORMAT_DTYPES, complex, or a float8 of the kinds ``fnuz``. ``frame`` is how many bytes the frame
+    takes that is written in place of the elements, None where they are written.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     item_size: int
+    frame: int | None = None
 
 
 class _Entry(msgspec.Struct):
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
+
+
+class _Compressed(msgspec.Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    codec: str
 
 
 def name_in(file: str, tensor: str) -> str:
@@ -102,19 +117,27 @@ def file_of(data_name: str) -> str:
 
 def beginning(tensors: Iterable[Described]) -> bytes:
     """Return what stands before the elements of tensors that follow each other without a gap."""
-    stored_dtypes: dict[str, str] = {}
-    header: dict[str, dict[str, str] | _Entry] = {_METADATA: stored_dtypes}
+    metadata: dict[str, str] = {}
+    header: dict[str, dict[str, str] | _Entry] = {_METADATA: metadata}
     end = 0
-    for name, dtype, shape, item_size in tensors:
-        start, end = end, end + math.prod(shape) * item_size
+    for name, dtype, shape, item_size, frame in tensors:
+        start, end = end, end + (math.prod(shape) * item_size if frame is None else frame)
         known = FORMAT_DTYPES.get(dtype)
-        if known is None:
-            stored_dtypes[name] = dtype
-            shape = (*shape, item_size)
-        header[name] = _Entry(known or _BYTES, shape, (start, end))
+        if frame is not None:
+            metadata[name] = msgspec.json.encode(_Compressed(dtype, shape, compression.CODEC)).decode()
+            known, shape = _BYTES, (frame,)
+        elif known is None:
+            metadata[name] = dtype
+            known, shape = _BYTES, (*shape, item_size)
+        header[name] = _Entry(known, shape, (start, end))
     text = msgspec.json.encode(header)
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def is_stored_as_bytes(told: str) -> bool:
+    """Tell whether what a file's metadata have under a tensor's name says that its bytes are those of another one."""
+    return told in _STORED_AS_BYTES or told.startswith("{")
 
 
 def find_tensor(path: Path, name: str) -> Contained:
@@ -131,18 +154,39 @@ def find_tensor(path: Path, name: str) -> Contained:
 
 
 def read_elements(path: Path, tensor: Contained, *, mapped: bool = False) -> NDArray[np.uint8]:
-    """Return the bytes of a tensor, left in the file where ``mapped``; changing them leaves the file as it is.
+    """Return the bytes of a tensor's elements, left in the file where ``mapped`` and they are not compressed.
 
-    Raises DumpError where the file has become shorter, OSError where it cannot be read.
+    Changing them leaves the file as it is. Raises DumpError, which names the file, where that has become shorter or
+    the tensor's frame is damaged; MissingCodecError where it is compressed and the library that reads it is not
+    installed; OSError where the file cannot be read.
     """
     import numpy as np
 
-    if mapped and tensor.size:
+    if mapped and tensor.size and tensor.codec is None:
         return np.memmap(path, np.uint8, "c", tensor.start, (tensor.size,))
     elements = np.fromfile(path, np.uint8, tensor.size, offset=tensor.start)
     if elements.size != tensor.size:
         raise _refused(path, "the file is cut off")
-    return elements
+    return elements if tensor.codec is None else _decompressed(path, tensor, elements)
+
+
+def _decompressed(path: Path, tensor: Contained, frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    what = f"{path}: tensor {clipped(tensor.name)!r}"
+    if tensor.codec != compression.CODEC:
+        codec = clipped(str(tensor.codec))
+        raise DumpError(f"{what} is compressed as {codec!r}, which this version cannot read; upgrade pytest-msprobe")
+    if not compression.is_available():
+        raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {compression.REMEDY}")
+    item_size = _item_size(tensor.dtype)
+    try:
+        return compression.decompressed(frame, item_size, math.prod(tensor.shape) * item_size)
+    except compression.FrameError as error:
+        raise DumpError(f"{what} cannot be decompressed: {error}; {_REMEDY}") from None
+
+
+def _item_size(dtype: str) -> int:
+    """Return the bytes of an element, by torch's name of its dtype."""
+    return _STORED_AS_BYTES.get(dtype) or _ITEM_SIZES.get(FORMAT_DTYPES[dtype], 1)
 
 
 # A file that is written anew has another time or size.
@@ -156,13 +200,12 @@ def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
         text = file.read(length)
     try:
         fields = decode_json(text, dict[str, msgspec.Raw])
-        stored_dtypes = decode_json(fields.pop(_METADATA, msgspec.Raw(b"{}")), dict[str, str])
+        metadata = decode_json(fields.pop(_METADATA, msgspec.Raw(b"{}")), dict[str, str])
         entries = {name: decode_json(raw, _Entry) for name, raw in fields.items()}
     except JsonError as error:
         raise _refused(path, f"its header cannot be read: {error}") from None
     found = {
-        name: _placed(path, name, entry, stored_dtypes.get(name), begin, size - begin)
-        for name, entry in entries.items()
+        name: _placed(path, name, entry, metadata.get(name), begin, size - begin) for name, entry in entries.items()
     }
     _require_apart(path, found)
     return found
@@ -173,19 +216,42 @@ def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: 
     dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), entry.shape, entry.data_offsets
     if dtype is None:
         raise _refused(path, f"tensor {clipped(name)!r} is of dtype {clipped(entry.dtype)!r}, which is unknown")
-    is_possible = len(shape) <= _MOST_DIMENSIONS and 0 <= min(shape, default=0) <= max(shape, default=0) <= sys.maxsize
-    size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1) if is_possible else -1
-    if not is_possible or end - start != size:
+    size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1) if _is_possible(shape) else -1
+    if size < 0 or end - start != size:
         raise _refused(
             path, f"tensor {clipped(name)!r} of shape {clipped(str(shape))} cannot take bytes {start} to {end}"
         )
     if not 0 <= start <= end <= held:
         raise _refused(path, f"tensor {clipped(name)!r} takes bytes {start} to {end} of {held}; the file is cut off")
-    if stored_as is not None:
+    codec = None
+    if stored_as is not None and stored_as.startswith("{"):
+        dtype, shape, codec = _compressed(path, name, entry, stored_as)
+    elif stored_as is not None:
         if entry.dtype != _BYTES or shape[-1:] != (_STORED_AS_BYTES.get(stored_as),):
             raise _refused(path, f"tensor {clipped(name)!r} is {entry.dtype}, not the bytes of {clipped(stored_as)!r}")
         dtype, shape = stored_as, shape[:-1]
-    return Contained(dtype, shape, begin + start, size)
+    return Contained(name, dtype, shape, begin + start, size, codec)
+
+
+def _compressed(path: Path, name: str, entry: _Entry, told: str) -> tuple[str, tuple[int, ...], str]:
+    """Return dtype, shape and codec of what an entry's bytes are a frame of. Raises DumpError."""
+    try:
+        dtype, shape, codec = msgspec.structs.astuple(decode_json(told.encode(), _Compressed))
+    except JsonError as error:
+        raise _refused(path, f"what it says of tensor {clipped(name)!r} cannot be read: {error}") from None
+    is_known = dtype in FORMAT_DTYPES or dtype in _STORED_AS_BYTES
+    if not is_known or not _is_possible(shape) or entry.dtype != _BYTES or len(entry.shape) != 1:
+        what = f"{clipped(dtype)} of shape {clipped(str(shape))}"
+        raise _refused(path, f"tensor {clipped(name)!r}, {entry.dtype}, is no frame of {what}")
+    return dtype, shape, codec
+
+
+def _is_possible(shape: tuple[int, ...]) -> bool:
+    return (
+        len(shape) <= _MOST_DIMENSIONS
+        and 0 <= min(shape, default=0) <= max(shape, default=0) <= sys.maxsize
+        and math.prod(shape) <= sys.maxsize
+    )
 
 
 def _require_apart(path: Path, tensors: Mapping[str, Contained]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording import msprobe_keys
 from msprobe_hooks.recording import option_checks as checks
@@ -23,6 +24,7 @@ TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
 DATA_MODES = ("all", "input", "output", "forward", "backward")
 TENSOR_FILES = ("pt", "safetensors")
+COMPRESSIONS = ("none", "zstd")
 SPOOL_FULL = ("wait", "drop")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
@@ -48,6 +50,7 @@ class Settings:
     summary_mode: str = "statistics"
     tensor_list: tuple[str, ...] = ()
     tensor_files: str = "pt"
+    compression: str = "none"
     async_dump: bool = False
     extra_info: bool = True
     risk_level: str = "ALL"
@@ -124,6 +127,7 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
 
 def _consistent(given: Settings) -> Settings:
     _check_spool(given)
+    _check_compression(given)
     if given.task == "structure" and not given.records_modules:
         return replace(given, level="mix")
     if given.async_dump and given.summary_mode != "statistics":
@@ -156,6 +160,15 @@ def _check_spool(given: Settings) -> None:
         raise ConfigError("task", given.task, "statistics or tensor with spool_size")
     if given.level not in ("L1", "mix", "aten"):
         raise ConfigError("level", given.level, "L1, mix or aten with spool_size")
+
+
+def _check_compression(given: Settings) -> None:
+    if given.compression == "none":
+        return
+    if given.tensor_files != "safetensors":
+        raise ConfigError("compression", given.compression, "none, and zstd with tensor_files safetensors")
+    if not compression.is_available():
+        raise ConfigError("compression", given.compression, f"none, and zstd with zstandard: {compression.REMEDY}")
 
 
 def _check_scope(given: Settings) -> None:
@@ -204,6 +217,7 @@ _CHECKS: Mapping[str, Any] = {
     "summary_mode": checks.one_of(SUMMARY_MODES),
     "tensor_list": checks.names,
     "tensor_files": checks.one_of(TENSOR_FILES),
+    "compression": checks.one_of(COMPRESSIONS),
     "async_dump": checks.flag,
     "extra_info": checks.flag,
     "risk_level": checks.one_of(RISK_LEVELS),
@@ -221,4 +235,4 @@ _KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_che
 SPOOL_KEYS = ("spool_size", "spool_full", "spool_wait")
 _COMMON_KEYS = frozenset(
     {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
-).union(SPOOL_KEYS, {"tensor_files"})
+).union(SPOOL_KEYS, {"tensor_files", "compression"})

@@ -28,6 +28,7 @@ class TensorFiles(ABC):
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
+        self._held_up = 0
         self._failure: OSError | RuntimeError | None = None
         self.refused: list[tuple[str, Exception]] = []
         self.bytes = 0
@@ -59,10 +60,18 @@ class TensorFiles(ABC):
     def have_done(self, write: Callable[[], None], size: int) -> None:
         """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before."""
         with self._room:
-            while self._waiting > 0 and self._waiting + size > _WAITING_BYTES:
-                self._room.wait()
+            self._held_up += 1
+            self._room.wait_for(lambda: self._waiting == 0 or self._waiting + size <= _WAITING_BYTES)
+            self._held_up -= 1
             self._waiting += size
         self._queue.put((write, size))
+
+    def holds_up(self, size: int) -> bool:
+        """Tell whether the program waits for room, or soon may: so much waits beside the ``size`` bytes in the making.
+
+        What the thread can leave out then costs the program time.
+        """
+        return self._held_up > 0 or self._waiting - size > _WAITING_BYTES // 2
 
     def flush(self) -> None:  # noqa: B027
         """Hand over what waits to be written together with more; nothing does where each tensor has its own turn."""

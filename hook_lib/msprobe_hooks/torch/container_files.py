@@ -5,17 +5,24 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from msprobe_hooks.dump.compression import compressed
 from msprobe_hooks.dump.containers import SUFFIX, Described, beginning, name_in
-from msprobe_hooks.recording.gathered_write import write_gathered
-from msprobe_hooks.torch.batches import Batch, Waiting
+from msprobe_hooks.recording.gathered_write import Piece, write_gathered
+from msprobe_hooks.torch.batches import Batch, Buffers, Waiting
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 
 
 class ContainerFiles(TorchTensorFiles):
     """Saves plain tensors in containers, one for each batch, any other by ``torch.save`` to a file of its own.
 
-    A tensor that calls share, unchanged, is in one container; the record of each names it there.
+    A tensor that calls share, unchanged, is in one container; the record of each names it there. With ``compresses``
+    those are compressed, in the thread, that become smaller by it; none while that would hold
+    up the program.
     """
+
+    def __init__(self, folder: Path, buffers: Buffers, *, compresses: bool = False) -> None:
+        super().__init__(folder, buffers)
+        self._compresses = compresses
 
     def data_name(self, batch: Batch, name: str) -> str:
         """Return the container's file and the tensor's name in it."""
@@ -28,7 +35,20 @@ class ContainerFiles(TorchTensorFiles):
     def write_batch(self, batch: Batch) -> None:
         """Write a batch to its container."""
         file = _file_name(batch)
-        self.attempt(partial(_write, batch, self.folder / file), batch.size, file)
+        self.attempt(partial(self._write, batch, self.folder / file), 0, file)
+
+    def _write(self, batch: Batch, path: Path) -> None:
+        """Write a container, under another name until it is whole."""
+        # Of two tensors that are called alike the later one is kept, as of their files.
+        tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
+        stored = [_stored(tensor, self._compresses and not self.holds_up(batch.size)) for tensor in tensors.values()]
+        # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
+        stored.sort(key=lambda each: -each[0].item_size if each[0].frame is None else 0)
+        pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]
+        part = path.with_name(f"{path.name}.part")
+        write_gathered(part, pieces)
+        part.replace(path)
+        self.bytes += sum(map(len, pieces))
 
 
 def _file_name(batch: Batch) -> str:
@@ -40,16 +60,10 @@ def _name(file_name: str) -> str:
     return file_name.removesuffix(".pt").encode(errors="backslashreplace").decode()
 
 
-def _write(batch: Batch, path: Path) -> None:
-    """Write a container, under another name until it is whole."""
-    # Of two tensors that are called alike the later one is kept, as of their files.
-    tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
-    # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
-    in_order = sorted(tensors.values(), key=lambda tensor: -tensor.dtype.itemsize)
-    head = beginning(
-        Described(_name(tensor.name), str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.dtype.itemsize)
-        for tensor in in_order
-    )
-    part = path.with_name(f"{path.name}.part")
-    write_gathered(part, (head, *(tensor.elements() for tensor in in_order)))
-    part.replace(path)
+def _stored(tensor: Waiting, compresses: bool) -> tuple[Described, Piece]:
+    """Return what a container says of a tensor, and what it holds: the elements or, where smaller, their frame."""
+    elements, item_size = tensor.elements(), tensor.dtype.itemsize
+    frame = compressed(elements, item_size) if compresses else None
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    described = Described(_name(tensor.name), dtype, tensor.shape, item_size, None if frame is None else len(frame))
+    return described, elements if frame is None else frame

@@ -78,8 +78,9 @@ class TorchRecorder(Recorder):
 
     def open_files(self, folder: Path) -> TorchTensorFiles:
         """Return what writes tensors into a folder, in the files that were asked for."""
-        kind = ContainerFiles if self.settings.tensor_files == "safetensors" else TorchTensorFiles
-        return kind(folder, self._buffers)
+        if self.settings.tensor_files == "safetensors":
+            return ContainerFiles(folder, self._buffers, compresses=self.settings.compression != "none")
+        return TorchTensorFiles(folder, self._buffers)
 
     def _shared_entry(self, tensor: Tensor) -> TensorEntry:
         if type(tensor) not in _PLAIN:

@@ -35,7 +35,7 @@ def load_tensor(
     contained = split_name(name)
     path = tensor_path(folder, name if contained is None else contained[0])
     dtype = dtype_named(element.dtype)
-    tensor = _read(path, mapped) if contained is None else _read_contained(path, contained[1], mapped)
+    tensor = _read(path, mapped) if contained is None else read_contained(path, contained[1], mapped=mapped)
     if _is_unknown_to_numpy(dtype) and path.suffix == ".npy" and tensor.dtype is torch.float32:
         # Recorders of MindSpore widen it, without loss.
         tensor = tensor.to(dtype)
@@ -53,7 +53,8 @@ def _is_unknown_to_numpy(dtype: torch.dtype) -> bool:
     return dtype is torch.bfloat16 or (dtype.is_floating_point and dtype.itemsize == 1)
 
 
-def _read_contained(path: Path, name: str, mapped: bool) -> torch.Tensor:
+def read_contained(path: Path, name: str, *, mapped: bool = False) -> torch.Tensor:
+    """Load a tensor of a container, ``mapped`` where it is not compressed. Raises DumpError."""
     try:
         tensor = find_tensor(path, name)
         elements = torch.from_numpy(read_elements(path, tensor, mapped=mapped))

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from msprobe_hooks import ConfigError, RecordingError, record
 from msprobe_hooks.dump.containers import find_tensor
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from msprobe_hooks.recording import tensor_files as recorded_files
 from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.torch import tensor_files
 from msprobe_hooks.torch.batches import BATCH_BYTES, Buffers
@@ -25,9 +28,9 @@ from pytest_msprobe.results.skips import Skip
 DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
 
 
-def saved(folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
+def saved(folder: Path, tensors: dict[str, torch.Tensor], *, compresses: bool = False) -> dict[str, str]:
     """Save tensors by the names of files, and return what records say of them."""
-    files = ContainerFiles(folder, Buffers())
+    files = ContainerFiles(folder, Buffers(), compresses=compresses)
     with torch.no_grad():
         data_names = {name: files.save(tensor, name) for name, tensor in tensors.items()}
     files.close()
@@ -76,6 +79,69 @@ def test_any_batch_is_a_file_of_the_format_with_aligned_tensors(tmp_path_factory
     }
     for name, tensor in tensors.items():
         assert find_tensor(folder / "0.safetensors", name).start % tensor.dtype.itemsize == 0
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 40), max_size=3), st.sampled_from(DTYPES)), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_any_batch_that_is_compressed_is_read_back_bit_by_bit(tmp_path_factory, kinds, mapped):
+    folder = tmp_path_factory.mktemp("files")
+    tensors = {str(place): some(dtype, *shape) for place, (shape, dtype) in enumerate(kinds)}
+    data_names = saved(folder, tensors, compresses=True)
+    assert load_file(folder / "0.safetensors").keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        found = loaded(folder, data_names[name], tensor, mapped=mapped)
+        assert bits(found) == bits(tensor)
+        # As of what is mapped, changes are the reader's own.
+        found.zero_()
+
+
+def test_only_those_tensors_are_compressed_that_become_smaller(tmp_path):
+    noise = torch.randint(0, 256, (4096,), dtype=torch.uint8)
+    tensors = {"noise": noise, "weights": torch.randn(64, 64), "few": torch.zeros(100), "mask": torch.ones(4096).bool()}
+    data_names = saved(tmp_path, tensors, compresses=True)
+    found = {name: find_tensor(tmp_path / "0.safetensors", name) for name in tensors}
+    assert {name for name, each in found.items() if each.codec is not None} == {"weights", "mask"}
+    assert found["mask"].size < 64
+    assert found["weights"].size < 0.9 * 4 * 64 * 64
+    for name, tensor in tensors.items():
+        assert torch.equal(loaded(tmp_path, data_names[name], tensor), tensor)
+
+
+def test_nothing_is_compressed_while_the_program_waits_for_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_files, "_WAITING_BYTES", 10)
+    files, gate = ContainerFiles(tmp_path, Buffers(), compresses=True), threading.Event()
+    files.have_done(gate.wait, 0)
+    files.save(torch.zeros(4096), "while it waits.pt")
+    files.flush()
+    files.save(torch.zeros(4096), "after.pt")
+    waiting = threading.Thread(target=files.flush)
+    waiting.start()
+    while not files.holds_up(0):
+        time.sleep(0.001)
+    gate.set()
+    waiting.join()
+    files.close()
+    assert find_tensor(tmp_path / "0.safetensors", "while it waits").codec is None
+    assert find_tensor(tmp_path / "1.safetensors", "after").codec is not None
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+def test_the_bytes_that_are_counted_are_those_of_the_files(tmp_path, compresses):
+    files = ContainerFiles(tmp_path, Buffers(), compresses=compresses)
+    files.save(torch.zeros(4096), "x.pt")
+    files.close()
+    assert files.bytes == (tmp_path / "0.safetensors").stat().st_size
+
+
+def test_compressed_containers_of_one_step_are_the_same_bytes(tmp_path):
+    torch.manual_seed(0)
+    tensors = {str(place): torch.randn(50, 50, dtype=dtype) for place, dtype in enumerate((torch.float32, torch.half))}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        saved(tmp_path / name, tensors, compresses=True)
+    assert (tmp_path / "a/0.safetensors").read_bytes() == (tmp_path / "b/0.safetensors").read_bytes()
 
 
 def test_a_batch_that_is_full_begins_the_next_container(tmp_path):
@@ -170,6 +236,29 @@ def test_a_configuration_file_may_ask_for_containers(tmp_path):
 def test_a_kind_of_file_that_there_is_none_of_is_refused_with_those_there_are(tmp_path):
     with pytest.raises(ConfigError, match="tensor_files is 'zip'; allowed: pt, safetensors"):
         record(tmp_path, task="tensor", tensor_files="zip").__enter__()
+
+
+def test_a_configuration_file_may_ask_for_compression(tmp_path):
+    keys = {"task": "tensor", "tensor_files": "safetensors", "compression": "zstd"}
+    (tmp_path / "config.json").write_text(json.dumps(keys))
+    assert read_config(tmp_path / "config.json").compression == "zstd"
+
+
+def test_compression_is_of_containers_alone(tmp_path):
+    with pytest.raises(
+        ConfigError, match="compression is 'zstd'; allowed: none, and zstd with tensor_files safetensors"
+    ):
+        record(tmp_path, task="tensor", compression="zstd").__enter__()
+
+
+def test_a_recording_without_the_codecs_library_is_refused_with_the_remedy(forked, tmp_path):
+    script = (
+        "import sys\nsys.modules['zstandard'] = None\nfrom msprobe_hooks import record\n"
+        "with record('d', task='tensor', tensor_files='safetensors', compression='zstd'): pass\n"
+    )
+    errors = forked.run(script, tmp_path).stderr
+    assert "compression is 'zstd'; allowed: none, and zstd with zstandard: pip install 'pytest-msprobe[compr" in errors
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_recording_of_mindspore_refuses_containers(tmp_path):
