@@ -141,6 +141,7 @@ class Replay:
                 result = told_amplification(result, self.trial, direction)
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
+            self._forget_spent_trial()
             return self._with_inputs(result) if measure_all and result.outputs else result
 
     def _cleared(self, direction: Direction) -> list[Cleared]:
@@ -148,7 +149,16 @@ class Replay:
         if not self._may_be_screened:
             return []
         found = cleared(self.trial, direction, functools.partial(self._selection.select, direction), self.setup)
-        return found if found and self._is_shown(direction) else []
+        if found and self._is_shown(direction):
+            return found
+        self.trial.draw_again()
+        return []
+
+    def _forget_spent_trial(self) -> None:
+        """Have a trial of which an input is gone made anew by whoever asks for it."""
+        trial: Trial | None = vars(self).get("trial")
+        if trial is not None and trial.is_spent:
+            del self.trial
 
     @functools.cached_property
     def _may_be_screened(self) -> bool:
@@ -241,7 +251,10 @@ class Replay:
         functions = setup.framework.functions(call, setup.references, setup.device, self._function)
         require_memory(call, setup.device, setup.admit, self._working_bytes)
         seed, real_data = setup.seed, setup.real_data
-        arguments = build_arguments(call, seed=seed, real_data=real_data, narrow=narrow, source=self._source)
+        drawn = functools.partial(
+            build_arguments, call, seed=seed, real_data=real_data, narrow=narrow, source=self._source
+        )
+        arguments = drawn()
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
         backward, telling = call.backward, self._telling
         look = None
@@ -261,6 +274,7 @@ class Replay:
             stand_in=functions.stand_in,
             call=call,
             drawn=None if telling is None else (seed, narrow),
+            drawn_again=None if telling is None or narrow else drawn,
         )
         return self._trial_of(subject, setup.device)
 

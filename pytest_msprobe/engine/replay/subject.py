@@ -21,7 +21,7 @@ class Subject:
     the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
     as ``dropout_p=0``. ``call`` is the recorded one, for a card elsewhere, to which no function can travel; None where
     nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
-    they were not drawn.
+    they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
     """
 
     key: str
@@ -37,6 +37,7 @@ class Subject:
     changed: str = ""
     call: Call | None = None
     drawn: tuple[int, bool] | None = None
+    drawn_again: Callable[[], Arguments] | None = None
 
     @property
     def operation(self) -> str:

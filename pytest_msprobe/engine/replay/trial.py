@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -36,6 +37,9 @@ _Result = TypeVar("_Result")
 # Their gradients are screened by what they returned.
 _READ_AGAIN = frozenset({"scaled_dot_product_attention"})
 
+# Inputs of so many bytes are worth being drawn again, where that is needed, for the memory that they take meanwhile.
+_LET_GO_BYTES = 2**27
+
 
 class Trial:
     """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
@@ -50,6 +54,28 @@ class Trial:
         is_narrow = traits_of(subject.operation).narrow_inside and not is_on_cpu
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
         self._failed: dict[Direction, Callable[[], Exception]] = {}
+        self._let_go: list[str] = []
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether an input is gone, which reads as NaN."""
+        return bool(self._let_go)
+
+    def let_go_of(self, path: str) -> None:
+        """Give back the memory of a large drawn input that nothing which is left to be judged reads."""
+        tensor = dict(self.subject.arguments.tensors())[path]
+        if self.subject.drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
+            tensor.data = tensor.new_full((), math.nan).expand(tensor.shape)
+            self._let_go.append(path)
+
+    def draw_again(self) -> None:
+        """Draw the inputs again that were let go of."""
+        if not self._let_go or self.subject.drawn_again is None:
+            return
+        tensors, again = dict(self.subject.arguments.tensors()), dict(self.subject.drawn_again().tensors())
+        for path in self._let_go:
+            tensors[path].data = again[path]
+        self._let_go = []
 
     @property
     def differentiates(self) -> bool:

@@ -115,6 +115,12 @@ class Structure:
         left, found = self.left.layout.matrices(self.left.tensor), self.right.layout.matrices(gradient)
         return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(len(came))]
 
+    @property
+    def larger(self) -> tuple[Factor, Factor]:
+        """The factor with more elements, and the other one, whose gradient alone reads it."""
+        factors = self.left, self.right
+        return factors if self.left.tensor.numel() >= self.right.tensor.numel() else factors[::-1]
+
     def summed(self, arriving: torch.Tensor) -> torch.Tensor:
         """Return what arrives as rows whose sum, times ``beta``, is the gradient of a row that is added."""
         return self.layout.matrices(arriving).flatten(0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -92,20 +92,29 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared |
     ):
         return [None]
     given = dict(trial.subject.arguments.tensors())
-    found: list[Cleared | None] = []
-    for path, gradient in gradients.items():
+    found: dict[str, Cleared | None] = {}
+    for path in _last_reading_little(structure, gradients):
+        gradient = gradients[path]
         if not is_result(gradient, tuple(given[path].shape), dtype):
             return [None]
         if structure.added is not None and path == structure.added[0]:
-            found.append(_summed(trial, path, gradient, structure, arriving[0], select))
+            found[path] = _summed(trial, path, gradient, structure, arriving[0], select)
         else:
+            if isinstance(structure, Structure) and path == structure.larger[0].path:
+                trial.let_go_of(path)
             products = _products_of(structure, path, arriving[0])
-            found.append(_screened(trial, f"grad.{path}", gradient, products, select))
-        if found[-1] is None:
-            return found
-    samples = {str(i): each.sample for i, each in enumerate(found) if each is not None}
+            found[path] = _screened(trial, f"grad.{path}", gradient, products, select)
+        if found[path] is None:
+            return [None]
+    samples = {path: each.sample for path, each in found.items() if each is not None}
     # Where the greatest element is rounding alone, all are.
-    return [None] if cancelled(samples, arriving) else found
+    return [None] if cancelled(samples, arriving) else [found[path] for path in gradients]
+
+
+def _last_reading_little(structure: Linear, paths: Iterable[str]) -> list[str]:
+    """Return paths with that of the larger factor at the end: its gradient does not read it, all others may."""
+    last = structure.larger[0].path if isinstance(structure, Structure) else ""
+    return sorted(paths, key=lambda path: path == last)
 
 
 def _products_of(structure: Linear, path: str, arriving: torch.Tensor) -> Callable[[torch.Tensor], list[Product]]:

@@ -15,7 +15,9 @@ from msgspec import structs
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.replay import trial
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.screening import trial_screening
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
 from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.results.screened import screened_of
@@ -289,3 +291,62 @@ def test_neither_a_changed_result_nor_changed_gradients_are_ever_cleared(
         torch.manual_seed(seed)
         call = CALLS[name](Recorder(), dtype)
     assert directions_cleared(replayed(call, _DEFAULT, Faulty(change), seed=seed)) == []
+
+
+LARGER: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "the right one": ("args.1", lambda of: of.Functional.linear(x(M, K), x(2 * N, K))),
+    "the left one": ("args.0", lambda of: of.Torch.matmul(x(2 * M, K), x(K, N))),
+}
+
+
+@pytest.fixture
+def all_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_LET_GO_BYTES", 1)
+
+
+@pytest.mark.usefixtures("all_let_go")
+@pytest.mark.parametrize("which", LARGER)
+def test_the_larger_factor_is_let_go_of_before_its_own_gradient_is_screened(
+    recorder: Any, default_policy: Policy, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    path, call = LARGER[which]
+    replay = replayed(call(recorder), default_policy)
+    factor = dict(replay.trial.subject.arguments.tensors())[path]
+    held: dict[str, bool] = {}
+
+    def screened(of: Any, at: str, *rest: Any) -> Any:
+        held[at] = not factor.isnan().all()
+        return as_ever(of, at, *rest)
+
+    as_ever = trial_screening._screened
+    monkeypatch.setattr(trial_screening, "_screened", screened)
+    assert replay.backward().outcome == "pass"
+    other = "grad.args.0" if path == "args.1" else "grad.args.1"
+    assert held == {other: True, f"grad.{path}": False}
+    assert factor.untyped_storage().nbytes() == factor.itemsize
+
+
+@pytest.mark.usefixtures("all_let_go")
+def test_a_replay_of_which_an_input_was_let_go_of_checks_again_as_a_new_one_does(
+    recorder: Any, default_policy: Policy
+) -> None:
+    replay = replayed(LARGER["the right one"][1](recorder), default_policy)
+    first = [replay.forward(), replay.backward()]
+    again = [replay.forward(), replay.backward()]
+    assert [each.outputs for each in again] == [each.outputs for each in first]
+
+
+@pytest.mark.usefixtures("all_let_go")
+def test_a_gradient_that_is_not_cleared_is_held_against_the_inputs_that_were_let_go_of(
+    recorder: Any, default_policy: Policy
+) -> None:
+    call = LARGER["the right one"][1](recorder)
+
+    def wrong(result: torch.Tensor) -> torch.Tensor:
+        return result * 1.01 if result.shape == (2 * N, K) else result
+
+    screened, exact = (
+        replayed(call, default_policy, Faulty(wrong), screen_above=above).backward() for above in (0, None)
+    )
+    assert screened.outcome == "fail"
+    assert screened.outputs == exact.outputs
