@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack
+from torch._C import _to_dlpack
 
 from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.checksums import Bytes, ChecksumThread
@@ -32,8 +34,8 @@ class _Lent:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
 
-    def __dlpack__(self, **_: object) -> object:
-        return to_dlpack(self._tensor)
+    def __dlpack__(self, **_: object) -> Any:
+        return _to_dlpack(self._tensor)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0

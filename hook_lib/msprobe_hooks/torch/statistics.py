@@ -33,7 +33,7 @@ _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16
 _PLAIN = (Tensor, torch.nn.Parameter)
 _SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
 
-# Above this many elements two vectorized passes are faster than the one of aminmax.
+# Above this many elements, on a device or in whatever order on a CPU, two passes are faster than the one of aminmax.
 _AMINMAX_LIMIT = 1 << 14
 
 _PART = 1 << 22
@@ -134,12 +134,12 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
     if count > LARGE and dtype in _NATIVE and tensor.is_contiguous():
         return _measure_blocks(tensor, count)
     if dtype is torch.float32:
-        if count <= _AMINMAX_LIMIT:
-            low, high = _aminmax(tensor)
+        if tensor.is_contiguous():
+            (low, high), together = _aminmax(tensor), tensor
         else:
-            low, high = _amin(tensor), _amax(tensor)
+            (high, low), together = _extrema(tensor, count), _together(tensor, count)
         least, most = low.item(), high.item()
-        mean, length = c_float(_sum(tensor).item() / count).value, _vector_norm(_together(tensor, count)).item()
+        mean, length = c_float(_sum(tensor).item() / count).value, _vector_norm(together).item()
         # Infinite and NaN is such a sum where one of the four is.
         if (most - least + mean + length) * 0.0 == 0.0:
             return Statistics(most, least, mean, length, is_finite=True)
@@ -188,15 +188,14 @@ def _reduce(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
 
 
 def _extrema(tensor: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    if count <= _AMINMAX_LIMIT:
-        low, high = torch.aminmax(tensor)
+    if count <= _AMINMAX_LIMIT or (tensor.is_cpu and tensor.is_contiguous()):
+        low, high = _aminmax(tensor)
         return high, low
     return torch.amax(tensor), torch.amin(tensor)
 
 
 # Asked of every tensor that is recorded, so they are looked up once.
-_aminmax, _amin, _amax, _sum = torch.aminmax, torch.amin, torch.amax, torch.sum
-_vector_norm = torch.linalg.vector_norm
+_aminmax, _sum, _vector_norm = torch.aminmax, torch.sum, torch.linalg.vector_norm
 
 
 def _norm(tensor: Tensor, dtype: torch.dtype) -> Tensor:
