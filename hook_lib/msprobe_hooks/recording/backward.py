@@ -36,7 +36,7 @@ def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> 
                 found.append(value)
             elif type(value) not in _PLAIN:
                 _collect(value, tensor_class, found)
-    elif isinstance(values, Mapping):
+    elif type(values) is dict or isinstance(values, Mapping):
         _collect(list(values.values()), tensor_class, found)
 
 

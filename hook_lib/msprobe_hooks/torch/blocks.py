@@ -26,11 +26,10 @@ def reduce_blocks(tensor: Tensor, wide: torch.dtype) -> tuple[float, float, floa
     Sum and norm of a block are taken in the dtype ``wide``, those of the tensor in float64. NaN and infinities come out
     as they do of a whole tensor.
     """
-    most, least, totals, norms = zip(
+    least, most, totals, norms = zip(
         *(
             (
-                torch.amax(block).item(),
-                torch.amin(block).item(),
+                *(extremum.item() for extremum in torch.aminmax(block)),
                 torch.sum(block, dtype=wide).item(),
                 torch.linalg.vector_norm(block, dtype=wide).item(),
             )

@@ -39,8 +39,19 @@ class ModuleHooks(modules.ModuleHooks):
 
     def parameters(self, module: nn.Module) -> Iterable[Tensor]:
         """Return the parameters of a module and of all inside it."""
-        return module.parameters()
+        # Asked at every call, where names are of no use: module.parameters() puts those of all together.
+        waiting, seen = [module], {id(module)}
+        for one in waiting:
+            yield from (parameter for parameter in one._parameters.values() if parameter is not None)
+            inside = [child for child in one._modules.values() if child is not None and id(child) not in seen]
+            seen.update(map(id, inside))
+            waiting += inside
 
     def own_parameters(self, module: nn.Module) -> dict[str, Tensor]:
         """Return the parameters that a module itself holds, by name."""
-        return dict(module.named_parameters(recurse=False))
+        found: dict[str, Tensor] = {}
+        for name, parameter in module._parameters.items():
+            # One that has two names is listed under the first.
+            if parameter is not None and not any(parameter is one for one in found.values()):
+                found[name] = parameter
+        return found

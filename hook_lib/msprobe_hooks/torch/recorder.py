@@ -22,9 +22,10 @@ from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.engine import TorchEngine
+from msprobe_hooks.torch.measured import Measured
 from msprobe_hooks.torch.quiet import Quiet
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
-from msprobe_hooks.torch.statistics import Deferred, Measured, fetch, local_part, measure
+from msprobe_hooks.torch.statistics import Deferred, fetch, local_part, measure
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -43,7 +44,8 @@ class TorchRecorder(Recorder):
     is_recompute = staticmethod(is_recomputed)
 
     def __init__(self, settings: Settings) -> None:
-        self.measured = Measured(self._measure_for(settings.summary_mode))
+        is_ordered = settings.summary_mode != "statistics"
+        self.measured = Measured(self._measure_for(settings.summary_mode), is_ordered=is_ordered)
         self.shared = self._shared_entry
         self._buffers = Buffers()
         super().__init__(settings)

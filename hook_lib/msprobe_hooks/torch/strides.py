@@ -1,0 +1,30 @@
+"""How a tensor's elements lie in memory."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
+    """Return pairs of stride and size from the outermost in; dimensions that lie one in the other are one.
+
+    Where the order of elements makes no difference, they are those of the tensor with its dimensions by their strides.
+    """
+    if tensor.is_contiguous():
+        return [(1, tensor.numel())]
+    found: list[tuple[int, int]] = []
+    pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
+    for stride, size in pairs if is_ordered else sorted(pairs, reverse=True):
+        if found and found[-1][0] == stride * size:
+            found[-1] = (stride, found[-1][1] * size)
+        else:
+            found.append((stride, size))
+    return found
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Tell whether a tensor's elements lie side by side, in whatever order."""
+    if tensor.is_contiguous():
+        return True
+    found = strides(tensor, is_ordered=False)
+    return len(found) == 1 and found[0][0] == 1
