@@ -11,7 +11,7 @@ import torch
 from msprobe_standards import chunks, measure
 from msprobe_standards.dtypes import family, float_format, real_dtype
 from msprobe_standards.metrics import bit_equal
-from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk
+from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk, array_parts
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.part import Floats
@@ -67,6 +67,9 @@ def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
         return loaded.numpy()
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
+        if target.dtype == golden.dtype == dtype and target.is_contiguous() and golden.is_contiguous():
+            yield from array_parts(target.numpy(), golden.numpy())
+            return
         for offset, *both in chunks(target, golden, length=length):
             mine, other = map(load, both, buffers)
             yield offset * width, mine, other
