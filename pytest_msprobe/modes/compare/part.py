@@ -31,6 +31,8 @@ EXACT_BELOW = 0.25
 _EXPONENT_BITS = {4: np.int32(0xFF << 23), 8: np.int64(0x7FF << 52)}
 # Picking elements out costs more than looking at all of them where it is not a small share.
 _FEW = 0.05
+# So many of the first elements tell most often whether they are many.
+_SAMPLE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,8 @@ class Part:
         Where that is not above ``so_far`` any number up to it may be told. Overwrites ``ratio``.
         """
         # |g| is less than twice the power of two below it.
-        far = self.ratio >= so_far / 2 * (1 - self._slack_of_ratio)
-        if np.count_nonzero(far) < _FEW * far.size:
-            near = np.flatnonzero(far)
-        else:
+        near = self._few_from(so_far / 2 * (1 - self._slack_of_ratio))
+        if near is None:
             over = _power_of_two(self.magnitudes, self.ratio)
             # Without ``least`` quotients of subnormal numbers are too large, or NaN where these are equal.
             if float(np.fmax.reduce(np.divide(self.errors, over, out=over))) * (1 + self.slack) <= so_far:
@@ -109,6 +109,14 @@ class Part:
         golden = self.golden[near].astype(np.float64)
         power = _power_of_two(golden, np.empty(near.size))
         return float((self._exact_errors(near) / np.maximum(power, least)).max(initial=0.0))
+
+    def _few_from(self, least: float) -> Places | None:
+        """Return which elements have a quotient of at least so much, None where they are many."""
+        for ratio in (self.ratio[:_SAMPLE], self.ratio):
+            far = ratio >= least
+            if np.count_nonzero(far) > _FEW * far.size:
+                return None
+        return np.flatnonzero(far)
 
     @property
     def _slack_of_ratio(self) -> float:

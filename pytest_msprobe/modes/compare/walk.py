@@ -6,6 +6,7 @@ Sums are those of float64; greatest errors and counts are `part`'s.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_msprobe.modes.compare.part import Floats, Places
+    from pytest_msprobe.modes.compare.part import Doubles, Floats, Places
 
     #: Yields the parts in index order: where a part begins, the target's and the golden elements of it, of one dtype.
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
@@ -81,6 +82,21 @@ class Precision(NamedTuple):
     min_normal: float
 
 
+class _Memory(threading.local):
+    """What one walk at a time works in, in each thread: the system takes as long to give it as a pass over it."""
+
+    _rows = np.empty((6, 0))
+
+    def rows(self, length: int) -> Doubles:
+        """Return six rows of so many numbers; what they hold is anybody's."""
+        if self._rows.shape[1] < length:
+            self._rows = np.empty((6, length))
+        return self._rows[:, :length]
+
+
+_memory = _Memory()
+
+
 class Walk:
     """Sums, counts and maxima over one pair of parts; complex numbers are two elements each, of ``width`` 2."""
 
@@ -90,17 +106,18 @@ class Walk:
         self.worst = self.first_mismatch = -1
         self._width = width
         self._precision = precision
-        self._length = length
-        self._scratch: Floats = np.empty((0, 0))
-        self.products = Products(length)
+        rows = _memory.rows(length)
+        self._rows = rows[2:]
+        self.products = Products(rows[:2])
         with np.errstate(all="ignore"):
             self._over(parts)
-            squares = (self.products.gg, self.products.gd, self.products.dd)
             if self.max_golden and not (
-                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
+                all(map(math.isfinite, self.products.total()))
+                and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
             ):
-                self.products = Products(length, math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000)))
+                self.products = Products(rows[:2], math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000)))
                 self._over(parts)
+        self.gg, self.gd, self.dd = self.products.total()
 
     def _over(self, parts: Parts) -> None:
         self.count = self.mismatched = 0
@@ -109,14 +126,8 @@ class Walk:
             self.count += target.size
             self._add(offset, target, golden)
 
-    def _hold(self, dtype: np.dtype[Any]) -> None:
-        """Have memory for a part of a dtype: that of all parts, or float64 for one whose differences overflow."""
-        if self._scratch.dtype != dtype or not self._scratch.size:
-            self._scratch = np.empty((4, self._length), dtype)
-
     def _add(self, offset: int, t: Floats, g: Floats) -> None:
-        self._hold(t.dtype)
-        scratch, places = self._scratch[:, : t.size], None
+        scratch, places = self._rows.view(t.dtype)[:, : t.size], None
         d, a, m, ratio = scratch
         np.subtract(t, g, out=d)
         np.abs(d, out=a)
@@ -185,13 +196,13 @@ class Walk:
 
     @property
     def _golden_norm(self) -> float:
-        return math.sqrt(self.products.gg) / self.products.factor
+        return math.sqrt(self.gg) / self.products.factor
 
     def _metrics(self, numel: int) -> dict[str, float]:
         bad = bool(self.mismatched)
         count = self.count or 1
         metrics = {
-            "euclidean": math.inf if bad else math.sqrt(self.products.dd) / self.products.factor,
+            "euclidean": math.inf if bad else math.sqrt(self.dd) / self.products.factor,
             "max_abs_err": math.inf if bad else self.max_abs_err,
             "rel_err_max": math.inf if bad else self.rel_err_max,
             "rel_err_thousandth": self.within[0] / count,
@@ -205,11 +216,10 @@ class Walk:
         return metrics
 
     def _cosine(self) -> float:
-        gg, gd, dd = self.products.gg, self.products.gd, self.products.dd
-        tt, tg = max(gg + 2 * gd + dd, 0.0), gg + gd
-        if not tt or not gg:
-            return 1.0 if tt == gg else 0.0
-        return max(-1.0, min(1.0, tg / (math.sqrt(tt) * math.sqrt(gg))))
+        tt, tg = max(self.gg + 2 * self.gd + self.dd, 0.0), self.gg + self.gd
+        if not tt or not self.gg:
+            return 1.0 if tt == self.gg else 0.0
+        return max(-1.0, min(1.0, tg / (math.sqrt(tt) * math.sqrt(self.gg))))
 
     def measured(self, shape: Sequence[int]) -> Measured:
         """Return what was measured of a pair of this shape."""
