@@ -53,7 +53,7 @@ def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
 
 def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
     width = 2 if target.is_complex() or golden.is_complex() else 1
-    length = min(LENGTH, max(target.numel(), 1))
+    length = min(LENGTH // width, max(target.numel(), 1))
     floats = [real_dtype(x.dtype) for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
     is_narrow = len(floats) == 2 and max(dtype.itemsize for dtype in floats) <= torch.float32.itemsize
     dtype = torch.float32 if is_narrow else torch.float64

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     #: Yields the parts in index order: where a part begins, the target's and the golden elements of it, of one dtype.
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
 
-LENGTH = 65536
-"""Elements in a part: 256 KiB as float32. Of shorter ones the calls take as long as what they compute."""
+LENGTH = 131072
+"""Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
 
 EXACT_INTEGERS = 2**52
 """Up to which magnitude float64 holds integers and the differences of two."""
@@ -140,7 +140,8 @@ class Walk:
                 places = np.flatnonzero(finite)
                 if not places.size:
                     return
-                t, g, d, a, m, ratio = t[places], g[places], d[places], a[places], m[places], ratio[: places.size]
+                t, g, d = t[places], g[places], d[places]
+                a, m, ratio = np.abs(d), np.abs(g), ratio[: places.size]
                 greatest, largest = float(a.max()), float(m.max())
             if not math.isfinite(greatest) and t.dtype == np.float32:
                 t, g, m, ratio = t.astype(np.float64), g.astype(np.float64), m.astype(np.float64), np.empty(t.size)
@@ -217,8 +218,10 @@ class Walk:
 
     def _cosine(self) -> float:
         tt, tg = max(self.gg + 2 * self.gd + self.dd, 0.0), self.gg + self.gd
+        if not self.dd:
+            return 1.0
         if not tt or not self.gg:
-            return 1.0 if tt == self.gg else 0.0
+            return 0.0
         return max(-1.0, min(1.0, tg / (math.sqrt(tt) * math.sqrt(self.gg))))
 
     def measured(self, shape: Sequence[int]) -> Measured:
