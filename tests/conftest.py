@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+# Tensors of tests are small: threads that wait for each other on a busy machine take ten times as long as one alone.
+# Read when torch is loaded, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice, nor can
 # its compiler, which optimizers load when they first step, and whose operators register once in a process.
 import torch

@@ -15,7 +15,15 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.rows import Row
-from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk, equal_metrics
+from pytest_msprobe.modes.compare.walk import (
+    EXACT_INTEGERS,
+    LENGTH,
+    Measured,
+    Precision,
+    Walk,
+    array_parts,
+    equal_metrics,
+)
 from pytest_msprobe.results.skips import Skip
 
 if TYPE_CHECKING:
@@ -63,7 +71,7 @@ def _load(value: Value, dump: Dump) -> Array | None:
 
 def _are_equal(mine: Array, other: Array) -> bool:
     """Tell whether two arrays are of one dtype and have the same elements; NaN gives a "no"."""
-    return mine.dtype == other.dtype and all((ours == theirs).all() for _, ours, theirs in _parts(mine, other))
+    return mine.dtype == other.dtype and all((ours == theirs).all() for _, ours, theirs in array_parts(mine, other))
 
 
 def _is_exact_in_float64(array: Array) -> bool:
@@ -77,17 +85,10 @@ def measure_arrays(target: Array, golden: Array) -> Measured:
     dtype = np.float32 if is_narrow else np.float64
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
-        for start, mine, other in _parts(target, golden):
+        for start, mine, other in array_parts(target, golden):
             yield start, mine.astype(dtype, copy=False), other.astype(dtype, copy=False)
 
     return Walk(parts, precision, min(LENGTH, target.size)).measured(target.shape)
-
-
-def _parts(target: Array, golden: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Yield where each part begins, and the elements of it."""
-    mine, other = target.reshape(-1), golden.reshape(-1)
-    for start in range(0, mine.size, LENGTH):
-        yield start, mine[start : start + LENGTH], other[start : start + LENGTH]
 
 
 def _with_statistics(value: Value, array: Array) -> Value:

@@ -31,6 +31,8 @@ EXACT_BELOW = 0.25
 _EXPONENT_BITS = {4: np.int32(0xFF << 23), 8: np.int64(0x7FF << 52)}
 # Picking elements out costs more than looking at all of them where it is not a small share.
 _FEW = 0.05
+# So many of the first elements tell most often whether they are many.
+_SAMPLE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +41,26 @@ class Part:
 
     ``errors``, ``magnitudes`` and ``ratio`` are |t - g|, |g| and their quotient (NaN of two zeros), in one dtype,
     ``greatest`` and ``reach`` the maxima of the first and the last. The errors are off by at most ``slack`` of
-    themselves. ``golden`` and ``difference`` are g and t - g in float64.
+    themselves.
     """
 
+    target: Floats
+    golden: Floats
     errors: Floats
     magnitudes: Floats
     ratio: Floats
     greatest: float
     reach: float
-    slack: float
-    golden: Doubles
-    difference: Doubles
+
+    @property
+    def slack(self) -> float:
+        """By how much of itself an error is off at most: 0 where the differences are exact."""
+        return 0.0 if self.reach <= EXACT_BELOW or self.errors.dtype == np.float64 else SLACK
 
     def greatest_error(self) -> tuple[float, int]:
         """Return the greatest |t - g| and the first place that has it."""
         near = np.flatnonzero(self.errors >= self.greatest * (1 - self.slack))
-        exact = np.abs(self.difference[near])
+        exact = self._exact_errors(near)
         at = int(exact.argmax())
         return float(exact[at]), int(near[at])
 
@@ -85,20 +91,32 @@ class Part:
             counts.append(certain)
         return counts
 
-    def greatest_over_power(self, least: Floats, so_far: float) -> float:
-        """Return the greatest |t - g| over the power of two below |g|, which is at least ``least`` (one number, often).
+    def greatest_over_power(self, least: float, so_far: float) -> float:
+        """Return the greatest |t - g| over the power of two below |g|, which is at least ``least``.
 
-        Where that is not above ``so_far`` it may be told rounded. Overwrites ``ratio``.
+        Where that is not above ``so_far`` any number up to it may be told. Overwrites ``ratio``.
         """
-        over = _power_of_two(self.magnitudes, self.ratio)
-        # np.maximum takes three times as long beside a scalar.
-        np.divide(self.errors, np.maximum(over, least[: over.size], out=over), out=over)
-        greatest = float(over.max())
-        if greatest * (1 + self.slack) <= so_far:
-            return greatest
-        near = np.flatnonzero(over >= greatest * (1 - self.slack))
-        power = _power_of_two(self.golden[near], np.empty(near.size))
-        return float((np.abs(self.difference[near]) / np.maximum(power, least[0])).max())
+        # |g| is less than twice the power of two below it.
+        near = self._few_from(so_far / 2 * (1 - self._slack_of_ratio))
+        if near is None:
+            over = _power_of_two(self.magnitudes, self.ratio)
+            # Without ``least`` quotients of subnormal numbers are too large, or NaN where these are equal.
+            if float(np.fmax.reduce(np.divide(self.errors, over, out=over))) * (1 + self.slack) <= so_far:
+                return so_far
+            over = _power_of_two(self.magnitudes, self.ratio)
+            np.divide(self.errors, np.maximum(over, least, out=over), out=over)
+            near = np.flatnonzero(over >= over.max() * (1 - self.slack))
+        golden = self.golden[near].astype(np.float64)
+        power = _power_of_two(golden, np.empty(near.size))
+        return float((self._exact_errors(near) / np.maximum(power, least)).max(initial=0.0))
+
+    def _few_from(self, least: float) -> Places | None:
+        """Return which elements have a quotient of at least so much, None where they are many."""
+        for ratio in (self.ratio[:_SAMPLE], self.ratio):
+            far = ratio >= least
+            if np.count_nonzero(far) > _FEW * far.size:
+                return None
+        return np.flatnonzero(far)
 
     @property
     def _slack_of_ratio(self) -> float:
@@ -106,19 +124,15 @@ class Part:
 
     def _exact_ratio(self, at: Places) -> Doubles:
         """Return the relative errors of some elements as float64 has them."""
-        return np.abs(self.difference[at]) / np.abs(self.golden[at])
+        return self._exact_errors(at) / np.abs(self.golden[at].astype(np.float64))
 
-
-def widened(x: Floats, buffer: Doubles) -> Doubles:
-    """Return numbers as float64, in a buffer where they are not."""
-    if x.dtype != np.float64:
-        np.copyto(buffer[: x.size], x)
-        return buffer[: x.size]
-    return x  # type: ignore[return-value]
+    def _exact_errors(self, at: Places) -> Doubles:
+        """Return |t - g| of some elements as float64 has it."""
+        return np.abs(self.target[at].astype(np.float64) - self.golden[at].astype(np.float64))
 
 
 def _power_of_two(x: Floats, out: Floats) -> Floats:
-    """Return the power of two below each magnitude, 0 for subnormal numbers."""
+    """Return the power of two below the magnitude of each, 0 for subnormal numbers."""
     mask = _EXPONENT_BITS[x.itemsize]
     np.bitwise_and(x.view(mask.dtype), mask, out=out.view(mask.dtype))
     return out

@@ -11,7 +11,7 @@ import torch
 from msprobe_standards import chunks, measure
 from msprobe_standards.dtypes import family, float_format, real_dtype
 from msprobe_standards.metrics import bit_equal
-from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk
+from pytest_msprobe.modes.compare.walk import EXACT_INTEGERS, LENGTH, Measured, Precision, Walk, array_parts
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.part import Floats
@@ -53,7 +53,7 @@ def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
 
 def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
     width = 2 if target.is_complex() or golden.is_complex() else 1
-    length = min(LENGTH, max(target.numel(), 1))
+    length = min(LENGTH // width, max(target.numel(), 1))
     floats = [real_dtype(x.dtype) for x in (target, golden) if x.dtype.is_floating_point or x.dtype.is_complex]
     is_narrow = len(floats) == 2 and max(dtype.itemsize for dtype in floats) <= torch.float32.itemsize
     dtype = torch.float32 if is_narrow else torch.float64
@@ -67,6 +67,9 @@ def _walk(target: torch.Tensor, golden: torch.Tensor) -> Walk:
         return loaded.numpy()
 
     def parts() -> Iterator[tuple[int, Floats, Floats]]:
+        if target.dtype == golden.dtype == dtype and target.is_contiguous() and golden.is_contiguous():
+            yield from array_parts(target.numpy(), golden.numpy())
+            return
         for offset, *both in chunks(target, golden, length=length):
             mine, other = map(load, both, buffers)
             yield offset * width, mine, other

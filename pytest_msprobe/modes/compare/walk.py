@@ -6,14 +6,15 @@ Sums are those of float64; greatest errors and counts are `part`'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from msprobe_standards.chunking import dot
-from pytest_msprobe.modes.compare.part import EXACT_BELOW, SLACK, Part, widened
+from pytest_msprobe.modes.compare.part import SLACK, Part
+from pytest_msprobe.modes.compare.products import Products
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     #: Yields the parts in index order: where a part begins, the target's and the golden elements of it, of one dtype.
     Parts: TypeAlias = Callable[[], Iterable[tuple[int, Floats, Floats]]]
 
-LENGTH = 65536
-"""Elements in a part: 256 KiB as float32. Of shorter ones the calls take as long as what they compute."""
+LENGTH = 131072
+"""Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
 
 EXACT_INTEGERS = 2**52
 """Up to which magnitude float64 holds integers and the differences of two."""
@@ -67,6 +68,13 @@ def equal_metrics(numel: int, *, has_ulps: bool) -> dict[str, float]:
     return {**told, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
 
 
+def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+    """Yield the parts of two arrays of one shape: where each begins, and the elements of it."""
+    mine, other = target.reshape(-1), golden.reshape(-1)
+    for start in range(0, mine.size, LENGTH):
+        yield start, mine[start : start + LENGTH], other[start : start + LENGTH]
+
+
 class Precision(NamedTuple):
     """What a unit in the last place of a floating-point format is told by."""
 
@@ -74,52 +82,57 @@ class Precision(NamedTuple):
     min_normal: float
 
 
+class _Memory(threading.local):
+    """What one walk at a time works in, in each thread: the system takes as long to give it as a pass over it."""
+
+    _rows = np.empty((6, 0))
+
+    def rows(self, length: int) -> Doubles:
+        """Return six rows of so many numbers; what they hold is anybody's."""
+        if self._rows.shape[1] < length:
+            self._rows = np.empty((6, length))
+        return self._rows[:, :length]
+
+
+_memory = _Memory()
+
+
 class Walk:
     """Sums, counts and maxima over one pair of parts; complex numbers are two elements each, of ``width`` 2."""
 
     def __init__(self, parts: Parts, precision: Precision | None, length: int, width: int = 1) -> None:
         """``length`` is that of the longest part, ``precision`` that of the coarser side where both are floats."""
-        self.gg = self.gd = self.dd = 0.0
         self.max_abs_err = self.rel_err_max = self.max_ulp_error = self.max_golden = 0.0
-        self.count = self.mismatched = 0
-        self.within = [0, 0]
         self.worst = self.first_mismatch = -1
-        self.factor = 1.0
         self._width = width
         self._precision = precision
-        self._length = length
-        self._scratch: Floats = np.empty((0, 0))
-        self._doubles = np.empty((2, length))
+        rows = _memory.rows(length)
+        self._rows = rows[2:]
+        self.products = Products(rows[:2])
         with np.errstate(all="ignore"):
             self._over(parts)
-            squares = (self.gg, self.gd, self.dd)
             if self.max_golden and not (
-                all(map(math.isfinite, squares)) and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
+                all(map(math.isfinite, self.products.total()))
+                and _SQUARED_SAFELY[0] < self.max_golden < _SQUARED_SAFELY[1]
             ):
-                self.factor = math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000))
-                self.gg = self.gd = self.dd = 0.0
-                self.count = self.mismatched = 0
-                self.within = [0, 0]
+                self.products = Products(rows[:2], math.ldexp(1.0, min(-math.frexp(self.max_golden)[1], 1000)))
                 self._over(parts)
+        self.gg, self.gd, self.dd = self.products.total()
 
     def _over(self, parts: Parts) -> None:
+        self.count = self.mismatched = 0
+        self.within = [0, 0]
         for offset, target, golden in parts():
             self.count += target.size
             self._add(offset, target, golden)
 
-    def _hold(self, dtype: np.dtype[Any]) -> None:
-        """Have memory for a part of a dtype: that of all parts, or float64 for one whose differences overflow."""
-        if self._scratch.dtype != dtype or not self._scratch.size:
-            self._scratch = np.empty((4, self._length), dtype)
-            if self._precision is not None:
-                # With a scalar in its place np.maximum takes three times as long.
-                self._least = np.full(self._length, self._precision.min_normal, dtype)
-
     def _add(self, offset: int, t: Floats, g: Floats) -> None:
-        self._hold(t.dtype)
-        d = np.subtract(t, g, out=self._scratch[0, : t.size])
-        a = np.abs(d, out=self._scratch[1, : t.size])
-        greatest, places = float(a.max()), None
+        scratch, places = self._rows.view(t.dtype)[:, : t.size], None
+        d, a, m, ratio = scratch
+        np.subtract(t, g, out=d)
+        np.abs(d, out=a)
+        np.abs(g, out=m)
+        greatest, largest = np.maximum.reduce(scratch[1:3], axis=1).tolist()
         if not math.isfinite(greatest):
             finite = np.isfinite(t) & np.isfinite(g)
             if not finite.all():
@@ -127,40 +140,33 @@ class Walk:
                 places = np.flatnonzero(finite)
                 if not places.size:
                     return
-                t, g, d, a = t[places], g[places], d[places], a[places]
-                greatest = float(a.max())
+                t, g, d = t[places], g[places], d[places]
+                a, m, ratio = np.abs(d), np.abs(g), ratio[: places.size]
+                greatest, largest = float(a.max()), float(m.max())
             if not math.isfinite(greatest) and t.dtype == np.float32:
-                self._hold(np.dtype(np.float64))
-                t, g = t.astype(np.float64), g.astype(np.float64)
+                t, g, m, ratio = t.astype(np.float64), g.astype(np.float64), m.astype(np.float64), np.empty(t.size)
                 d = t - g
                 a = np.abs(d)
                 greatest = float(a.max())
-        self._add_finite(offset, t, g, d, a, greatest, places)
-
-    def _add_finite(
-        self, offset: int, t: Floats, g: Floats, d: Floats, a: Floats, greatest: float, places: Places | None
-    ) -> None:
-        m = np.abs(g, out=self._scratch[2, : g.size])
-        self.max_golden = max(self.max_golden, float(m.max()))
-        golden = widened(g, self._doubles[0])
+        self.max_golden = max(self.max_golden, largest)
         if greatest == 0:
             self.within = [share + g.size for share in self.within]
-            self._add_products(golden, None)
+            self.products.add_equal(g)
             return
-        ratio = np.divide(a, m, out=self._scratch[3, : g.size])
+        np.divide(a, m, out=ratio)
         # Equal zeros, whose quotient is NaN, have no error.
         reach = float(np.fmax.reduce(ratio))
-        if reach <= EXACT_BELOW or d.dtype == np.float64:
-            slack, difference = 0.0, widened(d, self._doubles[1])
+        self._add_errors(offset, Part(t, g, a, m, ratio, greatest, reach), d, places)
+
+    def _add_errors(self, offset: int, part: Part, d: Floats, places: Places | None) -> None:
+        if part.slack:
+            self.products.add_apart(part.golden, part.target)
         else:
-            slack, difference = SLACK, widened(t, self._doubles[1])
-            np.subtract(difference, golden, out=difference)
-        self._add_products(golden, difference)
-        part = Part(a, m, ratio, greatest, reach, slack, golden, difference)
+            self.products.add(part.golden, d)
         self._add_greatest(part, offset, places)
         self._add_relative(part)
         if self._precision is not None:
-            self._add_ulps(part)
+            self._add_ulps(part, self._precision.min_normal)
 
     def _add_nonfinite(self, offset: int, t: Floats, g: Floats, finite: NDArray[np.bool_]) -> None:
         bad = ~finite & (t != g) & ~(np.isnan(t) & np.isnan(g))
@@ -170,15 +176,6 @@ class Walk:
         self.mismatched += count
         equal = int(np.count_nonzero(~finite)) - count
         self.within = [share + equal for share in self.within]
-
-    def _add_products(self, g: Doubles, d: Doubles | None) -> None:
-        # With t = g + d, what involves the target follows from these three.
-        if self.factor != 1.0:
-            g, d = g * self.factor, None if d is None else d * self.factor
-        self.gg += dot(g, g)
-        if d is not None:
-            self.gd += dot(g, d)
-            self.dd += dot(d, d)
 
     def _add_greatest(self, part: Part, offset: int, places: Places | None) -> None:
         if part.greatest * (1 + part.slack) > self.max_abs_err:
@@ -193,20 +190,20 @@ class Walk:
         for i, beyond in enumerate(part.beyond(_LIMITS)):
             self.within[i] += part.ratio.size - beyond
 
-    def _add_ulps(self, part: Part) -> None:
-        # |golden| is less than twice the power of two below it.
+    def _add_ulps(self, part: Part, least: float) -> None:
+        # |g| is less than twice the power of two below it.
         if part.reach * (1 + SLACK) * 2 > self.max_ulp_error:
-            self.max_ulp_error = max(self.max_ulp_error, part.greatest_over_power(self._least, self.max_ulp_error))
+            self.max_ulp_error = max(self.max_ulp_error, part.greatest_over_power(least, self.max_ulp_error))
 
     @property
     def _golden_norm(self) -> float:
-        return math.sqrt(self.gg) / self.factor
+        return math.sqrt(self.gg) / self.products.factor
 
     def _metrics(self, numel: int) -> dict[str, float]:
         bad = bool(self.mismatched)
         count = self.count or 1
         metrics = {
-            "euclidean": math.inf if bad else math.sqrt(self.dd) / self.factor,
+            "euclidean": math.inf if bad else math.sqrt(self.dd) / self.products.factor,
             "max_abs_err": math.inf if bad else self.max_abs_err,
             "rel_err_max": math.inf if bad else self.rel_err_max,
             "rel_err_thousandth": self.within[0] / count,
@@ -221,8 +218,10 @@ class Walk:
 
     def _cosine(self) -> float:
         tt, tg = max(self.gg + 2 * self.gd + self.dd, 0.0), self.gg + self.gd
+        if not self.dd:
+            return 1.0
         if not tt or not self.gg:
-            return 1.0 if tt == self.gg else 0.0
+            return 0.0
         return max(-1.0, min(1.0, tg / (math.sqrt(tt) * math.sqrt(self.gg))))
 
     def measured(self, shape: Sequence[int]) -> Measured:

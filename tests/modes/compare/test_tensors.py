@@ -232,14 +232,14 @@ def test_subnormal_numbers_in_place_of_zeros_are_told() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.int32])
 def test_of_equal_tensors_is_told_what_is_measured(dtype: torch.dtype) -> None:
-    values = torch.randn(70_000, generator=torch.Generator().manual_seed(1)).mul(100).to(dtype)
+    values = torch.randn(140_000, generator=torch.Generator().manual_seed(1)).mul(100).to(dtype)
     assert are_equal(values, values.clone())
     told = equal_metrics(values.numel(), has_ulps=dtype.is_floating_point or dtype.is_complex)
     assert told == measure_tensors(values.clone(), values).scaled_metrics
 
 
 def test_one_other_element_makes_tensors_unequal() -> None:
-    golden = torch.ones(70_000)
+    golden = torch.ones(140_000)
     target = golden.clone()
     target[-1] += 1e-7
     assert not are_equal(target, golden)
@@ -255,11 +255,11 @@ def test_integers_are_exact_where_double_precision_ends() -> None:
 
 
 def test_the_worst_element_is_found_in_any_layout_and_beyond_the_first_chunk() -> None:
-    golden = torch.randn(300, 200, generator=torch.Generator().manual_seed(0))
+    golden = torch.randn(600, 300, generator=torch.Generator().manual_seed(0))
     target = golden.clone()
-    target[251, 7] += 3
-    assert measure_tensors(target, golden).worst == (251, 7)
-    assert measure_tensors(target.T, golden.T).worst == (7, 251)
+    target[551, 7] += 3
+    assert measure_tensors(target, golden).worst == (551, 7)
+    assert measure_tensors(target.T, golden.T).worst == (7, 551)
 
 
 def test_complex_numbers_are_compared_by_their_parts() -> None:
