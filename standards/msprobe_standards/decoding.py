@@ -81,6 +81,9 @@ def compose_yaml(text: bytes) -> yaml.Node | None:
 
 
 def _marked(error: yaml.MarkedYAMLError) -> YamlError:
+    # Newer parsers in C refuse what older ones hand on until Python's stack ends.
+    if "nesting depth" in (error.problem or ""):
+        return YamlError("nested too deeply")
     line = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
     return YamlError(f"not valid YAML{line}: {clipped(error.problem or str(error))}")
 
