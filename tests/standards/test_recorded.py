@@ -37,6 +37,7 @@ def noisy(golden: torch.Tensor, dtype: torch.dtype, noise: float, seed: int) -> 
 
 
 DTYPES = st.sampled_from([torch.float32, torch.float16, torch.bfloat16])
+POLICIES = [Policy.load(name) for name in ("default", "msprobe-1.2", "msprobe-26")]
 NOISES = st.sampled_from([0.0, 1.0, 5.0, 30.0, 300.0])
 
 
@@ -48,8 +49,8 @@ def test_recorded_numbers_judge_as_the_tensors_that_they_were_measured_on(
 ) -> None:
     golden = torch.randn(20, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     target, baseline = noisy(golden, dtype, ours, 1), noisy(golden, dtype, theirs, 2)
-    for policy in ("default", "msprobe-1.2", "msprobe-26"):
-        by = Policy.load(policy).select(api, output_dtype=dtype, recorded_baseline=True)
+    for policy in POLICIES:
+        by = policy.select(api, output_dtype=dtype, recorded_baseline=True)
         wanted = judge(target, golden, standard=by, baseline=baseline)
         rows = recorded(target, golden, by), recorded(baseline, golden, by)
         with_row = judge(target, golden, standard=by, recorded=rows[1].metrics_for)
