@@ -116,10 +116,9 @@ class Structure:
         return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(len(came))]
 
     @property
-    def larger(self) -> tuple[Factor, Factor]:
-        """The factor with more elements, and the other one, whose gradient alone reads it."""
-        factors = self.left, self.right
-        return factors if self.left.tensor.numel() >= self.right.tensor.numel() else factors[::-1]
+    def larger(self) -> Factor:
+        """The factor with more elements, whose own gradient alone does not read it."""
+        return self.left if self.left.tensor.numel() >= self.right.tensor.numel() else self.right
 
     def summed(self, arriving: torch.Tensor) -> torch.Tensor:
         """Return what arrives as rows whose sum, times ``beta``, is the gradient of a row that is added."""

@@ -100,7 +100,7 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared |
         if structure.added is not None and path == structure.added[0]:
             found[path] = _summed(trial, path, gradient, structure, arriving[0], select)
         else:
-            if isinstance(structure, Structure) and path == structure.larger[0].path:
+            if isinstance(structure, Structure) and path == structure.larger.path:
                 trial.let_go_of(path)
             products = _products_of(structure, path, arriving[0])
             found[path] = _screened(trial, f"grad.{path}", gradient, products, select)
@@ -113,7 +113,7 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared |
 
 def _last_reading_little(structure: Linear, paths: Iterable[str]) -> list[str]:
     """Return paths with that of the larger factor at the end: its gradient does not read it, all others may."""
-    last = structure.larger[0].path if isinstance(structure, Structure) else ""
+    last = structure.larger.path if isinstance(structure, Structure) else ""
     return sorted(paths, key=lambda path: path == last)
 
 
