@@ -20,7 +20,7 @@ PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPA
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix fuzz lint bench instructions keep-instructions site generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -48,6 +48,10 @@ test-lowest: $(VENV)/installed
 
 test-matrix: $(VENV)/installed
 	$(BIN)/nox
+
+# Renews every version that the environments below are made of.
+constraints: $(VENV)/installed
+	$(BIN)/nox -s constraints neighbours
 
 fuzz: $(VENV)/installed
 	@echo "make fuzz ROUNDS=$(ROUNDS) SEED=$(SEED)"
@@ -78,24 +82,26 @@ generated_tests: $(VENV)/installed
 	$(BIN)/pytest-msprobe generate examples/check_a_dump/dump.json -o generated_tests/check_a_dump --no-run
 	$(BIN)/pytest-msprobe generate tests/data/verdict_quality/values/dump.json --real-data -o generated_tests/real_data --no-run
 
-# pip before 25.1 knows no dependency groups, so it is brought up to date first.
+# Each environment has the versions of its file of constraints, pip and what builds the package included.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --constraint constraints.txt --group dev --group site --editable '.[torch,xdist,junit,cases,explore,xlsx,pictures,parquet,tensorboard,md5,compression]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
+	    --group dev --group site --editable '.[torch,all]'
 	@touch $@
 
-$(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt
+$(MINDSPORE_VENV)/installed: pyproject.toml constraints.txt constraints-mindspore.txt
 	$(PYTHON) -m venv $(MINDSPORE_VENV)
-	$(MINDSPORE_BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints.txt --group mindspore-tests --editable '.[torch,xdist,mindspore]'
+	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints-mindspore.txt --upgrade pip
+	$(MINDSPORE_BIN)/pip install --quiet --constraint constraints-mindspore.txt --build-constraint constraints.txt \
+	    --group mindspore-tests --editable '.[torch,xdist,mindspore]'
 	@touch $@
 
 # msprobe's viewer of graphs, which tests of the files for it start.
-$(VIEWER_VENV)/installed: pyproject.toml constraints.txt
+$(VIEWER_VENV)/installed: pyproject.toml constraints-viewer.txt
 	$(PYTHON) -m venv $(VIEWER_VENV)
-	$(VIEWER_BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(VIEWER_BIN)/pip install --quiet --constraint constraints.txt --group viewer
+	$(VIEWER_BIN)/pip install --quiet --constraint constraints-viewer.txt --upgrade pip
+	$(VIEWER_BIN)/pip install --quiet --constraint constraints-viewer.txt --group viewer
 	@touch $@
 
 # Plugins beside which ours is tested, each of which would change every other run of pytest.

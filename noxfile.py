@@ -6,11 +6,14 @@ Environments are made by pip and not by uv, which would fetch the CUDA builds of
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import nox
+import tomllib
 
 nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = False
+nox.options.sessions = ["versions", "lowest"]
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
@@ -32,29 +35,87 @@ TESTS = [
     "tests/run/test_xdist.py",
 ]
 TOOLS = ["mpmath", "pytest-rerunfailures"]
-EXTRAS = ["torch", "xdist", "junit", "cases", "explore", "xlsx", "pictures", "parquet", "md5", "compression"]
+
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text())
+NEIGHBOURS = "neighbours.txt"
+# Chosen by hand: what a renewal keeps. PyPI's newer builds of torch are CUDA builds, of gigabytes.
+KEPT = ["torch", "mindspore", "tb-graph-ascend"]
+# The oldest TensorBoard needs a NumPy and a protobuf older than what the others allow.
+NOT_LOWEST = ["torch", "mindspore", "tensorboard", "all"]
+
+
+def lowest_versions() -> list[str]:
+    """Return the lowest version of each dependency that pyproject.toml allows, without the frameworks."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    everything = [one for name, extra in extras.items() if name not in NOT_LOWEST for one in extra]
+    return [one.replace(">=", "==") for one in [*PROJECT["project"]["dependencies"], *everything]]
+
+
+# Each file of constraints with what `make` installs into the environment that the file is for.
+ENVIRONMENTS = {
+    "constraints.txt": ["--group=dev", "--group=site", "--editable=.[torch,all]", *PROJECT["build-system"]["requires"]],
+    "constraints-mindspore.txt": ["--group=mindspore-tests", "--editable=.[torch,xdist,mindspore]"],
+    "constraints-viewer.txt": ["--group=viewer"],
+    "constraints-lowest.txt": ["torch", *TOOLS, *lowest_versions()],
+}
 
 
 @nox.session(python=PYTHONS)
 @nox.parametrize("pytest", ["pytest==8.0.*", "pytest"])
 def versions(session: nox.Session, pytest: str) -> None:
-    """Test with the oldest and the newest pytest."""
-    session.install("--constraint", "constraints.txt", "--editable", f".[{','.join(EXTRAS)}]", *TOOLS, pytest)
+    """Test with the oldest and the newest pytest, and the newest version of everything else but torch."""
+    session.install(*kept_versions(["torch"]), "--editable=.[torch,all]", *TOOLS, pytest)
     run_tests(session, TESTS)
 
 
 @nox.session(python=["3.10", "3.11"])
 def lowest(session: nox.Session) -> None:
     """Test with the lowest version of everything that pyproject.toml asks for, but for torch."""
-    project = nox.project.load_toml("pyproject.toml")["project"]
-    asked = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
-    floors = [re.sub(">=", "==", one) for one in asked if not one.startswith("torch>=")]
-    session.install("--constraint", "constraints.txt", "torch", *floors, *TOOLS)
-    session.install("--no-deps", "--editable", ".")
+    session.install("--constraint=constraints-lowest.txt", "--upgrade", "pip")
+    session.install("--constraint=constraints-lowest.txt", *ENVIRONMENTS["constraints-lowest.txt"])
+    session.install("--no-deps", "--build-constraint=constraints.txt", "--editable=.")
     run_tests(session, SHORT)
 
 
+@nox.session(python="3.11")
+@nox.parametrize("file", list(ENVIRONMENTS))
+def constraints(session: nox.Session, file: str) -> None:
+    """Renew a file of constraints: the newest version of every package, but for those in KEPT."""
+    kept = kept_versions(KEPT)
+    session.install("--upgrade", "pip")
+    with_kept = Path(session.create_tmp(), "kept.txt")
+    with_kept.write_text("\n".join(kept))
+    session.install("--upgrade", "--upgrade-strategy=eager", f"--constraint={with_kept}", *ENVIRONMENTS[file])
+    write_versions(file, installed_versions(session, "--exclude-editable"))
+
+
+@nox.session(python="3.11")
+def neighbours(session: nox.Session) -> None:
+    """Renew the versions of the neighbouring plugins."""
+    names = [line.split("==")[0] for line in Path(NEIGHBOURS).read_text().splitlines() if not line.startswith("#")]
+    session.install("--no-deps", *names)
+    write_versions(NEIGHBOURS, [one for one in installed_versions(session) if one.split("==")[0].lower() in names])
+
+
+def kept_versions(names: list[str]) -> list[str]:
+    """Return the pins of these packages, each as the constraints name it today."""
+    lines = {line for file in ENVIRONMENTS for line in Path(file).read_text().splitlines()}
+    return sorted(line for line in lines if line.split("==")[0] in names)
+
+
+def installed_versions(session: nox.Session, *options: str) -> list[str]:
+    """Return `name==version` of every package of the session's environment, without the build of torch."""
+    listed = session.run("pip", "freeze", "--all", *options, silent=True, log=False) or ""
+    return sorted(re.sub(r"\+.*", "", line).replace("_", "-").lower() for line in listed.splitlines())
+
+
+def write_versions(file: str, versions: list[str]) -> None:
+    """Write these versions into a file of requirements, below the comment that heads it."""
+    comment = [line for line in Path(file).read_text().splitlines() if line.startswith("#")]
+    Path(file).write_text("\n".join([*comment, *versions, ""]))
+
+
 def run_tests(session: nox.Session, tests: list[str]) -> None:
-    """Run these tests, and tell beside what."""
+    """Print the installed versions and run these tests."""
     session.run("pip", "freeze", "--exclude-editable")
     session.run("pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests)
