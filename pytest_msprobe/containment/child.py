@@ -11,6 +11,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,30 +19,75 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment.in_process import judge_in_process
-from pytest_msprobe.containment.process import die_with, fork, wait_for
+from pytest_msprobe.containment.process import (
+    ForkedProcess,
+    adopt_orphans,
+    die_with,
+    end_if_forked_from,
+    end_orphans,
+    fork,
+    lead_session,
+)
 from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.exceptions import describe_error, message_of
 from pytest_msprobe.results.result import as_utf8, to_plain
 
 if TYPE_CHECKING:
+    from pytest_msprobe.containment.deadline import EndTime
     from pytest_msprobe.containment.seam import Contained
     from pytest_msprobe.containment.state import ProcessState
 
 # A process that has closed its socket is at its end.
 _DYING_SECONDS = 2.0
 
+# How often the parent looks whether a child that says nothing has ended, or should have.
+_LOOK_SECONDS = 0.5
+
+# A process sends each message as a whole; one that stops in the middle for so long has died.
+_STALLED_SECONDS = 60.0
+
 _SIZE_BYTES = 4
 
 
+class Heard(Enum):
+    """What a parent hears of a child that it waits for."""
+
+    MESSAGE = "it has sent something, or closed its end"
+    ENDED = "its process has ended and sent nothing"
+    LATE = "it should have ended by itself and has not"
+
+
 class Connection:
-    """Messages, of plain data, to and from one process; open files may go with them."""
+    """Messages, of plain data, to and from one process; open files may go with them.
+
+    It belongs to the process that made it. A process that is forked from that one must not answer in its place: each
+    later answer would be taken for that to another request.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._owner = os.getpid()
+
+    @classmethod
+    def to_child(cls, connected: socket.socket) -> Connection:
+        """Return a parent's connection, which a child that dies in the middle of a message does not hold up."""
+        connected.settimeout(_STALLED_SECONDS)
+        return cls(connected)
+
+    def wait(self, end_time: EndTime, has_ended: Callable[[], bool]) -> Heard:
+        """Wait for a message, for the end of the child's process, or for the time by which it has to have ended."""
+        while not self.is_heard(_LOOK_SECONDS):
+            if end_time.is_over:
+                return Heard.LATE
+            if has_ended():
+                # It may have sent something between the two looks.
+                return Heard.MESSAGE if self.is_heard(0) else Heard.ENDED
+        return Heard.MESSAGE
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send a message. Raises OSError where nobody receives any more."""
+        end_if_forked_from(self._owner)
         body = msgspec.msgpack.encode(as_utf8(message))
         size = struct.pack("!I", len(body))
         if descriptors:
@@ -56,11 +102,12 @@ class Connection:
 
     def receive_with_files(self) -> tuple[dict[str, Any] | None, list[int]]:
         """Wait for a message and return it with the files that came with it."""
+        end_if_forked_from(self._owner)
         try:
             size, descriptors, _, _ = socket.recv_fds(self._socket, _SIZE_BYTES, 2)
             size += self._exactly(_SIZE_BYTES - len(size)) if size else b""
             body = self._exactly(struct.unpack("!I", size)[0]) if size else b""
-        except (ConnectionError, EOFError):
+        except (ConnectionError, EOFError, TimeoutError):
             return None, []
         return (msgspec.msgpack.decode(body) if body else None), descriptors
 
@@ -83,39 +130,66 @@ class Connection:
 
 
 def run_template(control: socket.socket, state: ProcessState, items: Mapping[str, Contained]) -> NoReturn:
-    """Be the template until ``control`` is closed: fork on ``fork``, tell how the child ended on ``reap``."""
+    """Be the template until ``control`` is closed or the parent dies.
+
+    It forks a child on ``fork``, says on ``ended?`` whether the child's process has ended, and how it did on ``reap``.
+    """
+    child: ForkedProcess | None = None
+
+    def end(*_: object) -> None:
+        if child is not None:
+            child.wait(0)
+        end_orphans()
+        os._exit(0)
+
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, end)
+    die_with(os.getppid(), signal.SIGTERM)
     with contextlib.suppress(UserError, ImportError):
         # The child meets the same error and tells it.
         state.host.preload()
-    child = 0
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 16, 1)
-        if child and message != b"reap":
-            os.kill(child, signal.SIGKILL)
-            wait_for(child, _DYING_SECONDS)
-            child = 0
-        if not message:
-            os._exit(0)
-        if message == b"reap":
-            control.sendall(str(wait_for(child, _DYING_SECONDS)).encode())
-            child = 0
+        if message == b"ended?":
+            control.sendall(b"yes" if child is None or child.has_ended() else b"no")
             continue
-        template = os.getpid()
-        child = fork()
-        if child == 0:
-            control.close()
-            become(template, partial(_run_child, descriptors, state, items))
-        for descriptor in descriptors:
-            os.close(descriptor)
+        status = None
+        if child is not None:
+            status = child.wait(_DYING_SECONDS if message == b"reap" else 0)
+            child = None
+            end_orphans()
+        if not message:
+            end()
+        elif message == b"reap":
+            control.sendall(str(status).encode())
+        else:
+            child = _fork_child(control, partial(_run_child, descriptors, state, items))
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
-def become(parent: int, task: Callable[[], object]) -> NoReturn:
-    """Do this in a process that was just forked, and end it without returning to where it was forked."""
+def _fork_child(control: socket.socket, run: Callable[[], None]) -> ForkedProcess:
+    template = os.getpid()
+    pid = fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        control.close()
+        become(template, run, leads=True)
+    return ForkedProcess(pid)
+
+
+def become(parent: int, task: Callable[[], object], *, leads: bool = False) -> NoReturn:
+    """Do this in a process that was just forked, and end it without returning to where it was forked.
+
+    ``leads``: it runs code under test, so that what it leaves has to be found.
+    """
     status = 1
     try:
         # Ctrl-C goes to all; who started this process ends it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         die_with(parent)
+        if leads:
+            lead_session()
         task()
         status = 0
     except BaseException:

@@ -28,6 +28,10 @@ _ELEMENTS = 10_000_000
 _LONGEST_SECONDS = 1e9
 
 
+# Where the name of an item begins in the memory that its time is in.
+_NAME = 8
+
+
 class DeadlineExceededError(BaseException):
     """An item took longer than it may; no Exception, so that no handler of the code under test takes it for its own."""
 
@@ -44,14 +48,31 @@ def allowed_seconds(base: float | None, records: Sequence[bytes]) -> float | Non
 
 
 class EndTime:
-    """When a child has to have ended by itself, in memory that it shares with the process that it was forked from.
+    """When a process has to have ended an item by itself, in memory that it shares with the one that acts otherwise.
 
     A process that is stopped, or waits for a driver without end, has neither alarm nor watchdog.
     """
 
     def __init__(self) -> None:
-        self._at = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
+        page = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
+        self._at = page[:_NAME].cast("d")
+        self._name = page[_NAME:]
         self.clear()
+
+    def set_item(self, name: str) -> None:
+        """Say which item runs."""
+        text = name.encode(errors="backslashreplace")[: len(self._name) - 1]
+        self._name[: len(text) + 1] = text + b"\0"
+
+    @property
+    def item(self) -> str:
+        """The item that runs."""
+        return bytes(self._name).partition(b"\0")[0].decode(errors="ignore")
+
+    @property
+    def at(self) -> float:
+        """When it is; infinite where no item runs."""
+        return self._at[0]
 
     def set(self, at: float) -> None:
         """Say when it is, by the monotonic clock, which processes share."""
@@ -75,11 +96,18 @@ class _Deadline:
         self._left = seconds
         self._watchdog = watchdog
         self._end_time = end_time
+        self.has_struck = False
+        # An item before this one may have blocked the signal.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         self._former = signal.signal(signal.SIGALRM, self._interrupt)
         self.start()
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        raise DeadlineExceededError(f"not done after {self._limit:.4g} s, the limit of --msprobe-timeout")
+        self.has_struck = True
+        raise self.error()
+
+    def error(self) -> DeadlineExceededError:
+        return DeadlineExceededError(f"not done after {self._limit:.4g} s, the limit of --msprobe-timeout")
 
     def start(self) -> None:
         self._ends = time.monotonic() + self._left
@@ -127,8 +155,16 @@ def _limited(seconds: float, watchdog: int | None, end_time: EndTime | None) -> 
     try:
         try:
             yield
+        except Exception as error:
+            # What the code under test made of the interruption.
+            if limit.has_struck:
+                raise limit.error() from error
+            raise
         finally:
             limit.stop()
+        if limit.has_struck:
+            # It has caught the interruption and went on with half a result.
+            raise limit.error()
     finally:
         # Again, because the alarm may have struck between the two lines above; it strikes once.
         limit.close()

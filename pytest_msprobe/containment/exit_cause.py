@@ -14,6 +14,9 @@ from pytest_msprobe.results.outcomes import Breakdown
 _WATCHDOG = re.compile(r"^Timeout \((\d+):(\d\d):(\d\d(?:\.\d+)?)\)!$", re.MULTILINE)
 _WATCHDOG_STATUS = 1
 
+#: The line that a guard writes before it kills a worker that has not ended its item in time.
+KILLED_FROM_OUTSIDE = "msprobe: killed from outside after the limit of --msprobe-timeout"
+
 _COUNTERS = (
     Path("/sys/fs/cgroup/memory.events"),
     Path("/sys/fs/cgroup/memory/memory.oom_control"),
@@ -35,6 +38,8 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCaus
     ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
     to stderr; ``memory_ran_out`` says that the kernel has ended a process for its memory meanwhile.
     """
+    if KILLED_FROM_OUTSIDE in words and status in (-signal.SIGKILL, None):
+        return silent(words.replace(KILLED_FROM_OUTSIDE, ""))
     hung = _WATCHDOG.search(words)
     if hung and status in (_WATCHDOG_STATUS, None):
         return ExitCause(

@@ -6,8 +6,8 @@ could be sent. What the check comes to crosses back as plain data.
 
 from __future__ import annotations
 
+import faulthandler
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment import captured_stderr
-from pytest_msprobe.containment.child import Connection, become
+from pytest_msprobe.containment.child import Connection, Heard, become
 from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import KernelKills, explain, silent
-from pytest_msprobe.containment.process import fork, wait_for
+from pytest_msprobe.containment.process import ForkedProcess, fork
 from pytest_msprobe.errors import USER_ERRORS, DeviceError
 from pytest_msprobe.results.exceptions import message_of
 from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain, to_plain
@@ -30,7 +30,6 @@ from pytest_msprobe.results.result import DirectionResult, Start, broken, from_p
 if TYPE_CHECKING:
     from pytest_msprobe.containment.state import ProcessState
 
-_LOOK_SECONDS = 0.5
 _DYING_SECONDS = 2.0
 
 
@@ -52,22 +51,25 @@ def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], No
     ``on_start`` is told what the process runs on. Raises what pytest ends tests and runs by where the process did, and
     DeviceError where the device cannot be used.
     """
-    state.end_time = end_time = state.end_time or EndTime()
-    end_time.clear()
+    end_time = EndTime()
+    if state.timeout is not None:
+        # pytest's own watchdog would be a thread that the forked process lacks and waits for.
+        faulthandler.cancel_dump_traceback_later()
     kernel_kills = KernelKills()
     own_end, child_end = socket.socketpair()
     parent, pid = os.getpid(), fork()
     if pid == 0:
         own_end.close()
-        become(parent, lambda: _run(task, state, Connection(child_end)))
+        state.end_time = end_time
+        become(parent, lambda: _run(task, state, Connection(child_end)), leads=True)
     child_end.close()
-    connection = Connection(own_end)
+    connection, process = Connection.to_child(own_end), ForkedProcess(pid)
     record, has_started = task.record, False
     try:
-        while _is_heard(connection, end_time):
-            message = connection.receive()
+        while (heard := connection.wait(end_time, process.has_ended)) is not Heard.LATE:
+            message = connection.receive() if heard is Heard.MESSAGE else None
             if message is None:
-                words, status = _words(state), wait_for(pid, _DYING_SECONDS)
+                words, status = _words(state), process.wait(_DYING_SECONDS)
                 cause = explain(status, words, memory_ran_out=kernel_kills.since_last())
                 break
             if "start" in message:
@@ -81,30 +83,14 @@ def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], No
             cause = silent(_words(state))
     finally:
         connection.close()
-        _end(pid)
+        process.wait(0)
     if not has_started:
         raise DeviceError(f"the device cannot be started: {cause.reason}")
     return [broken(record, cause.breakdown, cause.reason)]
 
 
-def _is_heard(connection: Connection, end_time: EndTime) -> bool:
-    """Wait for a message, or the end of the process; False where it has to have ended by itself and has not."""
-    while not connection.is_heard(_LOOK_SECONDS):
-        if end_time.is_over:
-            return False
-    return True
-
-
 def _words(state: ProcessState) -> str:
     return "" if state.folder is None else captured_stderr.read(state.folder.stderr_file(state.name))
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    wait_for(pid, _DYING_SECONDS)
 
 
 def _results(message: dict[str, Any]) -> list[DirectionResult]:
@@ -125,10 +111,10 @@ def _run(task: Task, state: ProcessState, connection: Connection) -> None:
     assert sys.stdout is not None
     state.prepare_to_exit()
     state.on_judging = lambda record: connection.send({"judges": record})
-    try:
-        connection.send(_answer(task, connection))
-    finally:
-        sys.stdout.flush()
+    answer = _answer(task, connection)
+    # Whoever has the answer kills this process.
+    sys.stdout.flush()
+    connection.send(answer)
 
 
 def _answer(task: Task, connection: Connection) -> dict[str, Any]:

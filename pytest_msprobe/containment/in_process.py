@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
+from pytest_msprobe.containment.process import end_if_forked_from
 from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.results.exceptions import message_of
 from pytest_msprobe.results.outcomes import Breakdown
@@ -46,7 +48,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     if breakdown.did_not_end:
         state.abandon(item.path, item.name)
     if breakdown.may_break_device:
-        state.probe()
+        _probe(state)
         if state.broken_device is not None:
             result = _with_reason(result, f"{result.verdict.reason}\nAfter it, {state.broken_device}")
         said = captured_stderr.quoted(captured_stderr.read(folder.stderr_file(state.name)))
@@ -65,12 +67,14 @@ def contained(
     if state.on_judging is not None:
         state.on_judging(record)
     seconds = allowed_seconds(state.timeout, records)
-    stderr = state.stderr
-    watchdog = stderr.fd if stderr is not None and state.is_replaceable else None
+    stderr, process = state.stderr, os.getpid()
     with contextlib.nullcontext() if stderr is None else stderr.kept():
         try:
-            with deadline(seconds, watchdog=watchdog, end_time=state.end_time):
-                return judge()
+            with deadline(seconds, watchdog=state.watchdog, end_time=state.end_time):
+                try:
+                    return judge()
+                finally:
+                    end_if_forked_from(process)
         except DumpError as error:
             text = str(error)
             where = "" if text.startswith("$") else f"{record_path(record)}: "
@@ -81,6 +85,16 @@ def contained(
             return DirectionResult(record, Verdict("skip", "", message_of(skip)))
         except BaseException as error:
             return unexpected(record, error)
+
+
+def _probe(state: ProcessState) -> None:
+    """Find out whether the device still works, within the time of a small item: it may hang after what the item did."""
+    process = os.getpid()
+    with deadline(state.timeout, watchdog=state.watchdog, end_time=state.end_time):
+        try:
+            state.probe()
+        finally:
+            end_if_forked_from(process)
 
 
 def _with_reason(result: DirectionResult, reason: str) -> DirectionResult:

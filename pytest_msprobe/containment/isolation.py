@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment import captured_stderr
-from pytest_msprobe.containment.child import Connection, become, run_template
+from pytest_msprobe.containment.child import Connection, Heard, become, run_template
 from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain, silent
 from pytest_msprobe.containment.process import fork, wait_for
@@ -29,7 +30,9 @@ from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain
 
 _ENDING_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
+
+# With a limit for items a device may take so long to start: a driver that hangs after one of them would hold the run.
+_START_SECONDS = 600.0
 
 
 class Isolation:
@@ -42,7 +45,7 @@ class Isolation:
         self._state = config.stash[state_key]
         self._folder = config.stash[run_folder_key]
         self._stderr = self._folder.stderr_file(self._state.name)
-        self._state.end_time = self._end_time = EndTime()
+        self._end_time = EndTime()
         self._kernel_kills = KernelKills()
         self._template: _Template | None = None
         self._child: Connection | None = None
@@ -50,9 +53,14 @@ class Isolation:
     def start(self) -> None:
         """Start a child. Raises DeviceError where it cannot use the device, or dies of it."""
         self._child = self._fork()
-        hello = self._child.receive()
+        if self._state.timeout is not None:
+            self._end_time.set(time.monotonic() + _START_SECONDS)
+        heard, hello = self._hear(self._child)
+        self._end_time.clear()
         if hello is None:
-            raise DeviceError(f"the device cannot be started: {self._exit_cause().reason}")
+            cause = self._exit_cause(heard)
+            reason = f"not done after {_START_SECONDS:.4g} s" if heard is Heard.LATE else cause.reason
+            raise DeviceError(f"the device cannot be started: {reason}")
         if "unusable" in hello:
             self._drop_child()
             raise DeviceError(hello["unusable"])
@@ -62,16 +70,16 @@ class Isolation:
     def judge(self, item: Contained) -> DirectionResult:
         """Have the child judge an item; that the child dies is the item's failure."""
         try:
-            answer = self._ask(item)
+            heard, answer = self._ask(item)
             if answer is not None:
                 return self._result(answer)
-            cause = self._exit_cause()
+            cause = self._exit_cause(heard)
             if cause.breakdown is Breakdown.OOM:
                 self._folder.post("alone", item.path, item.name)
-                answer = self._ask(item)
+                heard, answer = self._ask(item)
                 if answer is not None:
                     return self._result(answer)
-                cause = self._exit_cause()
+                cause = self._exit_cause(heard)
         except BaseException:
             self._drop_child()
             raise
@@ -92,10 +100,15 @@ class Isolation:
             except OSError:
                 # Somebody has ended the template.
                 self.close()
-        self._template = _Template(self._state, self._items, self._on_fork)
+        self._template = _Template(self._state, self._items, self._end_time, self._on_fork)
         return self._template.fork()
 
-    def _ask(self, item: Contained) -> dict[str, Any] | None:
+    def _hear(self, child: Connection) -> tuple[Heard, dict[str, Any] | None]:
+        assert self._template is not None
+        heard = child.wait(self._end_time, self._template.child_has_ended)
+        return heard, child.receive() if heard is Heard.MESSAGE else None
+
+    def _ask(self, item: Contained) -> tuple[Heard, dict[str, Any] | None]:
         if self._child is None:
             try:
                 self.start()
@@ -106,11 +119,8 @@ class Isolation:
         try:
             self._child.send({"id": item.nodeid}, [1, 2])
         except OSError:
-            return None
-        while not self._child.is_heard(_LOOK_SECONDS):
-            if self._end_time.is_over:
-                return None
-        return self._child.receive()
+            return Heard.ENDED, None
+        return self._hear(self._child)
 
     def _result(self, answer: dict[str, Any]) -> DirectionResult:
         sys.stderr.write(captured_stderr.read(self._stderr))
@@ -120,12 +130,11 @@ class Isolation:
             self._drop_child()
         return from_plain(answer["result"])
 
-    def _exit_cause(self) -> ExitCause:
-        is_silent = self._child is not None and not self._child.is_heard(0)
+    def _exit_cause(self, heard: Heard) -> ExitCause:
         status = self._template.reap() if self._template is not None else None
         self._drop_child()
         words = captured_stderr.read(self._stderr)
-        if is_silent:
+        if heard is Heard.LATE:
             return silent(words)
         return explain(status, words, memory_ran_out=self._kernel_kills.since_last())
 
@@ -156,12 +165,15 @@ def _give_up(config: pytest.Config, problem: str) -> None:
 class _Template:
     """The process that forks children, one at a time."""
 
-    def __init__(self, state: ProcessState, items: Mapping[str, Contained], on_fork: Callable[[], None]) -> None:
+    def __init__(
+        self, state: ProcessState, items: Mapping[str, Contained], end_time: EndTime, on_fork: Callable[[], None]
+    ) -> None:
         self._control, child_end = socket.socketpair()
         parent = os.getpid()
         self._pid = fork()
         if self._pid == 0:
             self._control.close()
+            state.end_time = end_time
             on_fork()
             become(parent, lambda: run_template(child_end, state, items))
         child_end.close()
@@ -174,7 +186,15 @@ class _Template:
         own_end, child_end = socket.socketpair()
         with child_end:
             socket.send_fds(self._control, [b"fork"], [child_end.fileno()])
-        return Connection(own_end)
+        return Connection.to_child(own_end)
+
+    def child_has_ended(self) -> bool:
+        """Return whether the process of the child has ended; a template that was ended has taken its child along."""
+        try:
+            self._control.sendall(b"ended?")
+            return self._control.recv(16) != b"no"
+        except OSError:
+            return True
 
     def reap(self) -> int | None:
         """Return the status of the child that has died, as of ``subprocess.Popen.returncode``, if it is known."""

@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 # A process of gigabytes takes its time to give them back.
 _KILLED_SECONDS = 5.0
@@ -33,12 +34,90 @@ def fork() -> int:
         return os.fork()
 
 
-def die_with(parent: int) -> None:
-    """Have the system kill this process as soon as its parent dies, where the system can do that."""
+def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the system send this process a signal as soon as its parent dies, where the system can do that."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
+
+
+def end_if_forked_from(process: int) -> None:
+    """End the calling process unless it is ``process``.
+
+    Code under test may fork and return in both processes. The second one holds the connection, the locks and the report
+    files of the first: it must not use them. It must not stop the watchdog either, whose thread it does not have and
+    for which faulthandler would wait without end.
+    """
+    if os.getpid() != process:
+        os._exit(0)
+
+
+def lead_session() -> None:
+    """Make this process the leader of a session and of a process group, by which everything that it forks is found."""
+    # Refused where it leads its group already.
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+
+
+def kill_group(leader: int) -> None:
+    """Kill the processes of a group, those included that are stopped or block signals."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, where the system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """Kill all children of this process, and their children, which it adopts as their parents die."""
+    seen: set[int] = set()
+    while new := _children() - seen:
+        for pid in new:
+            wait_for(pid, 0)
+        seen |= new
+
+
+def _children() -> set[int]:
+    try:
+        texts = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    except OSError:
+        return set()
+    return {int(pid) for text in texts for pid in text.split()}
+
+
+class ForkedProcess:
+    """A process that this one has forked, which leads a group of its own; what it leaves is killed with it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._has_ended = False
+        self._status: int | None = None
+
+    def has_ended(self) -> bool:
+        """Return whether it has ended.
+
+        The end of its socket does not tell: a process that it has forked may hold that socket.
+        """
+        if not self._has_ended:
+            try:
+                ended, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:
+                self._has_ended = True
+            else:
+                self._has_ended = bool(ended)
+                self._status = os.waitstatus_to_exitcode(status) if ended else None
+        return self._has_ended
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait for it to end, kill it after this time, kill what it left; return its status as ``wait_for`` does."""
+        if not self.has_ended():
+            self._status, self._has_ended = wait_for(self._pid, seconds), True
+        kill_group(self._pid)
+        return self._status
 
 
 def offer_to_oom_killer() -> None:

@@ -36,7 +36,7 @@ class ProcessState:
         self.name = str(workerinput.get("workerid", "main"))
         #: Whether somebody starts another process in place of this one when it dies.
         self.is_replaceable = bool(workerinput)
-        #: Where a child tells its parent by when an item has to be done.
+        #: Where this process writes when it has to have ended an item, for the process that ends it from outside.
         self.end_time: EndTime | None = None
         #: Where a process forked for a test's check tells which record it judges now.
         self.on_judging: Callable[[str], None] | None = None
@@ -93,6 +93,11 @@ class ProcessState:
         offer_to_oom_killer()
         if self.stderr is not None:
             self.stderr.take_fatal_errors()
+
+    @property
+    def watchdog(self) -> int | None:
+        """The file to which the watchdog writes before it ends this process; None where nobody would replace it."""
+        return self.stderr.fd if self.stderr is not None and self.is_replaceable else None
 
     @functools.cached_property
     def stderr(self) -> CapturedStderr | None:

@@ -12,6 +12,7 @@ import pytest
 
 from msprobe_hooks.decoding import decode_json
 from pytest_msprobe.containment import run_folder
+from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import die_with
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.state import state_key
@@ -62,6 +63,8 @@ def start_device(session: pytest.Session) -> bool | None:
     on_device = (item for item in items if isinstance(item, DumpItem) and item.runs_on_device)
     setups.frameworks = tuple(sorted({checked_as(item.dump) for item in on_device}))
     isolated = {item.nodeid: item for item in items if item.is_isolated} if config.stash[options_key].isolate else {}
+    if items and not (isolated or config.option.collectonly):
+        _guard_run(config)
     if config.option.collectonly or not (setups.frameworks or isolated):
         return None
     try:
@@ -153,8 +156,42 @@ def start_worker(config: pytest.Config) -> None:
     if run_folder.INPUT in workerinput:
         if workerinput[_WAS_STARTED]:
             die_with(os.getppid())
+            _guard_worker(config)
         config.stash[state_key].prepare_to_exit()
         hear_abandoned(config)
+
+
+def _guard_worker(config: pytest.Config) -> None:
+    """Have the worker end in time, and what its items leave end with it, where the system can fork."""
+    if not hasattr(os, "fork"):
+        return
+    from pytest_msprobe.containment.guard import guard_worker
+
+    state = config.stash[state_key]
+    state.end_time = EndTime()
+    stderr = config.stash[run_folder_key].stderr_file(state.name)
+    guard_worker(state.end_time, stderr, _pipes_to_controller(config))
+
+
+def _pipes_to_controller(config: pytest.Config) -> list[int]:
+    for plugin in config.pluginmanager.get_plugins():
+        link: Any = getattr(getattr(getattr(plugin, "channel", None), "gateway", None), "_io", None)
+        if hasattr(link, "infile") and hasattr(link, "outfile"):
+            return [link.infile.fileno(), link.outfile.fileno()]
+    return []
+
+
+def _guard_run(config: pytest.Config) -> None:
+    """Have it said where an item outlives its limit in this process, which cannot be ended without ending the run."""
+    is_worker = hasattr(config, "workerinput")
+    if config.stash[options_key].timeout is None or is_worker or not hasattr(os, "fork"):
+        return
+    from pytest_msprobe.containment.guard import guard_run
+
+    state = config.stash[state_key]
+    state.end_time = end_time = EndTime()
+    state.on_judging = end_time.set_item
+    config.add_cleanup(guard_run(end_time))
 
 
 def take_back(node: Any, error: object) -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.containment.captured_stderr import CapturedStderr, read, tail
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline, paused
-from pytest_msprobe.containment.exit_cause import explain
+from pytest_msprobe.containment.exit_cause import KILLED_FROM_OUTSIDE, explain
 from pytest_msprobe.containment.memory_reservation import MemoryReservation
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
@@ -49,11 +49,42 @@ def test_no_limit_stays_none() -> None:
 
 
 def test_the_clock_stands_still_while_an_item_waits_for_others() -> None:
-    with deadline(0.2, watchdog=None):
+    done: list[str] = []
+
+    def wait_and_compute() -> None:
         with paused():
             time.sleep(0.4)
-        with pytest.raises(DeadlineExceededError):
-            time.sleep(5)
+        done.append("waited")
+        time.sleep(5)
+
+    with pytest.raises(DeadlineExceededError), deadline(0.2, watchdog=None):
+        wait_and_compute()
+    assert done == ["waited"]
+
+
+def test_code_that_swallows_its_interruption_is_over_its_limit_all_the_same() -> None:
+    with pytest.raises(DeadlineExceededError), deadline(0.05, watchdog=None), contextlib.suppress(BaseException):
+        time.sleep(60)
+
+
+def test_what_code_makes_of_its_interruption_is_over_the_limit() -> None:
+    def wrap() -> None:
+        try:
+            time.sleep(60)
+        except BaseException as error:
+            raise RuntimeError("cannot compute") from error
+
+    with pytest.raises(DeadlineExceededError), deadline(0.05, watchdog=None):
+        wrap()
+
+
+def test_a_limit_holds_after_an_item_that_blocked_the_alarm() -> None:
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    try:
+        with deadline(60, watchdog=None):
+            assert signal.SIGALRM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +97,7 @@ def test_the_clock_stands_still_while_an_item_waits_for_others() -> None:
         (3, "driver: gone", False, "crash", "exited with status 3\nCaptured stderr:\ndriver: gone"),
         (None, "", False, "crash", "the process that ran it died"),
         (1, "Timeout (0:01:05)!\n", False, "timeout", "ended after 65 s"),
+        (-9, f"{KILLED_FROM_OUTSIDE}\n", True, "timeout", "its process, stopped or waiting for the system, was killed"),
         (1, "no Timeout (0:01:05)!", False, "crash", "exited with status 1"),
         (-63, "", False, "crash", "was ended by signal 63"),
     ],

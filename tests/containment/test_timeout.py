@@ -77,6 +77,19 @@ if record == {HANGING!r}:
     assert "_pytest" not in checked.cases[HANGING].text
 
 
+def test_a_device_that_hangs_after_an_item_has_a_limit_too(
+    write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
+) -> None:
+    write_dump(records)
+    first = next(iter(records))
+    make_device(
+        f"import time\nif record == 'probe': time.sleep(60)\nif record == {first!r}: raise RuntimeError('gone')"
+    )
+    checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", apart=True)
+    assert checked.wrong == {first}
+    assert "no longer works: DeadlineExceededError: not done after 3 s" in checked.cases[first].text
+
+
 def test_nothing_is_limited_unless_asked(
     write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:

@@ -206,3 +206,68 @@ def test_a_process_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.Monke
             assert process.wait_for(sleeper.pid, 0.01) is None
         sleeper.kill()
     assert signals == [signal.SIGKILL]
+
+
+def test_a_process_that_an_item_forks_answers_for_no_other_item(pytester: pytest.Pytester) -> None:
+    make_raising_mode(pytester, {"forks": "os.fork()", "raises": "raise ValueError('mine')"})
+    run = partial(pytester.runpytest_subprocess, timeout=60)
+    run("--raising=dump.json", JOURNAL, "--msprobe-isolate").assert_outcomes(failed=1, passed=4)
+    for nodeid, entry in read_journal(pytester.path / "run.jsonl").entries.items():
+        assert nodeid == f"dump.json::{entry.result.record}"
+        assert entry.outcome == ("error" if "raises" in nodeid else "pass")
+
+
+LEAVES = "pid = os.fork(); pid or __import__('time').sleep(600); open('left', 'w').write(str(pid))"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for a process in /proc")
+@pytest.mark.parametrize("way", [["--msprobe-isolate"], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=" ".join)
+def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_run(
+    pytester: pytest.Pytester, way: list[str]
+) -> None:
+    make_raising_mode(pytester, {"leaves": LEAVES, "crash": "os._exit(3)"})
+    # Whoever reads pytest's output waits as long as a process holds it.
+    pytest_ = [sys.executable, "-m", "pytest", "--raising=dump.json", *way]
+    done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=60)
+    assert "the process that ran it exited with status 3" in done.stdout
+    assert "1 failed, 4 passed" in done.stdout
+    left = Path("/proc", (pytester.path / "left").read_text(), "stat")
+    assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
+    make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
+    run = partial(pytester.runpytest_subprocess, timeout=120)
+    result = run("--raising=dump.json", JOURNAL, "-n1", "--msprobe-timeout=3")
+    result.assert_outcomes(failed=1, passed=3)
+    result.stdout.fnmatch_lines(["*stopped or waiting for the system*", "*Torch.stopped.0.forward failed (timeout)*"])
+
+
+SWALLOWS = """
+            import time
+            for _ in range(100):
+                if os.path.exists("said"):
+                    break
+                try:
+                    time.sleep(1)
+                except BaseException:
+                    pass
+"""
+
+
+def test_a_run_says_which_item_it_cannot_end(pytester: pytest.Pytester) -> None:
+    make_raising_mode(pytester, {"swallows": SWALLOWS})
+    command = [sys.executable, "-m", "pytest", "--raising=dump.json", "--msprobe-timeout=0.5"]
+    with subprocess.Popen(
+        command, cwd=pytester.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        said = next((line for line in running.stderr if line.strip()), "")
+        (pytester.path / "said").touch()
+        output = running.stdout.read()
+    assert said.startswith("msprobe: Torch.swallows.0.forward is still running after its limit")
+    assert f"kill -9 {running.pid}" in said
+    # What it computed after it was interrupted is no verdict.
+    assert "Torch.swallows.0.forward failed (timeout)" in output
