@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+from pathlib import Path
+from types import TracebackType
+
 # Of a longer text nothing more is looked at: a device may put megabytes into one.
 _READ = 20_000
 
 _MAX_LENGTH = 400
+
+# A deep recursion has thousands.
+_FRAMES = 8
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def message_of(error: BaseException) -> str:
@@ -24,3 +34,17 @@ def describe_error(error: BaseException) -> str:
     text = message_of(error).split("Exception raised from")[0].split("\nC++ CapturedTraceback")[0].strip()
     shortened = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
     return f"{kind}: {shortened}" if shortened else kind
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised, as the last lines of its traceback; empty where that is not known."""
+    # The text of the error is not repeated: it can be large, or fail to be made.
+    frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES)).rstrip()
+    return f"Raised at (most recent call last):\n{frames}" if frames else ""
+
+
+def users_part(raised: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame on that is not this package's; None where all are."""
+    while raised is not None and raised.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        raised = raised.tb_next
+    return raised
