@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-from pathlib import Path
 from types import TracebackType
 
 # Of a longer text nothing more is looked at: a device may put megabytes into one.
@@ -15,7 +13,9 @@ _MAX_LENGTH = 400
 # A deep recursion has thousands.
 _FRAMES = 8
 
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+# What stands between a check and the user's code.
+_OURS = "pytest_msprobe"
+_LIBRARIES = (_OURS, "torch", "mindspore")
 
 
 def message_of(error: BaseException) -> str:
@@ -44,7 +44,14 @@ def place_of(error: BaseException) -> str:
 
 
 def users_part(raised: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the first frame on that is not this package's; None where all are."""
-    while raised is not None and raised.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-        raised = raised.tb_next
-    return raised
+    """Return a traceback from the user's first frame on; without one the last frame, or None where that is ours."""
+    last = raised
+    while raised is not None and _package(raised) in _LIBRARIES:
+        raised, last = raised.tb_next, raised
+    if raised is not None or last is None or _package(last) == _OURS:
+        return raised
+    return last
+
+
+def _package(raised: TracebackType) -> str:
+    return str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

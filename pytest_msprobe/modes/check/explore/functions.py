@@ -23,16 +23,19 @@ from pytest_msprobe.modes.check.explore.searching import (
     search,
 )
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
+from pytest_msprobe.results.outcomes import Breakdown
 
 
 @dataclass
 class ExploredFunction:
     """What came of it: how many inputs were judged, the smallest that fails, else that which came closest.
 
-    ``refused`` is the last one of those that could not be judged.
+    ``refused`` is the last one of those that could not be judged, ``unjudged`` how many golden raised on, or gave
+    nothing to compare for.
     """
 
     judged: int = 0
+    unjudged: int = 0
     smallest: CheckedFunction | None = None
     closest: CheckedFunction | None = None
     refused: CheckedFunction | None = None
@@ -76,6 +79,10 @@ class _Search:
         if time.monotonic() > self.end:
             raise TimeUpError
         judged = self.judge(given)
+        if any(result.breakdown is Breakdown.TEST for result in judged.results):
+            self.found.refused = judged
+            self.found.unjudged += 1
+            return False
         if all(result.verdict.outcome == "skip" for result in judged.results):
             self.found.refused = judged
             return False
