@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_msprobe.results.exceptions import place_of, users_part
+from pytest_msprobe.results.exceptions import place_of, users_error
 from pytest_msprobe.results.result import DirectionResult, from_plain, to_plain
 
 
@@ -36,7 +36,7 @@ def with_causes(results: Sequence[DirectionResult], raised: Sequence[BaseExcepti
     failed = next((result for result in results if result.verdict.outcome == "fail"), None)
     checked = [Checked(result) for result in results]
     if failed is not None and failed.breakdown is not None and raised:
-        cause = raised[0].with_traceback(users_part(raised[0].__traceback__))
+        cause = users_error(raised[0])
         checked[results.index(failed)] = Checked(failed, cause, place_of(cause))
     return checked
 

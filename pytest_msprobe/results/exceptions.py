@@ -43,15 +43,31 @@ def place_of(error: BaseException) -> str:
     return f"Raised at (most recent call last):\n{frames}" if frames else ""
 
 
-def users_part(raised: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the user's first frame on; without one the last frame, or None where that is ours."""
-    last = raised
-    while raised is not None and _package(raised) in _LIBRARIES:
-        raised, last = raised.tb_next, raised
-    if raised is not None or last is None or _package(last) == _OURS:
-        return raised
-    return last
+def users_error(error: BaseException) -> BaseException:
+    """Return the error that the user's code raised, with its traceback from the user's first frame on.
+
+    Some errors are raised again by this package, such as those of MindSpore, whose text quotes native stacks.
+    """
+    while error.__cause__ is not None and _packages(error.__traceback__)[-1:] == [_OURS]:
+        error = error.__cause__
+    return error.with_traceback(_users_part(error.__traceback__))
 
 
-def _package(raised: TracebackType) -> str:
-    return str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+def _users_part(raised: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames before the user's first; without one, the last frame if it is not ours."""
+    packages = _packages(raised)
+    skipped = next((place for place, package in enumerate(packages) if package not in _LIBRARIES), len(packages))
+    if skipped == len(packages) and packages and packages[-1] != _OURS:
+        skipped -= 1
+    for _ in range(skipped):
+        raised = raised and raised.tb_next
+    return raised
+
+
+def _packages(raised: TracebackType | None) -> list[str]:
+    """Return the package of each frame of a traceback."""
+    found = []
+    while raised is not None:
+        found.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
+        raised = raised.tb_next
+    return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
@@ -123,11 +124,18 @@ class FunctionCheck:
         return judge(self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
 
     def _require_results(self) -> None:
-        """Raise CheckError where golden returns nothing and changes nothing."""
+        """Raise CheckError where golden returns and changes nothing, or returns a tensor of another framework."""
         run = self.trial.golden
-        if _is_empty(run.output) and not run.changed:
-            whose = "golden" if self._has_golden else self.trial.subject.api
+        leaves: list[Any] = []
+        map_leaves(leaves.append, run.output)
+        whose = "golden" if self._has_golden else self.trial.subject.api
+        if all(leaf is None for leaf in leaves) and not run.changed:
             raise CheckError(f"nothing to compare: {whose} returned {run.output!r} and changed no argument")
+        foreign = next((leaf for leaf in leaves if _is_foreign(leaf)), None)
+        if foreign is not None:
+            kind = f"{type(foreign).__module__}.{type(foreign).__qualname__}"
+            others = "msprobe_dump and msprobe_live check calls of MindSpore"
+            raise CheckError(f"{whose} returned a {kind}; precision.check compares tensors of torch only, {others}")
 
     def _require_gradients(self) -> None:
         """Raise CheckError where no gradient was asked for, or none comes out of the function."""
@@ -182,10 +190,10 @@ def _failure_to_judge(forward: DirectionResult) -> DirectionResult:
     return broken(forward.record, Breakdown.TEST, f"nothing can be judged: {forward.verdict.reason}")
 
 
-def _is_empty(output: Any) -> bool:
-    leaves: list[Any] = []
-    map_leaves(leaves.append, output)
-    return all(leaf is None for leaf in leaves)
+def _is_foreign(leaf: Any) -> bool:
+    """Return whether a value is a tensor of MindSpore, JAX or the like, which golden does not compute any better."""
+    is_known = isinstance(leaf, (torch.Tensor, np.ndarray, np.generic))
+    return not is_known and hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
