@@ -62,7 +62,7 @@ class Replay:
     has of a record, by its name; None where there is no recorded baseline. ``trial_of`` makes the trial of the call,
     where its target is not to be run. ``is_given`` says that a test gives all tensors of the call, by ``source``.
 
-    ``raised`` holds the exceptions of ``function``, and of golden for what a test gives, that failures are about.
+    ``raised`` holds the exceptions of ``function``, and of golden for what a test gives, that results are about.
     """
 
     def __init__(
@@ -285,6 +285,15 @@ class Replay:
             is_given=self._is_given,
         )
         return self._trial_of(subject, setup.device)
+
+
+def has_golden(replay: Replay, direction: Direction) -> bool:
+    """Return whether the golden run of a call can be made, or its gradients be computed."""
+    try:
+        _ = replay.trial.golden if direction == "forward" else replay.trial.golden_gradients
+    except Exception:
+        return False
+    return True
 
 
 def input_tensors(trial: Trial, direction: Direction) -> dict[str, torch.Tensor]:

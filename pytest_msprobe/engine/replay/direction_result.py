@@ -12,7 +12,7 @@ from pytest_msprobe.engine.values.failures import is_out_of_memory
 from pytest_msprobe.results.exceptions import describe_error
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skips import Skip, SkipReason
 
 
 class NoRuleError(Exception):
@@ -24,12 +24,14 @@ def result_of(
 ) -> DirectionResult:
     """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason.
 
-    The list ``raised`` gets the exception of the checked function, or of golden, that the failure is about.
+    The list ``raised`` gets the exception of the checked function, or of golden, that the result is about.
     """
     started = time.perf_counter()
     try:
         outputs = judged()
     except Skip as skip:
+        if skip.reason in (SkipReason.REJECTED_INPUTS, SkipReason.NO_GOLDEN):
+            _keep_cause(skip, raised)
         return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
     except NoRuleError as error:
         return broken(record, Breakdown.POLICY, str(error))

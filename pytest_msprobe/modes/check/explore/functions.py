@@ -57,7 +57,7 @@ def explore_function(
         filled: Given = map_leaves(lambda leaf: next(values) if isinstance(leaf, st.SearchStrategy) else leaf, given)
         return filled
 
-    tried = _Search(judge, time.monotonic() + options.seconds)
+    tried = _Search(judge, time.monotonic() + options.seconds, options.examples)
     with unwarned():
         with contextlib.suppress(TimeUpError):
             search(tried.judge_one, st.tuples(*strategies).map(filled), key, options.examples)
@@ -69,6 +69,7 @@ def explore_function(
 class _Search:
     judge: Callable[[Given], CheckedFunction]
     end: float
+    examples: int
     found: ExploredFunction = field(default_factory=ExploredFunction)
     wanted: tuple[str, bool] | None = None
     given: Given = ((), {})
@@ -82,6 +83,9 @@ class _Search:
         if any(result.breakdown is Breakdown.TEST for result in judged.results):
             self.found.refused = judged
             self.found.unjudged += 1
+            if self.found.judged == 0 and self.found.unjudged >= self.examples:
+                # Golden takes none of them; Hypothesis would draw ten times as many.
+                raise TimeUpError
             return False
         if all(result.verdict.outcome == "skip" for result in judged.results):
             self.found.refused = judged
