@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -105,10 +105,8 @@ class FunctionCheck:
             reason = SkipReason.FORWARD_FAILED
             return DirectionResult(record, Verdict("skip", "", f"{reason.value}: {forward.reason}"), skip=reason)
         result = result_of(record, functools.partial(self._judged, direction), self.raised)
-        if result.breakdown is Breakdown.TEST and self.raised and not self._has_golden:
-            place = f"on the CPU, its floating-point inputs in {self.trial.golden_dtype}"
-            note = f"No golden= was given: golden is {self.trial.subject.api} itself, {place}."
-            result = replace(result, notes=(*result.notes, note))
+        if result.breakdown is Breakdown.TEST and self.raised:
+            result = replace(result, notes=(*result.notes, *self._golden_notes()))
         if direction == "forward":
             result = self._forward = _failure_to_judge(result)
         return told_amplification(result, self.trial, direction)
@@ -122,6 +120,15 @@ class FunctionCheck:
         # A standard that the user names is meant as it is.
         in_mode = self._select_in_mode if self._standard is None and self.setup.math_mode == "auto" else None
         return judge(self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
+
+    def _golden_notes(self) -> Iterator[str]:
+        """Yield what golden is and gets, where the user may not know it."""
+        api = self.trial.subject.api
+        if not self._has_golden:
+            place = f"on the CPU, its floating-point inputs in {self.trial.golden_dtype}"
+            yield f"No golden= was given: golden is {api} itself, {place}."
+        elif STATE in self.trial.subject.arguments.kwargs:
+            yield f"golden gets the parameters and buffers of {api} as the keyword {STATE}, a dict by name."
 
     def _require_results(self) -> None:
         """Raise CheckError where golden returns and changes nothing, or returns a tensor of another framework."""
