@@ -25,6 +25,7 @@ from msprobe_hooks.dump.schema import (
     Number,
     TensorElement,
     ValueElement,
+    walk_tensors,
 )
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.engine.replay.arguments import TensorSource, tensor_source
@@ -101,6 +102,11 @@ class Call:
             return given
 
         return source
+
+    def gives_arguments(self, call: ReplayedCall) -> bool:
+        """Return whether every tensor among the arguments is in ``inputs``: none is drawn, none read as recorded."""
+        walked = (*walk_tensors(call.forward.args, "args"), *walk_tensors(call.forward.kwargs, "kwargs"))
+        return bool(self.inputs) and all(path in self.inputs for path, _ in walked)
 
     def replayed_as(self, record: str, folder: Path) -> ReplayedCall:
         """Return the call of that record for the replay engine; tensor files lie in ``folder``.

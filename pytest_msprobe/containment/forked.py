@@ -24,8 +24,9 @@ from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import KernelKills, explain, silent
 from pytest_msprobe.containment.process import ForkedProcess, fork
 from pytest_msprobe.errors import USER_ERRORS, DeviceError
+from pytest_msprobe.results.checked import Checked, from_message, to_message
 from pytest_msprobe.results.exceptions import message_of
-from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain, to_plain
+from pytest_msprobe.results.result import Start, broken
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.state import ProcessState
@@ -42,10 +43,10 @@ class Task:
 
     record: str
     begin: Callable[[], Start]
-    judge: Callable[[], Sequence[DirectionResult]]
+    judge: Callable[[], Sequence[Checked]]
 
 
-def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], None]) -> list[DirectionResult]:
+def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], None]) -> list[Checked]:
     """Judge in a forked process; that it dies, or does not end in time, is the failure of what it judged then.
 
     ``on_start`` is told what the process runs on. Raises what pytest ends tests and runs by where the process did, and
@@ -86,14 +87,14 @@ def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], No
         process.wait(0)
     if not has_started:
         raise DeviceError(f"the device cannot be started: {cause.reason}")
-    return [broken(record, cause.breakdown, cause.reason)]
+    return [Checked(broken(record, cause.breakdown, cause.reason))]
 
 
 def _words(state: ProcessState) -> str:
     return "" if state.folder is None else captured_stderr.read(state.folder.stderr_file(state.name))
 
 
-def _results(message: dict[str, Any]) -> list[DirectionResult]:
+def _results(message: dict[str, Any]) -> list[Checked]:
     if "skip" in message:
         pytest.skip(message["skip"])
     if "fail" in message:
@@ -102,7 +103,7 @@ def _results(message: dict[str, Any]) -> list[DirectionResult]:
         raise DeviceError(message["unusable"])
     if "exit" in message:
         pytest.exit(message["exit"], message["returncode"])
-    return [from_plain(plain) for plain in message["results"]]
+    return [from_message(each) for each in message["results"]]
 
 
 def _run(task: Task, state: ProcessState, connection: Connection) -> None:
@@ -120,7 +121,7 @@ def _run(task: Task, state: ProcessState, connection: Connection) -> None:
 def _answer(task: Task, connection: Connection) -> dict[str, Any]:
     try:
         connection.send({"start": msgspec.to_builtins(task.begin())})
-        return {"results": [to_plain(result) for result in task.judge()]}
+        return {"results": [to_message(checked) for checked in task.judge()]}
     except pytest.skip.Exception as skip:
         return {"skip": message_of(skip)}
     except pytest.fail.Exception as failure:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import signal
-import traceback
 from dataclasses import replace
 
 import pytest
 
-from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.results.exceptions import describe_error, place_of
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
-
-_FRAMES = 8
 
 
 def unexpected(record: str, error: BaseException) -> DirectionResult:
@@ -21,10 +18,8 @@ def unexpected(record: str, error: BaseException) -> DirectionResult:
         raise error
     if isinstance(error, MemoryError):
         return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
-    # The text of the error is not repeated: it can be large, or fail to be made.
-    frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES)).rstrip()
-    raised = (f"Raised at (most recent call last):\n{frames}",) if frames else ()
-    return replace(broken(record, Breakdown.ERROR, describe_error(error)), notes=raised)
+    notes = tuple(filter(None, [place_of(error)]))
+    return replace(broken(record, Breakdown.ERROR, describe_error(error)), notes=notes)
 
 
 def ends_run(error: BaseException) -> bool:

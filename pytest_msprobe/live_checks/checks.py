@@ -119,6 +119,11 @@ class LiveChecks:
         return self._findings.failed
 
     @property
+    def skips(self) -> Counter[str]:
+        """How many checked records got no verdict, by reason."""
+        return self._findings.skips
+
+    @property
     def left_out(self) -> Counter[str]:
         """How many calls, and gradients of calls, were not checked, by reason."""
         waiting = self._recorder.awaited - self._recorder.arrived
@@ -165,6 +170,7 @@ class LiveChecks:
     def __str__(self) -> str:
         judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
         lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
+        lines += [f"  not judged: {count} {reason}" for reason, count in self.skips.most_common()]
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
         lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
         lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []

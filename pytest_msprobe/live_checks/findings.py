@@ -41,6 +41,7 @@ class Findings:
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.failed: list[DirectionResult] = []
+        self.skips: Counter[str] = Counter()
         self.failure: JournalError | None = None
         #: Where the calls are made, as a folder of a recording: ``step0/rank``.
         self.place = recording_folder(0, None)
@@ -62,6 +63,8 @@ class Findings:
             self.failed.append(result)
             self._untold.append((result, stack))
         self.counts[result.outcome] += 1
+        if result.verdict.outcome == "skip":
+            self.skips[result.verdict.reason if result.skip is None else result.skip.value] += 1
         self._write(result, replay)
 
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:

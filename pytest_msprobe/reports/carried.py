@@ -2,6 +2,7 @@
 
 ``msprobe`` is what came of a judged item, ``msprobe_checks`` what came of the checks that a test of the user's own
 made, under names that tell them from other tests' checks, and ``msprobe_command`` runs that test again.
+``msprobe_unjudged`` are lines on what a test did not judge, beside its checks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ def checks_in(report: Any) -> list[dict[str, Any]]:
     """Return what came of a test's checks; nothing of other reports."""
     checks: list[dict[str, Any]] = getattr(report, "msprobe_checks", [])
     return checks
+
+
+def unjudged_in(report: Any) -> list[str]:
+    """Return the lines on what a test did not judge, beside its checks."""
+    lines: list[str] = getattr(report, "msprobe_unjudged", [])
+    return lines
 
 
 def results_in(report: Any) -> list[dict[str, Any]]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import traceback
+from types import TracebackType
+
 # Of a longer text nothing more is looked at: a device may put megabytes into one.
 _READ = 20_000
 
 _MAX_LENGTH = 400
+
+# A deep recursion has thousands.
+_FRAMES = 8
+
+# What stands between a check and the user's code.
+_OURS = "pytest_msprobe"
+_LIBRARIES = (_OURS, "torch", "mindspore")
 
 
 def message_of(error: BaseException) -> str:
@@ -24,3 +34,40 @@ def describe_error(error: BaseException) -> str:
     text = message_of(error).split("Exception raised from")[0].split("\nC++ CapturedTraceback")[0].strip()
     shortened = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
     return f"{kind}: {shortened}" if shortened else kind
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised, as the last lines of its traceback; empty where that is not known."""
+    # The text of the error is not repeated: it can be large, or fail to be made.
+    frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES)).rstrip()
+    return f"Raised at (most recent call last):\n{frames}" if frames else ""
+
+
+def users_error(error: BaseException) -> BaseException:
+    """Return the error that the user's code raised, with its traceback from the user's first frame on.
+
+    Some errors are raised again by this package, such as those of MindSpore, whose text quotes native stacks.
+    """
+    while error.__cause__ is not None and _packages(error.__traceback__)[-1:] == [_OURS]:
+        error = error.__cause__
+    return error.with_traceback(_users_part(error.__traceback__))
+
+
+def _users_part(raised: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames before the user's first; without one, the last frame if it is not ours."""
+    packages = _packages(raised)
+    skipped = next((place for place, package in enumerate(packages) if package not in _LIBRARIES), len(packages))
+    if skipped == len(packages) and packages and packages[-1] != _OURS:
+        skipped -= 1
+    for _ in range(skipped):
+        raised = raised and raised.tb_next
+    return raised
+
+
+def _packages(raised: TracebackType | None) -> list[str]:
+    """Return the package of each frame of a traceback."""
+    found = []
+    while raised is not None:
+        found.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
+        raised = raised.tb_next
+    return found

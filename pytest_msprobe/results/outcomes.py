@@ -16,6 +16,7 @@ class Breakdown(Enum):
     RECORD = "record"
     POLICY = "policy"
     BASELINE = "baseline"
+    TEST = "test"
 
     @property
     def did_not_end(self) -> bool:

@@ -29,6 +29,7 @@ class ChecksOfTest:
         self._item = item
         self._results: dict[str, DirectionResult] = {}
         self._untold: dict[str, DirectionResult] = {}
+        self._unjudged: list[str] = []
         self._begun = 0
         #: Whether the test's own code runs now.
         self.is_running = False
@@ -49,6 +50,15 @@ class ChecksOfTest:
         if known is None or _weight(result) >= _weight(known):
             self._results[result.record] = self._untold[result.record] = result
         self._tell(seed)
+
+    def add_unjudged(self, line: str) -> None:
+        """Keep a line on what the test did not judge and has no check for."""
+        self._unjudged.append(f"{self._item.nodeid}: {line}")
+
+    def take_unjudged(self) -> list[str]:
+        """Return the lines since the last call."""
+        lines, self._unjudged = self._unjudged, []
+        return lines
 
     def _tell(self, seed: int | None) -> None:
         """Let JUnit show the worst of the test's results, and what it ran on."""
@@ -118,7 +128,10 @@ def attach_checks(item: pytest.Item, report: Any) -> None:
     """Put what came of a test's checks, if it made any, into a report of it, as plain data: once."""
     checks = item.stash.get(_checks_key, None)
     # A subtest that failed has a report of its own, made while the test runs.
-    plain = checks.take_plain() if checks is not None and not checks.is_running else []
-    if plain:
+    if checks is None or checks.is_running:
+        return
+    if unjudged := checks.take_unjudged():
+        report.msprobe_unjudged = unjudged
+    if plain := checks.take_plain():
         report.msprobe_checks = plain
         report.msprobe_command = rerun_test_command(item, item.config.stash[setups_key].card)

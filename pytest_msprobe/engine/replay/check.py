@@ -60,7 +60,9 @@ class Replay:
     ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
     what the call's name stands for, None finds it by the name. ``recorded`` gives what a recorded baseline
     has of a record, by its name; None where there is no recorded baseline. ``trial_of`` makes the trial of the call,
-    where its target is not to be run.
+    where its target is not to be run. ``is_given`` says that a test gives all tensors of the call, by ``source``.
+
+    ``raised`` holds the exceptions of ``function``, and of golden for what a test gives, that results are about.
     """
 
     def __init__(
@@ -71,11 +73,15 @@ class Replay:
         function: Callable[..., Any] | None = None,
         recorded: Callable[[str], Recorded] | None = None,
         trial_of: TrialOf | None = None,
+        *,
+        is_given: bool = False,
     ) -> None:
+        self.raised: list[BaseException] = []
         self.call = setup.framework.in_torch_terms(call)
         self.setup = setup
         self._source = source
         self._function = function
+        self._is_given = is_given
         self._recorded = recorded
         self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
         self._is_whole = trial_of is not None or recorded is not None
@@ -130,7 +136,8 @@ class Replay:
                     in_mode=self._selection.select_in_mode if self.setup.math_mode == "auto" else None,
                 )
 
-            result = result_of(record, judged)
+            # An exception keeps the tensors of its frames: one is kept for a test alone, which shows it.
+            result = result_of(record, judged, None if self._function is None else self.raised)
             if screened:
                 result = with_screened(result, screened)
             if result.verdict.outcome == "fail" and result.outputs and (stand_in := self.trial.subject.stand_in()):
@@ -275,8 +282,18 @@ class Replay:
             call=call,
             drawn=None if telling is None else (seed, narrow),
             drawn_again=None if telling is None or narrow else drawn,
+            is_given=self._is_given,
         )
         return self._trial_of(subject, setup.device)
+
+
+def has_golden(replay: Replay, direction: Direction) -> bool:
+    """Return whether the golden run of a call can be made, or its gradients be computed."""
+    try:
+        _ = replay.trial.golden if direction == "forward" else replay.trial.golden_gradients
+    except Exception:
+        return False
+    return True
 
 
 def input_tensors(trial: Trial, direction: Direction) -> dict[str, torch.Tensor]:

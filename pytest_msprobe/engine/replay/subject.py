@@ -22,6 +22,7 @@ class Subject:
     as ``dropout_p=0``. ``call`` is the recorded one, for a card elsewhere, to which no function can travel; None where
     nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
     they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
+    ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.
     """
 
     key: str
@@ -38,11 +39,16 @@ class Subject:
     call: Call | None = None
     drawn: tuple[int, bool] | None = None
     drawn_again: Callable[[], Arguments] | None = None
+    is_given: bool = False
 
     @property
     def operation(self) -> str:
         """The API's name without namespace and overload."""
         return operation(self.api)
+
+
+class CheckError(Exception):
+    """A test's own check has nothing to compare, on any device; what golden raised, if anything, is the cause."""
 
 
 class TargetError(Exception):

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
@@ -24,7 +24,7 @@ from pytest_msprobe.engine.replay.randomness import random_property
 from pytest_msprobe.engine.replay.remote_side import RemoteSide
 from pytest_msprobe.engine.replay.shared_inputs import put_on
 from pytest_msprobe.engine.replay.side import Gradients, Run, Side, run_backward, run_forward
-from pytest_msprobe.engine.replay.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.subject import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.traits import traits_of
 from pytest_msprobe.engine.values.failures import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
@@ -78,6 +78,11 @@ class Trial:
         self._let_go = []
 
     @property
+    def golden_dtype(self) -> torch.dtype:
+        """The dtype of floats in the golden run."""
+        return self._golden_side.default_dtype
+
+    @property
     def differentiates(self) -> bool:
         """Whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
@@ -106,12 +111,19 @@ class Trial:
 
     @functools.cached_property
     def golden(self) -> Run:
-        """The run in raised precision. Raises Skip where the CPU cannot make it."""
+        """The run in raised precision. Raises Skip where the CPU cannot make it, CheckError in a check of a test."""
         try:
             return self._forward(self.subject.golden, self._golden_side)
-        except REFUSALS as error:
-            _pass_on_out_of_memory(error)
-            raise Skip(self._blame(error), describe_error(error)) from error
+        except Exception as error:
+            self._raise_without_golden(error, "golden raised on the CPU", self._blame)
+
+    def _raise_without_golden(self, error: Exception, what: str, reason: Callable[[Exception], SkipReason]) -> NoReturn:
+        _pass_on_out_of_memory(error)
+        if self.subject.is_given:
+            raise CheckError(f"{what}: {describe_error(error)}") from error
+        if not isinstance(error, REFUSALS):
+            raise error
+        raise Skip(reason(error), describe_error(error)) from error
 
     def _blame(self, error: Exception) -> SkipReason:
         """Tell whether the CPU cannot do this, or nobody could with these inputs."""
@@ -156,12 +168,14 @@ class Trial:
 
     @functools.cached_property
     def golden_gradients(self) -> Gradients:
-        """The gradients of the golden run. Raises Skip where the CPU cannot compute them."""
+        """The gradients of the golden run. Raises as ``golden`` where the CPU cannot compute them."""
         try:
             return self._backward(self.golden, self._golden_side)
-        except REFUSALS as error:
-            _pass_on_out_of_memory(error)
-            raise Skip(SkipReason.NO_GOLDEN, describe_error(error)) from error
+        except (Skip, CheckError, TargetError):
+            # Not golden's backward raised, but what comes before it.
+            raise
+        except Exception as error:
+            self._raise_without_golden(error, "golden's backward raised on the CPU", lambda _: SkipReason.NO_GOLDEN)
 
     @functools.cached_property
     def target_gradients(self) -> Gradients:
@@ -284,7 +298,7 @@ def on_target(run: Callable[[], _Result]) -> _Result:
     """Return the result of a run on a device. Raises Skip where it has no kernel, TargetError where it fails."""
     try:
         return run()
-    except (Skip, TargetError, LinkError, UserError):
+    except (Skip, TargetError, CheckError, LinkError, UserError):
         raise
     except Exception as error:
         # A device may raise anything; whatever it is, it is this record's result.

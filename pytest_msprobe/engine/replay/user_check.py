@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
-from msprobe_standards import Standard
+from msprobe_standards import Standard, Verdict
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.amplification import told_amplification
 from pytest_msprobe.engine.replay.arguments import Arguments
@@ -20,10 +21,12 @@ from pytest_msprobe.engine.replay.direction_result import result_of
 from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.random_inputs import stream_seed
 from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.subject import Subject
+from pytest_msprobe.engine.replay.subject import CheckError, Subject
 from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.values.tree import tensors_with_paths
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.engine.values.tree import map_leaves, tensors_with_paths
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.skips import SkipReason
 
 #: The keyword under which a module gets its parameters and buffers.
 STATE = "module_state"
@@ -57,6 +60,10 @@ class FunctionCheck:
     output and gradient; None leaves the choice to the policy. ``backward`` compares, for random gradients of the
     outputs, the gradients of every tensor that requires grad. A golden function for a module is called with the
     module's parameters and buffers as the keyword ``module_state``, a dict by name.
+
+    Function, golden and arguments are the user's: what golden raises is a failure, and so is a check that compares
+    nothing. ``raised`` holds the exceptions that failures are about. Only what the device does not implement, and
+    gradients that do not exist, are skips.
     """
 
     def __init__(
@@ -74,26 +81,76 @@ class FunctionCheck:
         given = {**kwargs, STATE: _state(function)} if isinstance(function, torch.nn.Module) else dict(kwargs)
         self.setup = setup
         self.directions: tuple[Direction, ...] = ("forward", "backward") if backward else ("forward",)
+        self.raised: list[BaseException] = []
         self._name = name
         self._standard = standard
+        self._has_golden = golden is not None
+        self._forward: DirectionResult | None = None
         subject = Subject(
             key=name,
             api=getattr(function, "__name__", type(function).__name__),
             target=_callable(function),
-            golden=_callable(golden or function),
+            golden=_callable(function if golden is None else golden),
             arguments=Arguments(tuple(args), given, _differentiable(args, given) if backward else frozenset()),
             grad_outputs=(lambda output: _random_gradients(output, name, setup.seed)) if backward else None,
+            is_given=True,
         )
         # A function cannot travel to a card elsewhere that would judge it.
         self.trial = Trial(subject, setup.device)
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Judge what the function returned, or its gradients."""
+        record, forward = api_record(self._name, direction), self._forward
+        if direction == "backward" and forward is not None and forward.breakdown is Breakdown.TEST:
+            reason = SkipReason.FORWARD_FAILED
+            return DirectionResult(record, Verdict("skip", "", f"{reason.value}: {forward.reason}"), skip=reason)
+        result = result_of(record, functools.partial(self._judged, direction), self.raised)
+        if result.breakdown is Breakdown.TEST and self.raised:
+            result = replace(result, notes=(*result.notes, *self._golden_notes()))
+        if direction == "forward":
+            result = self._forward = _failure_to_judge(result)
+        return told_amplification(result, self.trial, direction)
+
+    def _judged(self, direction: Direction) -> list[OutputResult]:
         judge = judge_forward if direction == "forward" else judge_backward
+        if direction == "backward":
+            self._require_gradients()
+        elif self.trial.randomness is None:
+            self._require_results()
         # A standard that the user names is meant as it is.
         in_mode = self._select_in_mode if self._standard is None and self.setup.math_mode == "auto" else None
-        judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
-        return told_amplification(result_of(api_record(self._name, direction), judged), self.trial, direction)
+        return judge(self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
+
+    def _golden_notes(self) -> Iterator[str]:
+        """Yield what golden is and gets, where the user may not know it."""
+        api = self.trial.subject.api
+        if not self._has_golden:
+            place = f"on the CPU, its floating-point inputs in {self.trial.golden_dtype}"
+            yield f"No golden= was given: golden is {api} itself, {place}."
+        elif STATE in self.trial.subject.arguments.kwargs:
+            yield f"golden gets the parameters and buffers of {api} as the keyword {STATE}, a dict by name."
+
+    def _require_results(self) -> None:
+        """Raise CheckError where golden returns and changes nothing, or returns a tensor of another framework."""
+        run = self.trial.golden
+        leaves: list[Any] = []
+        map_leaves(leaves.append, run.output)
+        whose = "golden" if self._has_golden else self.trial.subject.api
+        if all(leaf is None for leaf in leaves) and not run.changed:
+            raise CheckError(f"nothing to compare: {whose} returned {run.output!r} and changed no argument")
+        foreign = next((leaf for leaf in leaves if _is_foreign(leaf)), None)
+        if foreign is not None:
+            kind = f"{type(foreign).__module__}.{type(foreign).__qualname__}"
+            others = "msprobe_dump and msprobe_live check calls of MindSpore"
+            raise CheckError(f"{whose} returned a {kind}; precision.check compares tensors of torch only, {others}")
+
+    def _require_gradients(self) -> None:
+        """Raise CheckError where no gradient was asked for, or none comes out of the function."""
+        if not self.trial.differentiates:
+            raise CheckError("backward=True, but no tensor requires grad: call .requires_grad_() on an input")
+        if not self.trial.grad_outputs:
+            api = self.trial.subject.api
+            raise CheckError(f"backward=True, but nothing that {api} returned requires grad, though an input does")
 
     def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the CPU tensors that one direction computes with, by path, as `Replay.input_tensors` does."""
@@ -133,6 +190,19 @@ class CheckedFunction:
         return next((result for result in self.results if result.verdict.outcome == "fail"), None)
 
 
+def _failure_to_judge(forward: DirectionResult) -> DirectionResult:
+    """Return the result of a forward check, as a failure where it is a skip for which no device is the reason."""
+    if forward.verdict.outcome != "skip" or forward.skip is SkipReason.UNSUPPORTED:
+        return forward
+    return broken(forward.record, Breakdown.TEST, f"nothing can be judged: {forward.verdict.reason}")
+
+
+def _is_foreign(leaf: Any) -> bool:
+    """Return whether a value is a tensor of MindSpore, JAX or the like, which golden does not compute any better."""
+    is_known = isinstance(leaf, (torch.Tensor, np.ndarray, np.generic))
+    return not is_known and hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
 def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     # As arguments, parameters and buffers are placed and raised like any other tensor.
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -150,7 +220,10 @@ def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
     module = function
     names = {_uncompiled(name): name for name in (*dict(module.named_parameters()), *dict(module.named_buffers()))}
 
-    def call_with_state(*args: Any, module_state: dict[str, torch.Tensor], **kwargs: Any) -> Any:
+    def call_with_state(*args: Any, module_state: dict[str, torch.Tensor] | None = None, **kwargs: Any) -> Any:
+        if module_state is None:
+            # Nothing raises the precision of its parameters: only those of the checked module are inputs.
+            raise TypeError("golden is an nn.Module, but the checked function is not: give a function as golden")
         state = {names.get(name, name): tensor for name, tensor in module_state.items()}
         return torch.func.functional_call(module, state, args, kwargs)
 

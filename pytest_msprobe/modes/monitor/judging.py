@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.anomalies import ALARMS_KEPT
 from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
@@ -126,14 +128,20 @@ class RuleJudge:
 def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult], list[DirectionResult]]:
     """Judge all series of a rank's folder; return those that fail, by their first alarms, and those that warn.
 
-    Raises MonitorError where a file is unusable.
+    Raises MonitorError where a file is unusable, or none of the series can be judged.
     """
     run = open_run(folder)
     judge = RuleJudge(run, policy)
+    skips: Counter[str] = Counter()
     found: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
     for result in map(judge.judge, run.keys):
         told = alarmed_of(result.extras)
+        if result.verdict.outcome == "skip":
+            skips[result.verdict.reason] += 1
         if told is not None:
             found[result.verdict.outcome].append((told.first, result))
+    if skips.total() == len(run.keys):
+        reasons = [f"{count} skipped: {reason}" for reason, count in skips.most_common()]
+        raise MonitorError("; ".join(["no series was judged", *reasons]))
     failed, warned = ([result for _, result in sorted(each, key=itemgetter(0))] for each in found.values())
     return failed, warned

@@ -18,8 +18,8 @@ from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.engine.replay.user_check import check_function
 from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
 from tests.support.devices import Altered
 
 Alter = Callable[[Any, Any, Any], Any]
@@ -168,11 +168,13 @@ def test_a_kernel_that_clobbers_what_lies_in_between_fails(default_policy: Polic
     assert (wrong.outcome, wrong.deciding and wrong.deciding.path) == ("fail", "changed.args.0.around")
 
 
-def test_what_is_written_to_elements_that_share_memory_is_not_judged(default_policy: Policy) -> None:
-    windows = torch.randn(6).as_strided((3, 3), (1, 1))
-    assert added(default_policy, windows)[0].skip is SkipReason.UNSPECIFIED
-    expanded = torch.randn(1, 3).expand(4, 3)
-    assert added(default_policy, expanded)[0].skip is SkipReason.REJECTED_INPUTS
+def test_a_check_that_writes_to_elements_which_share_memory_fails(default_policy: Policy) -> None:
+    (windows,) = added(default_policy, torch.randn(6).as_strided((3, 3), (1, 1)))
+    assert (windows.outcome, windows.breakdown) == ("fail", Breakdown.TEST)
+    assert "it writes to args.0, whose elements share memory" in windows.reason
+    (expanded,) = added(default_policy, torch.randn(1, 3).expand(4, 3))
+    assert (expanded.outcome, expanded.breakdown) == ("fail", Breakdown.TEST)
+    assert "golden raised on the CPU: RuntimeError" in expanded.reason
 
 
 @given(

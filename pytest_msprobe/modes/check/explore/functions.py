@@ -23,16 +23,19 @@ from pytest_msprobe.modes.check.explore.searching import (
     search,
 )
 from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
+from pytest_msprobe.results.outcomes import Breakdown
 
 
 @dataclass
 class ExploredFunction:
     """What came of it: how many inputs were judged, the smallest that fails, else that which came closest.
 
-    ``refused`` is the last one of those that could not be judged.
+    ``refused`` is the last one of those that could not be judged, ``unjudged`` how many golden raised on, or gave
+    nothing to compare for.
     """
 
     judged: int = 0
+    unjudged: int = 0
     smallest: CheckedFunction | None = None
     closest: CheckedFunction | None = None
     refused: CheckedFunction | None = None
@@ -54,7 +57,7 @@ def explore_function(
         filled: Given = map_leaves(lambda leaf: next(values) if isinstance(leaf, st.SearchStrategy) else leaf, given)
         return filled
 
-    tried = _Search(judge, time.monotonic() + options.seconds)
+    tried = _Search(judge, time.monotonic() + options.seconds, options.examples)
     with unwarned():
         with contextlib.suppress(TimeUpError):
             search(tried.judge_one, st.tuples(*strategies).map(filled), key, options.examples)
@@ -66,6 +69,7 @@ def explore_function(
 class _Search:
     judge: Callable[[Given], CheckedFunction]
     end: float
+    examples: int
     found: ExploredFunction = field(default_factory=ExploredFunction)
     wanted: tuple[str, bool] | None = None
     given: Given = ((), {})
@@ -76,6 +80,13 @@ class _Search:
         if time.monotonic() > self.end:
             raise TimeUpError
         judged = self.judge(given)
+        if any(result.breakdown is Breakdown.TEST for result in judged.results):
+            self.found.refused = judged
+            self.found.unjudged += 1
+            if self.found.judged == 0 and self.found.unjudged >= self.examples:
+                # Golden takes none of them; Hypothesis would draw ten times as many.
+                raise TimeUpError
+            return False
         if all(result.verdict.outcome == "skip" for result in judged.results):
             self.found.refused = judged
             return False
