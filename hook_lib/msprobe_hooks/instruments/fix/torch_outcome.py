@@ -18,12 +18,26 @@ from msprobe_hooks.torch.quiet import Quiet
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """What the program gets as a result: a tensor of its own memory, or the leaf of the arguments at ``place``."""
+
+    dtype: torch.dtype
+    device: torch.device
+    strides: tuple[int, ...]
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves."""
 
-    dtypes: tuple[torch.dtype | None, ...]
-    devices: tuple[torch.device | None, ...]
+    forms: tuple[Form | None, ...]
     written: frozenset[int]
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The dtypes of the tensors that the call returns."""
+        return [form.dtype for form in self.forms if form is not None]
 
 
 class Outcomes:
@@ -64,13 +78,16 @@ def _device_of(leaves: Sequence[Any]) -> torch.device:
 
 
 def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Outcome:
-    device = _device_of(leaves)
-    with _without_values(is_cast):
-        stands_for: dict[int, Tensor] = {}
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and id(leaf) not in stands_for:
-                place = leaf.device if is_cast else "meta"
-                stands_for[id(leaf)] = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=place)
+    first: dict[int, int] = {}
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor):
+            first.setdefault(id(leaf), place)
+    devices = {leaves[place].device for place in first.values()}
+    # On device meta no call takes part in autocast, and no result tells on which of several devices it would be.
+    is_faked = is_cast or len(devices) > 1
+    device = None if is_faked else devices.pop()
+    with _without_values(is_faked):
+        stands_for = {key: _like(leaves[place], device and "meta") for key, place in first.items()}
         begun = {key: (tensor._version, tensor.shape, tensor.stride()) for key, tensor in stands_for.items()}
         args, kwargs = pytree.tree_unflatten([stands_for.get(id(leaf), leaf) for leaf in leaves], spec)
         try:
@@ -81,15 +98,24 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
         if any((tensor.shape, tensor.stride()) != begun[key][1:] for key, tensor in stands_for.items()):
             raise UnraisedError("it changes the form of an argument")
         _require_own_memory(results, stands_for, written)
+    places = {id(tensor): first[key] for key, tensor in stands_for.items()}
     return Outcome(
-        tuple(result.dtype if isinstance(result, Tensor) else None for result in results),
-        tuple(_placed(result, device) if isinstance(result, Tensor) else None for result in results),
+        tuple(
+            Form(result.dtype, _placed(result, device), result.stride(), places.get(id(result)))
+            if isinstance(result, Tensor)
+            else None
+            for result in results
+        ),
         frozenset(place for place, leaf in enumerate(leaves) if id(leaf) in written),
     )
 
 
-def _placed(result: Tensor, device: torch.device) -> torch.device:
-    return device if result.device.type == "meta" else result.device
+def _like(tensor: Tensor, device: str | None) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device or tensor.device)
+
+
+def _placed(result: Tensor, device: torch.device | None) -> torch.device:
+    return result.device if device is None or result.device.type != "meta" else device
 
 
 def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], written: set[int]) -> None:
@@ -102,15 +128,15 @@ def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], w
 
 
 @contextmanager
-def _without_values(is_cast: bool) -> Iterator[None]:
-    """Let tensors be made that have a form and no values; they take part in autocast where that ``is_cast``."""
-    with Quiet(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_cast else nullcontext():
+def _without_values(is_faked: bool) -> Iterator[None]:
+    """Let tensors be made that have a form and no values; where ``is_faked``, on devices and under autocast."""
+    with Quiet(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_faked else nullcontext():
         yield
 
 
 @cache
 def _fake_mode() -> AbstractContextManager[object]:
-    # It takes a second to import, and only autocast needs it: tensors of device meta cost a thirtieth and know none.
+    # It takes a second to import, and few calls need it: tensors of device meta cost a thirtieth.
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()

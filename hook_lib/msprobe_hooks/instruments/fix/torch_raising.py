@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from msprobe_hooks.instruments.fix.choice import Precision, UnraisedError
-from msprobe_hooks.instruments.fix.torch_outcome import Outcome, Outcomes
+from msprobe_hooks.instruments.fix.torch_outcome import Form, Outcome, Outcomes
 from msprobe_hooks.torch.calls import OWN_FILES
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.recompute import is_stop
@@ -103,7 +103,7 @@ class Raising:
             if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
                 raise UnraisedError("a tensor is sparse, nested or quantized")
         outcome = self._outcomes.of(func, leaves, spec)
-        changed = [dtype for dtype in outcome.dtypes if dtype] + [leaves[place].dtype for place in outcome.written]
+        changed = outcome.dtypes + [leaves[place].dtype for place in outcome.written]
         if not writes and not any(dtype.is_floating_point or dtype.is_complex for dtype in changed):
             raise UnraisedError("it returns no floating-point or complex tensor")
         # Under autocast a call may compute in a lower precision than any of its arguments has.
@@ -124,20 +124,32 @@ class Raising:
     def _given_back(self, plan: Plan, raised: dict[int, Tensor], result: Any) -> Any:
         results, spec = pytree.tree_flatten(result)
         outcome = plan.outcome
-        if len(results) != len(outcome.dtypes):
+        if len(results) != len(outcome.forms):
             raise UnraisedError("it returned something else than was foretold")
         originals = {id(leaf): leaf for leaf in plan.leaves if id(leaf) in raised}
         written = {id(plan.leaves[place]) for place in outcome.written}
         for key, original in originals.items():
             if key in written or (plan.writes and self._differs(original, raised[key])):
                 original.copy_(raised[key])
-        given = {id(raised[key]): original for key, original in originals.items()}
-        back = [
-            given[id(leaf)] if id(leaf) in given else leaf.to(device, dtype) if isinstance(leaf, Tensor) else leaf
-            for leaf, dtype, device in zip(results, outcome.dtypes, outcome.devices, strict=True)
-        ]
-        return pytree.tree_unflatten(back, spec)
+        casts = {id(tensor) for tensor in raised.values()}
+
+        def given_back(leaf: Any, form: Form | None) -> Any:
+            if form is None or not isinstance(leaf, Tensor):
+                return leaf
+            if form.place is not None:
+                return plan.leaves[form.place]
+            back = leaf.to(form.device, form.dtype)
+            # A cast to the dtype that an argument was raised to returns this argument, whatever its layout is.
+            return _laid_out(back, form.strides) if id(leaf) in casts else back
+
+        return pytree.tree_unflatten(map(given_back, results, outcome.forms), spec)
 
     def _differs(self, original: Tensor, raised: Tensor) -> bool:
         before = original.detach().to(raised.device, raised.dtype)
         return not torch.allclose(before, raised.detach(), rtol=0, atol=0, equal_nan=True)
+
+
+def _laid_out(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
