@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.bisect.bisection import Bisection, Culprit
+from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.search import distance
 
 
 def found_text(culprit: Culprit, bisection: Bisection) -> str:
-    """Return which call was found, how far it moves the number, whether it is alone, and its stack."""
+    """Return which call was found, how far it moves the number, whether it is alone, its stack, and what was left."""
     return "\n".join(_lines(culprit, bisection))
 
 
@@ -19,8 +20,14 @@ def nothing_text(bisection: Bisection) -> str:
     total, to = len(bisection.candidates), bisection.command.to
     moved, bound = distance(bisection.raised, bisection.plain), bisection.bound
     how = "do not move the number" if moved == 0 else f"move the number by {moved:.3g}, no more than {bound:.3g}"
-    closer = "--bound 0 finds what moves it at all" if moved else f"try another --to than {to}"
-    return f"nothing found: all {total} calls in {to} together {how}; {closer}"
+    closer = "--bound 0 finds what moves it at all" if moved else WIDER[to]
+    calls = f"all {total} calls" if total > 1 else "the one call"
+    lines = [f"nothing found: {calls} in {to} together {how}; {closer}"]
+    if not moved:
+        lines.append(
+            "Results keep their dtypes: what the program itself rounds, by a cast or by its dtype, stays rounded."
+        )
+    return "\n".join([*lines, *_left(bisection)])
 
 
 def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
@@ -50,6 +57,13 @@ def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
         yield from (
             f"  {line.strip()}" for frame in reversed(outside_frameworks(culprit.stack)) for line in frame.splitlines()
         )
+    yield from _left(bisection)
+
+
+def _left(bisection: Bisection) -> list[str]:
+    calls = [candidate.call for candidate in bisection.candidates]
+    lines = left_text(bisection.left, calls, bisection.command.custom_op_namespaces)
+    return ["", *lines] if lines else []
 
 
 def _others(culprit: Culprit) -> str:

@@ -12,32 +12,23 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from msprobe_hooks.instruments.fix.choice import UnraisedError
+from msprobe_hooks.instruments.fix.choice import NothingToRaiseError, UnraisedError
 from msprobe_hooks.instruments.fix.remembered import Remembered
+from msprobe_hooks.torch.calls import LIBRARY_OPERATORS
 from msprobe_hooks.torch.quiet import Quiet
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What the program gets as a result: a tensor of its own memory, or the leaf of the arguments at ``place``."""
-
-    dtype: torch.dtype
-    device: torch.device
-    strides: tuple[int, ...]
-    place: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves."""
+    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves.
 
-    forms: tuple[Form | None, ...]
+    ``returned`` has for a result that is one of the leaves the place of this leaf, None for a result of its own memory.
+    """
+
+    dtypes: tuple[torch.dtype | None, ...]
+    devices: tuple[torch.device | None, ...]
+    returned: tuple[int | None, ...]
     written: frozenset[int]
-
-    @property
-    def dtypes(self) -> list[torch.dtype]:
-        """The dtypes of the tensors that the call returns."""
-        return [form.dtype for form in self.forms if form is not None]
 
 
 class Outcomes:
@@ -78,44 +69,39 @@ def _device_of(leaves: Sequence[Any]) -> torch.device:
 
 
 def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Outcome:
-    first: dict[int, int] = {}
-    for place, leaf in enumerate(leaves):
-        if isinstance(leaf, Tensor):
-            first.setdefault(id(leaf), place)
-    devices = {leaves[place].device for place in first.values()}
-    # On device meta no call takes part in autocast, and no result tells on which of several devices it would be.
-    is_faked = is_cast or len(devices) > 1
-    device = None if is_faked else devices.pop()
-    with _without_values(is_faked):
-        stands_for = {key: _like(leaves[place], device and "meta") for key, place in first.items()}
+    device = _device_of(leaves)
+    with _without_values(is_cast):
+        stands_for: dict[int, Tensor] = {}
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and id(leaf) not in stands_for:
+                place = leaf.device if is_cast else "meta"
+                stands_for[id(leaf)] = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=place)
         begun = {key: (tensor._version, tensor.shape, tensor.stride()) for key, tensor in stands_for.items()}
         args, kwargs = pytree.tree_unflatten([stands_for.get(id(leaf), leaf) for leaf in leaves], spec)
         try:
             results = pytree.tree_leaves(func(*args, **kwargs))
         except Exception as error:
-            raise UnraisedError("it cannot be told beforehand what it returns") from error
+            raise UnraisedError(_untold(func)) from error
         written = {key for key, tensor in stands_for.items() if tensor._version != begun[key][0]}
         if any((tensor.shape, tensor.stride()) != begun[key][1:] for key, tensor in stands_for.items()):
             raise UnraisedError("it changes the form of an argument")
         _require_own_memory(results, stands_for, written)
-    places = {id(tensor): first[key] for key, tensor in stands_for.items()}
+    places = {id(tensor): place for place, tensor in enumerate(pytree.tree_leaves((args, kwargs)))}
     return Outcome(
-        tuple(
-            Form(result.dtype, _placed(result, device), result.stride(), places.get(id(result)))
-            if isinstance(result, Tensor)
-            else None
-            for result in results
-        ),
+        tuple(result.dtype if isinstance(result, Tensor) else None for result in results),
+        tuple(_placed(result, device) if isinstance(result, Tensor) else None for result in results),
+        tuple(places.get(id(result)) if isinstance(result, Tensor) else None for result in results),
         frozenset(place for place, leaf in enumerate(leaves) if id(leaf) in written),
     )
 
 
-def _like(tensor: Tensor, device: str | None) -> Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device or tensor.device)
+def _untold(func: Any) -> str:
+    what = "it cannot be told beforehand what it returns"
+    return f"{what} (torch.library.register_fake says so)" if type(func) in LIBRARY_OPERATORS else what
 
 
-def _placed(result: Tensor, device: torch.device | None) -> torch.device:
-    return result.device if device is None or result.device.type != "meta" else device
+def _placed(result: Tensor, device: torch.device) -> torch.device:
+    return device if result.device.type == "meta" else result.device
 
 
 def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], written: set[int]) -> None:
@@ -124,19 +110,19 @@ def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], w
     returned = {id(tensor) for key, tensor in stands_for.items() if key in written}
     for result in results:
         if isinstance(result, Tensor) and id(result) not in returned and result.untyped_storage()._cdata in memory:
-            raise UnraisedError("it returns its argument's memory and computes nothing")
+            raise NothingToRaiseError("it returns its argument's memory and computes nothing")
 
 
 @contextmanager
-def _without_values(is_faked: bool) -> Iterator[None]:
-    """Let tensors be made that have a form and no values; where ``is_faked``, on devices and under autocast."""
-    with Quiet(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_faked else nullcontext():
+def _without_values(is_cast: bool) -> Iterator[None]:
+    """Let tensors be made that have a form and no values; they take part in autocast where that ``is_cast``."""
+    with Quiet(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_cast else nullcontext():
         yield
 
 
 @cache
 def _fake_mode() -> AbstractContextManager[object]:
-    # It takes a second to import, and few calls need it: tensors of device meta cost a thirtieth.
+    # It takes a second to import, and only autocast needs it: tensors of device meta cost a thirtieth and know none.
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()
