@@ -61,7 +61,7 @@ class Command:
 
     def list_calls(self) -> Run:
         """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
-        run = self._run(Plan(to=self.to, custom_op_namespaces=self.custom_op_namespaces))
+        run = self._run(Plan(to=self.to, custom_op_namespaces=tuple(self.custom_op_namespaces)))
         if not any(run.told.values()):
             left = left_text(run.left, (), self.custom_op_namespaces)
             raise CommandError(
@@ -80,7 +80,7 @@ class Command:
                 to=self.to,
                 raised=raised,
                 tells_stacks=tells_stacks,
-                custom_op_namespaces=self.custom_op_namespaces,
+                custom_op_namespaces=tuple(self.custom_op_namespaces),
             )
         )
 

@@ -19,14 +19,16 @@ def nothing_text(bisection: Bisection) -> str:
     """Return what is to be said where all calls together do not move the number beyond the bound."""
     total, to = len(bisection.candidates), bisection.command.to
     moved, bound = distance(bisection.raised, bisection.plain), bisection.bound
-    how = "do not move the number" if moved == 0 else f"move the number by {moved:.3g}, no more than {bound:.3g}"
-    closer = "--bound 0 finds what moves it at all" if moved else WIDER[to]
-    calls = f"all {total} calls" if total > 1 else "the one call"
-    lines = [f"nothing found: {calls} in {to} together {how}; {closer}"]
+    calls, do, move = f"all {total} calls in {to} together", "do", "move"
+    if total == 1:
+        calls, do, move = f"the one call in {to}", "does", "moves"
+    if moved:
+        how = f"{move} the number by {moved:.3g}, no more than {bound:.3g}; --bound 0 finds what moves it at all"
+    else:
+        how = f"{do} not move the number; {WIDER[to]}"
+    lines = [f"nothing found: {calls} {how}"]
     if not moved:
-        lines.append(
-            "Results keep their dtypes: what the program itself rounds, by a cast or by its dtype, stays rounded."
-        )
+        lines.append("Results keep their dtypes: what is lost by rounding to them is not found this way.")
     return "\n".join([*lines, *_left(bisection)])
 
 

@@ -9,7 +9,7 @@ call, as it comes, and in ``left.<process>`` one line per API that it leaves as 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from multiprocessing import current_process
 from pathlib import Path
 from typing import IO, Final
@@ -39,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     to: Precision
     raised: dict[str, list[str]] | None = None
     tells_stacks: bool = False
-    custom_op_namespaces: Sequence[str] = ()
+    custom_op_namespaces: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write the plan into the folder of a run."""
