@@ -75,7 +75,7 @@ def same(left: Tensor, right: Tensor) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(
     st.sampled_from(list(CASTS)),
     st.sampled_from([(x, other) for group in (FLOATS, COMPLEX) for x in group for other in FLOATS + COMPLEX]),
