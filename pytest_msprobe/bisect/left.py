@@ -23,7 +23,7 @@ def left_text(left: Sequence[Left], calls: Collection[str], namespaces: Sequence
 
     ``calls`` are the calls that can be raised. There are no lines where there is nothing to say.
     """
-    lines = [*_left_lines(left), *_unmet_lines(left, calls, namespaces)]
+    lines = [*_unmet_lines(left, calls, namespaces), *_left_lines(left)]
     if not lines:
         return []
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []

@@ -115,7 +115,7 @@ def _header(command: Command) -> Header:
         directory=os.getcwd(),  # noqa: PTH109
         to=command.to,
         metric=str(metric),
-        custom_op_namespaces=sorted(command.custom_op_namespaces),
+        custom_op_namespaces=sorted(set(command.custom_op_namespaces)),
     )
 
 

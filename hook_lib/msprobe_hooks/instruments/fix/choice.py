@@ -35,9 +35,9 @@ _CASTS = frozenset(
 
 
 def require_computation(qualified: str) -> None:
-    """Raise NothingToRaiseError for a call that only casts: its result is rounded to the dtype that it names anyway."""
+    """Raise NothingToRaiseError for a cast: its result has the dtype that it names, in whatever precision it runs."""
     if qualified in _CASTS:
-        raise NothingToRaiseError("it only casts")
+        raise NothingToRaiseError("it only casts or moves its argument")
 
 
 _LIBRARY = "torch.ops."
