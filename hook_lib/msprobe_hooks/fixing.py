@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.fix.choice import PRECISIONS, Fixed, Names, Precision
 from msprobe_hooks.record import Framework, require_framework
+from msprobe_hooks.recording import option_checks
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Observer
@@ -19,7 +20,11 @@ _log = logging.getLogger("msprobe_hooks")
 
 @contextmanager
 def fix(
-    *names: str, to: Precision = "float32", framework: Framework = "pytorch", model: Model | None = None
+    *names: str,
+    to: Precision = "float32",
+    framework: Framework = "pytorch",
+    model: Model | None = None,
+    custom_op_namespaces: Sequence[str] = (),
 ) -> Iterator[Fixed]:
     """Run the calls named in another precision, forward and backward, while the context lasts.
 
@@ -29,6 +34,9 @@ def fix(
     context's value counts what was raised and what was left as it was, and why; names that were never called are
     warned of at the end.
 
+    ``custom_op_namespaces`` are the libraries whose operators are fixed too, as in a recording: ``mylib`` of
+    ``torch.ops.mylib.swish``. A name such as ``torch.ops.mylib.swish`` says so as well.
+
     MindSpore's calls are fixed with ``framework="mindspore"``, and those of the primitives that cells hold where a
     ``model`` is given. There ``cpu`` is refused where MindSpore computes elsewhere.
 
@@ -36,7 +44,9 @@ def fix(
     """
     if to not in PRECISIONS:
         raise ConfigError("to", to, f"one of {', '.join(PRECISIONS)}")
-    chosen, fixed = Names(names), Fixed()
+    chosen, fixed = Names(names, option_checks.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
+    if custom_op_namespaces and framework == "mindspore":
+        raise ConfigError("custom_op_namespaces", custom_op_namespaces, "none for MindSpore: they are of torch.ops")
     from msprobe_hooks.recording.session import observing
 
     observers = _observers(framework, to, chosen, fixed, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from msprobe_hooks.instruments.fix.plan import Left
 from pytest_msprobe.bisect.journal import BisectionJournal, Listed, Measured
 from pytest_msprobe.bisect.runs import Candidate, Command, Run, candidates_of, sharing, stacks_of
 from pytest_msprobe.bisect.search import Fixes, Found, bound_for, distance, search
@@ -44,6 +45,12 @@ class Bisection:
     raised: float = field(init=False)
     candidates: Sequence[Candidate] = field(init=False)
     bound: float = field(init=False)
+    _left: set[Left] = field(init=False, default_factory=set)
+
+    @property
+    def left(self) -> list[Left]:
+        """APIs of which calls ran as they are, and why, though another precision could change them."""
+        return sorted(self._left)
 
     def find(self, bound: float | None) -> Culprit | None:
         """Return the first call that moves the number by more than ``bound``, None where all together do not.
@@ -76,6 +83,7 @@ class Bisection:
         """Return the calls and the number of the command as it is, which is the same in two runs."""
         known = self.journal.listed
         first = self._run("as it is", self.command.list_calls)
+        self._left.update(first.left)
         listed = Listed(repr(first.number), candidates_of(first.told))
         if known is not None:
             if listed != known:
@@ -103,8 +111,9 @@ class Bisection:
             what = f"{fixes.describe(total)} in {self.command.to}"
             run = self._run(what, lambda: self.command.run_with(chosen, tells_stacks=len(chosen) == 1))
             stack = next(stacks_of(run.told), []) if len(chosen) == 1 else []
-            known = Measured(fixes, repr(run.number), stack)
+            known = Measured(fixes, repr(run.number), stack, list(run.left))
             self.journal.note(known)
+        self._left.update(known.left)
         return known
 
     def _run(self, what: str, run: Callable[[], Run]) -> Run:

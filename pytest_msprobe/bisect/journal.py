@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.instruments.fix.plan import Left
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.errors import JournalError
@@ -22,6 +23,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     to: str
     metric: str
+    custom_op_namespaces: list[str] = []
 
 
 class Listed(msgspec.Struct, frozen=True, tag_field="line", tag="listed"):
@@ -32,11 +34,15 @@ class Listed(msgspec.Struct, frozen=True, tag_field="line", tag="listed"):
 
 
 class Measured(msgspec.Struct, frozen=True, tag_field="line", tag="run"):
-    """The number of a run with some calls raised; the stack is known where that was a single one."""
+    """The number of a run with some calls raised; the stack is known where that was a single one.
+
+    ``left`` are APIs of which calls that were to be raised ran as they are.
+    """
 
     fixes: Fixes
     number: str
     stack: list[str] = []
+    left: list[Left] = []
 
 
 # A union is no type to a type checker where one is asked for.
@@ -53,6 +59,9 @@ class BisectionJournal:
         self.path = path
         self.listed: Listed | None = None
         self._measured: dict[Fixes, Measured] = {}
+        if path is not None and is_resumed and not (path.exists() and path.stat().st_size):
+            problem = "is empty" if path.exists() else "no such file"
+            raise JournalError(problem, file=path, remedy="begin anew with --journal FILE in place of --resume FILE")
         self._lines = AppendedLines(path) if path is not None else None
         try:
             if self._lines is not None:
@@ -82,9 +91,10 @@ class BisectionJournal:
             return
         if not is_resumed:
             raise JournalError("exists already", file=lines.path, remedy="go on with --resume, or name another file")
+        # Before anything is cut off: the file may be somebody else's.
+        _require_same(lines.path, lines.path.read_bytes().partition(b"\n")[0], header)
         lines.drop_cut_line()
-        first, *rest = lines.path.read_bytes().splitlines() or [b""]
-        _require_same(lines.path, first, header)
+        _, *rest = lines.path.read_bytes().splitlines()
         for number, line in enumerate(rest, start=2):
             try:
                 noted = decode_json(line, _Line)
@@ -109,7 +119,11 @@ def _require_same(path: Path, line: bytes, wanted: Header) -> None:
         found = decode_json(line, Header)
     except JsonError:
         raise JournalError("no journal of a bisection", file=path, remedy="name one that --journal wrote") from None
-    for name in ("command", "directory", "to", "metric"):
-        before, now = getattr(found, name), getattr(wanted, name)
+    for name in Header.__struct_fields__:
+        before, now = (_spelled(getattr(header, name)) for header in (found, wanted))
         if before != now:
             raise JournalError(f"was made with {name} {before}, not {now}", file=path, remedy="use another journal")
+
+
+def _spelled(value: object) -> str:
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)

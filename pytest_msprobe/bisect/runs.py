@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from msprobe_hooks.instruments.fix.choice import Precision
-from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, Told, lines_of, problems_of, was_seen
+from msprobe_hooks.instruments.fix.plan import (
+    AT_START,
+    VARIABLE,
+    Left,
+    Plan,
+    Told,
+    left_in,
+    lines_of,
+    problems_of,
+    was_seen,
+)
+from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.metric import Metric
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError
@@ -26,17 +37,19 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run: its number, and what each process told of its calls."""
+    """What came of one run: its number, what each process told of its calls, and what ran as it is in any of them."""
 
     number: float
     told: Mapping[str, list[Told]]
+    left: Sequence[Left]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command whose processes take a plan when they start, and its number.
 
-    ``accepted`` are the exit statuses of a run that has a number, None where all are; ``timeout`` is in seconds.
+    ``accepted`` are the exit statuses of a run that has a number, None where all are; ``timeout`` is in seconds;
+    operators of the libraries in ``custom_op_namespaces`` are raised as well.
     """
 
     words: Sequence[str]
@@ -44,14 +57,16 @@ class Command:
     metric: Metric
     accepted: Collection[int] | None = (0,)
     timeout: float | None = None
+    custom_op_namespaces: Sequence[str] = ()
 
     def list_calls(self) -> Run:
         """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
-        run = self._run(Plan(to=self.to))
+        run = self._run(Plan(to=self.to, custom_op_namespaces=tuple(self.custom_op_namespaces)))
         if not any(run.told.values()):
+            left = left_text(run.left, (), self.custom_op_namespaces)
             raise CommandError(
                 f"nothing to fix: no call of the command computes in a lower precision than {self.to} gives it",
-                remedy=_REMEDIES[self.to],
+                remedy="\n".join([WIDER[self.to], *left]),
             )
         return run
 
@@ -60,7 +75,14 @@ class Command:
         raised: dict[str, list[str]] = {}
         for call, process in candidates:
             raised.setdefault(process, []).append(call)
-        return self._run(Plan(to=self.to, raised=raised, tells_stacks=tells_stacks))
+        return self._run(
+            Plan(
+                to=self.to,
+                raised=raised,
+                tells_stacks=tells_stacks,
+                custom_op_namespaces=tuple(self.custom_op_namespaces),
+            )
+        )
 
     def _run(self, plan: Plan) -> Run:
         with tempfile.TemporaryDirectory(prefix="msprobe-bisect-") as name:
@@ -83,7 +105,7 @@ class Command:
             told = lines_of(folder)
             if not told:
                 raise CommandError(f"{self.words[0]}: {_unseen(folder)}")
-            return Run(self.metric.of(status, output), told)
+            return Run(self.metric.of(status, output), told, left_in(folder))
 
     def _execute(self, folder: Path) -> int:
         """Run it, with what it writes in files, and return its exit status."""
@@ -117,11 +139,6 @@ class Command:
 
 _OUTPUT, _ERRORS = "stdout", "stderr"
 _SHOWN = 12
-_REMEDIES: Mapping[Precision, str] = {
-    "float32": "where it computes in float32, try --to float64",
-    "float64": "there is no higher one",
-    "cpu": "where it computes in float32 on the CPU, try --to float64",
-}
 
 
 def _unseen(folder: Path) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.bisect.bisection import Bisection, Culprit
+from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.search import distance
 
 
 def found_text(culprit: Culprit, bisection: Bisection) -> str:
-    """Return which call was found, how far it moves the number, whether it is alone, and its stack."""
+    """Return which call was found, how far it moves the number, whether it is alone, its stack, and what was left."""
     return "\n".join(_lines(culprit, bisection))
 
 
@@ -18,9 +19,17 @@ def nothing_text(bisection: Bisection) -> str:
     """Return what is to be said where all calls together do not move the number beyond the bound."""
     total, to = len(bisection.candidates), bisection.command.to
     moved, bound = distance(bisection.raised, bisection.plain), bisection.bound
-    how = "do not move the number" if moved == 0 else f"move the number by {moved:.3g}, no more than {bound:.3g}"
-    closer = "--bound 0 finds what moves it at all" if moved else f"try another --to than {to}"
-    return f"nothing found: all {total} calls in {to} together {how}; {closer}"
+    calls, do, move = f"all {total} calls in {to} together", "do", "move"
+    if total == 1:
+        calls, do, move = f"the one call in {to}", "does", "moves"
+    if moved:
+        how = f"{move} the number by {moved:.3g}, no more than {bound:.3g}; --bound 0 finds what moves it at all"
+    else:
+        how = f"{do} not move the number; {WIDER[to]}"
+    lines = [f"nothing found: {calls} {how}"]
+    if not moved:
+        lines.append("Results keep their dtypes: what is lost by rounding to them is not found this way.")
+    return "\n".join([*lines, *_left(bisection)])
 
 
 def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
@@ -50,6 +59,13 @@ def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
         yield from (
             f"  {line.strip()}" for frame in reversed(outside_frameworks(culprit.stack)) for line in frame.splitlines()
         )
+    yield from _left(bisection)
+
+
+def _left(bisection: Bisection) -> list[str]:
+    calls = [candidate.call for candidate in bisection.candidates]
+    lines = left_text(bisection.left, calls, bisection.command.custom_op_namespaces)
+    return ["", *lines] if lines else []
 
 
 def _others(culprit: Culprit) -> str:

@@ -49,6 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="what moves the number by more is found (default: a tenth of what all calls do, beyond rounding)",
     )
+    parser.add_argument(
+        "--custom-op-namespaces",
+        action="extend",
+        type=_namespaces,
+        default=[],
+        metavar="NAMES",
+        help="raise operators of these libraries too, as mylib of torch.ops.mylib.swish; commas between them",
+    )
     parser.add_argument("--max-runs", type=int, metavar="N", help="run the command so often at most")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end a run, and the search, after so long")
     kept = parser.add_mutually_exclusive_group()
@@ -89,13 +97,26 @@ def _command(arguments: argparse.Namespace) -> Command:
         # Of pytest's others, none is about a test that ran.
         is_exit_status, accepted = True, (0, 1)
     metric = read_metric(arguments.metric, is_exit_status=is_exit_status)
-    return Command(words, arguments.to, metric, accepted, arguments.timeout)
+    return Command(words, arguments.to, metric, accepted, arguments.timeout, arguments.custom_op_namespaces)
+
+
+def _namespaces(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(map(str.isidentifier, names)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names of libraries, as mylib of torch.ops.mylib.swish")
+    return names
 
 
 def _header(command: Command) -> Header:
     metric: Metric = command.metric
     # The working directory's own text, since nothing but equality is asked of it.
-    return Header(command=shlex.join(command.words), directory=os.getcwd(), to=command.to, metric=str(metric))  # noqa: PTH109
+    return Header(
+        command=shlex.join(command.words),
+        directory=os.getcwd(),  # noqa: PTH109
+        to=command.to,
+        metric=str(metric),
+        custom_op_namespaces=sorted(set(command.custom_op_namespaces)),
+    )
 
 
 def _tell(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from msprobe_hooks.instruments.fix.plan import Left
 from pytest_msprobe.bisect.journal import BisectionJournal, Header, Listed, Measured
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes
@@ -36,6 +37,44 @@ def test_what_was_noted_is_known_to_a_bisection_that_goes_on(path):
     assert journal.listed == LISTED
     assert journal.measured(Fixes(0, 1)) == MEASURED
     assert journal.measured(Fixes(0, 1, is_inverted=True)) is None
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_a_file_that_is_missing_or_empty_is_no_journal_to_go_on_with(tmp_path, text):
+    path = tmp_path / "journal.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(JournalError, match="begin anew with --journal FILE"):
+        resumed(path)
+    assert path.exists() is (text is not None)
+
+
+def test_nothing_is_cut_off_a_file_that_is_no_journal(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import torch\nmain()")
+    with pytest.raises(JournalError, match="no journal of a bisection"):
+        resumed(path)
+    assert path.read_text() == "import torch\nmain()"
+
+
+def test_what_was_left_as_it_is_is_known_to_a_bisection_that_goes_on(path):
+    left = [Left("Torch.mm", "in the other precision it raises RuntimeError")]
+    journal = BisectionJournal(path, HEADER, is_resumed=True)
+    journal.note(Measured(Fixes(0, 2), "0.1", [], left))
+    journal.close()
+    assert resumed(path).measured(Fixes(0, 2)).left == left
+
+
+def test_a_journal_from_before_libraries_were_named_goes_on(path):
+    lines = path.read_text().splitlines(keepends=True)
+    assert '"custom_op_namespaces":[],' in lines[0] or ',"custom_op_namespaces":[]' in lines[0]
+    path.write_text("".join([lines[0].replace(',"custom_op_namespaces":[]', ""), *lines[1:]]))
+    assert resumed(path).listed == LISTED
+
+
+def test_a_journal_with_other_libraries_is_refused(path):
+    with pytest.raises(JournalError, match="was made with custom_op_namespaces none, not mylib"):
+        resumed(path, msgspec.structs.replace(HEADER, custom_op_namespaces=["mylib"]))
 
 
 def test_a_line_that_was_cut_off_is_run_again(path):

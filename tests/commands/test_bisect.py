@@ -58,6 +58,57 @@ status = 0
 """
     + LEAVE
 )
+# Programs in bfloat16 that cast back to float32, in which one product may be coarse.
+CASTING = """
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Coarse(TorchDispatchMode):
+    products = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten.mm.default:
+            return result
+        self.products += 1
+        return result * 1.02 if self.products == FAULT and result.dtype is torch.bfloat16 else result
+
+def rms_norm(x):
+    wide = x.to(torch.float32)
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+torch.manual_seed(0)
+x, v, w = torch.randn(32, 16), torch.randn(16, 16), torch.randn(8, 16)
+y = torch.randint(0, 8, (32,))
+with Coarse():
+    LOSS
+print("loss", loss.item())
+"""
+CROSS_ENTROPY = CASTING.replace("LOSS", "loss = F.cross_entropy(F.linear(x.bfloat16(), w.bfloat16()).float(), y)")
+RMS_NORM = CASTING.replace(
+    "LOSS",
+    """h = rms_norm(F.linear(x.bfloat16(), v.bfloat16()))
+    loss = F.cross_entropy(F.linear(h, w.bfloat16()).type(torch.float32), y)""",
+)
+AUTOCAST = CASTING.replace(
+    "LOSS",
+    """with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = F.linear(rms_norm(F.linear(x, v)), w)
+    loss = F.cross_entropy(logits.type_as(x), y)""",
+)
+LIBRARY = """
+import torch
+library = torch.library.Library("bisectlib", "DEF")
+library.define("swish(Tensor x) -> Tensor")
+library.impl(
+    "swish",
+    lambda x: x * torch.sigmoid(x) * (1.01 if x.dtype is torch.float32 else 1),
+    "CompositeExplicitAutograd",
+)
+torch.manual_seed(0)
+x = torch.randn(16, 16)
+print("loss", torch.ops.bisectlib.swish(torch.mm(x, x)).double().mean().item())
+"""
 RANDOM = "import torch\nprint(torch.mm(torch.rand(3, 3), torch.rand(3, 3))[0, 0].item())\n"
 
 
@@ -87,6 +138,38 @@ def test_a_product_of_a_training_that_is_imprecise_is_named_with_its_stack_in_fe
     assert "return x + self.mlp(x)" in told
     total, runs = map(int, re.search(r"of (\d+) that float64 changes; found in (\d+) runs", told).groups())
     assert runs <= 2 * math.log2(total) + 5
+
+
+@pytest.mark.slow
+def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_loss(tmp_path, capsys):
+    assert bisect(*program(tmp_path, CROSS_ENTROPY.replace("FAULT", "0"))) == 0
+    told = capsys.readouterr().out
+    assert "not move the number; --to float64 also raises" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "fault", "culprit"),
+    [
+        (CROSS_ENTROPY, "1", "Functional.linear.0"),
+        (RMS_NORM, "1", "Functional.linear.0"),
+        (AUTOCAST, "2", "Functional.linear.1"),
+    ],
+)
+def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_path, capsys, text, fault, culprit):
+    assert bisect(*program(tmp_path, text.replace("FAULT", fault))) == 1
+    told = capsys.readouterr().out
+    assert f"{culprit} moves the number" in told
+    assert "No other call is needed, and none of the others does so without it." in told
+
+
+@pytest.mark.slow
+def test_an_operator_of_a_library_is_told_with_the_option_that_finds_it(tmp_path, capsys):
+    words = program(tmp_path, LIBRARY)
+    bisect("--to", "float64", *words)
+    assert "torch.ops.bisectlib.swish was called: add --custom-op-namespaces bisectlib" in capsys.readouterr().out
+    assert bisect("--to", "float64", "--custom-op-namespaces", "bisectlib", *words) == 1
+    assert "torch.ops.bisectlib.swish.0 moves the number" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -172,6 +255,7 @@ def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
         (["--", "/bin/echo", "1.5"], "no Python was started"),
         (["--", "no-such-program"], "no-such-program: cannot be run: No such file"),
         (["--", sys.executable, "-c", "print(1.5)"], "no process of the command imported torch"),
+        (["--resume", "missing.jsonl", "--", "x"], "missing.jsonl: no such file; begin anew with --journal FILE"),
         (["--bound", "-1", "--", "x"], "--bound -1: expected a number of at least 0"),
         (["--max-runs", "0", "--", "x"], "--max-runs 0: expected a number of at least 1"),
         (["--timeout", "0", "--", "x"], "--timeout 0: expected a number of seconds above 0"),

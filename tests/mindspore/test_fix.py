@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 ms = pytest.importorskip("mindspore")
 
@@ -43,6 +45,48 @@ def test_a_named_call_is_computed_in_float32_and_returns_its_own_dtype() -> None
     assert bits(found) == bits(wide) != bits(plain)
     assert fixed.raised == {"Functional.softmax": 1}
     assert bits(softmax(x)) == bits(plain)
+
+
+FLOATS = (ms.float16, ms.bfloat16, ms.float32, ms.float64)
+METHODS = {
+    ms.float16: Tensor.half,
+    ms.bfloat16: Tensor.bfloat16,
+    ms.float32: Tensor.float,
+    ms.float64: Tensor.double,
+}
+CASTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "float": lambda x, dtype: METHODS[dtype](x),
+    "to": lambda x, dtype: x.to(dtype),
+    "astype": lambda x, dtype: x.astype(dtype),
+    "astype(copy=False)": lambda x, dtype: x.astype(dtype, copy=False),
+    "type": lambda x, dtype: x.type(dtype),
+    "type_as": lambda x, dtype: x.type_as(Tensor([1.0], dtype)),
+    "cast": lambda x, dtype: ops.cast(x, dtype),
+    "contiguous": lambda x, dtype: x.contiguous(),
+}
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(
+    st.sampled_from(list(CASTS)),
+    st.sampled_from(FLOATS),
+    st.sampled_from(FLOATS),
+    st.sampled_from(["float32", "float64", "cpu"]),
+    st.booleans(),
+)
+def test_a_cast_gives_what_it_gives_without_fix(name: str, source: Any, dtype: Any, to: Any, is_strided: bool) -> None:
+    x = normal(4, 6, dtype=np.float64).astype(source)
+    x = x[:, ::2] if is_strided else x
+
+    def seen(result: Tensor) -> list[Any]:
+        memory = [tensor.untyped_storage().data_ptr() for tensor in (result, x)]
+        elements = bits(result.astype(ms.float64))
+        return [result.dtype, result.shape, result.stride(), result is x, memory[0] == memory[1], elements]
+
+    plain = seen(CASTS[name](x, dtype))
+    with fix("*", to=to, framework="mindspore"):
+        fixed = CASTS[name](x, dtype)
+    assert seen(fixed) == plain
 
 
 def test_the_gradients_of_a_named_call_are_computed_in_float32_too() -> None:

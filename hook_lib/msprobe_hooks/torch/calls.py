@@ -63,7 +63,7 @@ class CallMode(TorchFunctionMode):
     def __init__(self, apis: ApiTable, namespaces: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self._apis = apis
-        self._namespaces = namespaces
+        self.namespaces = namespaces
 
     @abstractmethod
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
@@ -103,9 +103,13 @@ class CallMode(TorchFunctionMode):
             self.note_unlisted(func, result)
         return result
 
+    def sees_library(self, namespace: str) -> bool:
+        """Return whether calls of this library's operators are made by ``make``."""
+        return namespace in self.namespaces
+
     def _enters(self, func: OpOverloadPacket | OpOverload) -> bool:
-        """Enter an operator into the table where it is of a library that is wanted."""
-        if str(func).partition(".")[0] not in self._namespaces:
+        """Enter an operator into the table where it is of a library that is seen."""
+        if not self.sees_library(str(func).partition(".")[0]):
             return False
         try:
             self._apis[func] = operator_api(func)

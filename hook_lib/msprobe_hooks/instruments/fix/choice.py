@@ -20,17 +20,51 @@ class UnraisedError(Exception):
     """A call cannot run in another precision, or would be none the better for it; the text says why."""
 
 
+class NothingToRaiseError(UnraisedError):
+    """Another precision would change nothing of a call."""
+
+
+#: Why a call is left as it is that would draw other numbers in another dtype or on another device.
+DRAWS: Final = "it draws random numbers"
+
+
+_CASTS = frozenset(
+    {f"Tensor.{name}" for name in "to type type_as half bfloat16 float double chalf cfloat cdouble astype".split()}
+    | {"Functional.cast"}
+)
+
+
+def require_computation(qualified: str) -> None:
+    """Raise NothingToRaiseError for a cast: its result has the dtype that it names, in whatever precision it runs."""
+    if qualified in _CASTS:
+        raise NothingToRaiseError("it only casts or moves its argument")
+
+
+_LIBRARY = "torch.ops."
+
+#: Why an operator of a library is left as it is that could be raised.
+UNNAMED_LIBRARY: Final = "custom_op_namespaces does not name its library"
+
+
+def library_of(qualified: str) -> str | None:
+    """Return the library whose operator this is, ``torchvision`` of ``torch.ops.torchvision.nms``; None for others."""
+    return qualified.split(".")[2] if qualified.startswith(_LIBRARY) else None
+
+
 class Names:
     """The calls that a user named: ``Torch.matmul``, ``Torch.matmul.3``, as a record is called too, ``*`` for anything.
 
-    Raises ConfigError where there is no name, or one is empty or no text.
+    ``namespaces`` are the libraries whose operators are raised as well. Raises ConfigError where there is no name, or
+    one is empty or no text.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], namespaces: Sequence[str] = ()) -> None:
         if not names or not all(isinstance(name, str) and name for name in names):
             raise ConfigError("names", names, "at least one name of an API or a call, such as Torch.matmul.3")
         self._patterns = {name: split_direction(name)[0] for name in names}
         self._unmet = set(names)
+        self._namespaces = dict.fromkeys(namespaces)
+        self._unmet_namespaces = set(namespaces)
 
     def admit(self, qualified: str, number: int) -> bool:
         """Tell whether a call is named, and remember which names were met."""
@@ -41,17 +75,21 @@ class Names:
             if fnmatchcase(call, pattern) or fnmatchcase(qualified, pattern)
         ]
         self._unmet.difference_update(met)
+        if self._unmet_namespaces:
+            self._unmet_namespaces.discard(library_of(qualified) or "")
         return bool(met)
 
     @property
     def namespaces(self) -> set[str]:
-        """The libraries whose operators are named: ``torchvision`` of ``torch.ops.torchvision.nms``."""
-        return {name.split(".")[2] for name in self._patterns if name.startswith("torch.ops.")}
+        """The libraries whose operators are raised: those given, and ``torchvision`` of ``torch.ops.torchvision.*``."""
+        named = {library for name in self._patterns if (library := library_of(name)) is not None}
+        return named.union(self._namespaces)
 
     @property
     def unmet(self) -> list[str]:
-        """The names of which no call was seen, as they were given."""
-        return [name for name in self._patterns if name in self._unmet]
+        """The names of which no call was seen, as they were given, and ``torch.ops.mylib.*`` for a library."""
+        unmet = [name for name in self._patterns if name in self._unmet]
+        return unmet + [f"{_LIBRARY}{name}.*" for name in self._namespaces if name in self._unmet_namespaces]
 
 
 @dataclass(slots=True)
@@ -70,12 +108,16 @@ class Fixed:
         try:
             result = raised()
         except UnraisedError as reason:
-            self.left[qualified, str(reason)] += 1
+            self.leave(qualified, reason)
         else:
             self.raised[qualified] += 1
             return result
         # Not where the reason is handled: it would be the context of what the program raises.
         return plain()
+
+    def leave(self, qualified: str, reason: UnraisedError) -> None:
+        """Count a call of this API that runs as it is."""
+        self.left[qualified, str(reason)] += 1
 
     def __str__(self) -> str:
         lines = [f"raised {_counted(self.raised)}" if self.raised else "no call was raised"]

@@ -8,11 +8,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import (
+    Fixed,
+    NothingToRaiseError,
+    Precision,
+    UnraisedError,
+    require_computation,
+)
 from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
 from msprobe_hooks.mindspore.jit import observers, unrecorded
 from msprobe_hooks.recording.processes import abandon_in_children
@@ -84,15 +89,19 @@ class FixingFunctions(CountingFunctions):
         """Make a call, raised where it is wanted and can be."""
         if not self._wanted(qualified, number, frame):
             return function(*args, **kwargs)
-        return self.fixed.make(
-            qualified,
-            lambda: self.raising.make(qualified, function, args, kwargs),
-            lambda: function(*args, **kwargs),
-        )
+
+        def raised() -> Any:
+            require_computation(qualified)
+            return self.raising.make(qualified, function, args, kwargs)
+
+        return self.fixed.make(qualified, raised, lambda: function(*args, **kwargs))
 
 
 class ListingFunctions(CountingFunctions):
-    """Makes every call as it is, and tells, by API and number, of those that fixing would change."""
+    """Makes every call as it is, and tells, by API and number, of those that fixing would change.
+
+    Those that it would leave as they are for another reason than that nothing would change are counted in ``fixed``.
+    """
 
     def __init__(self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed) -> None:
         super().__init__(to, fixed)
@@ -102,9 +111,14 @@ class ListingFunctions(CountingFunctions):
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Make a call, and tell of it where it can be raised."""
-        with suppress(UnraisedError):
+        try:
+            require_computation(qualified)
             self.raising.require(qualified, function, args, kwargs)
             self._tell(qualified, number)
+        except NothingToRaiseError:
+            pass
+        except UnraisedError as reason:
+            self.fixed.leave(qualified, reason)
         return function(*args, **kwargs)
 
 

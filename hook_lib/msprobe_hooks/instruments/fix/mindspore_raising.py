@@ -11,7 +11,7 @@ from mindspore import Tensor
 from msprobe_hooks.dump.names import is_in_place
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.changing import mapped
-from msprobe_hooks.instruments.fix.choice import Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.instruments.fix.remembered import Remembered
 from msprobe_hooks.mindspore.calls import Finishing
 from msprobe_hooks.mindspore.side_effects import why_once
@@ -43,7 +43,7 @@ class MindSporeRaising:
         raised, or would be none the better for it.
         """
         if not any(tensor.dtype in self._dtypes for tensor in tensors_in((args, kwargs), Tensor)):
-            raise UnraisedError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("nothing of it is in a lower precision")
         reason = why_once(called, function)
         if reason is not None:
             raise UnraisedError(reason)
@@ -83,10 +83,10 @@ class MindSporeRaising:
                 raise UnraisedError("it writes over its arguments")
         outputs = tensors_in(result, Tensor)
         if not any(output.dtype in _FLOATS for output in outputs):
-            raise UnraisedError("it returns no floating-point tensor")
+            raise NothingToRaiseError("it returns no floating-point tensor")
         memory = {copy.untyped_storage().data_ptr() for copy in copies.values()}
         if any(output.untyped_storage().data_ptr() in memory for output in outputs):
-            raise UnraisedError("it returns its argument's memory and computes nothing")
+            raise NothingToRaiseError("it returns its argument's memory and computes nothing")
         return [output.dtype for output in outputs]
 
 

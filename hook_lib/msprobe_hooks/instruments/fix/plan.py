@@ -1,8 +1,9 @@
 """What a process of a run is told to do with its calls, and what it tells: files in the folder of the run.
 
 ``plan.json`` is there first. Each process that imports a framework claims ``calls.<process>`` and writes one line per
-call, as it comes. A process is called ``rank<n>`` where RANK says so, else by its name in Python's multiprocessing;
-a second one of that name is ``<name>-2``.
+call, as it comes, and in ``left.<process>`` one line per API that it leaves as it is, and reason. A process is called
+``rank<n>`` where RANK says so, else by its name in Python's multiprocessing; a second one of that name is
+``<name>-2``.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ AT_START: Final = Path(__file__).parent / "at_start"
 
 _PLAN = "plan.json"
 _CALLS = "calls."
+_LEFT = "left."
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which calls of each process are raised, by process; None where all are only to be listed.
 
-    ``tells_stacks`` has a process write the stack of each call that it raises.
+    ``tells_stacks`` has a process write the stack of each call that it raises. ``custom_op_namespaces`` are libraries
+    whose operators can be raised.
     """
 
     to: Precision
     raised: dict[str, list[str]] | None = None
     tells_stacks: bool = False
+    custom_op_namespaces: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:
         """Write the plan into the folder of a run."""
@@ -47,6 +51,13 @@ class Told(msgspec.Struct, frozen=True):
 
     call: str
     stack: list[str] = []
+
+
+class Left(msgspec.Struct, frozen=True, order=True):
+    """An API of which calls ran as they are though another precision could change them, and the reason."""
+
+    api: str
+    reason: str
 
 
 def read_plan(folder: Path) -> Plan:
@@ -73,6 +84,18 @@ def lines_of(folder: Path) -> Mapping[str, list[Told]]:
         path.name.removeprefix(_CALLS): [decode_json(line, Told) for line in path.read_bytes().splitlines()]
         for path in sorted(folder.glob(f"{_CALLS}*"))
     }
+
+
+def leave(folder: Path, process: str, left: Left) -> None:
+    """Write that a process leaves calls of an API as they are."""
+    with (folder / f"{_LEFT}{process}").open("ab", buffering=0) as file:
+        file.write(msgspec.json.encode(left) + b"\n")
+
+
+def left_in(folder: Path) -> list[Left]:
+    """Return what the processes of a run left as it is, each API and reason once."""
+    lines = {line for path in folder.glob(f"{_LEFT}*") for line in path.read_bytes().splitlines()}
+    return sorted(decode_json(line, Left) for line in lines)
 
 
 def problems_of(folder: Path) -> Iterator[str]:

@@ -9,8 +9,8 @@ from types import FrameType
 
 import msgspec
 
-from msprobe_hooks.instruments.fix.choice import Fixed
-from msprobe_hooks.instruments.fix.plan import Plan, Told, claim, read_plan
+from msprobe_hooks.instruments.fix.choice import Fixed, NothingToRaiseError, UnraisedError
+from msprobe_hooks.instruments.fix.plan import Left, Plan, Told, claim, leave, read_plan
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
 
@@ -29,7 +29,8 @@ class _Process:
     """What this process is told to do, and tells."""
 
     def __init__(self, folder: str) -> None:
-        self._name, self._file = claim(Path(folder))
+        self._folder = Path(folder)
+        self._name, self._file = claim(self._folder)
 
     @classmethod
     @functools.cache
@@ -46,6 +47,10 @@ class _Process:
         """Write that there is this call."""
         self.tell(Told(f"{qualified}.{number}"))
 
+    def tell_left(self, left: Left) -> None:
+        """Write that calls of an API run as they are."""
+        leave(self._folder, self._name, left)
+
     def raising(self, plan: Plan) -> Callable[[str, int, FrameType | None], bool]:
         """Return what tells of a call whether it is raised here."""
         raised = frozenset((plan.raised or {}).get(self._name, ()))
@@ -61,17 +66,31 @@ class _Process:
         return is_raised
 
 
+class _ToldFixed(Fixed):
+    """Has the process tell once of each API that is left as it is, though another precision could change its calls."""
+
+    def __init__(self, process: _Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def leave(self, qualified: str, reason: UnraisedError) -> None:
+        """Count a call, and have the first one told."""
+        if not (isinstance(reason, NothingToRaiseError) or (qualified, str(reason)) in self.left):
+            self._process.tell_left(Left(qualified, str(reason)))
+        super().leave(qualified, reason)
+
+
 def _torch_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.torch_mode import FixingMode, ListingMode
 
     if plan.raised is None:
-        return ListingMode(plan.to, process.tell_call, Fixed()).observers()
-    return FixingMode(plan.to, process.raising(plan), Fixed()).observers()
+        return ListingMode(plan.to, process.tell_call, _ToldFixed(process), plan.custom_op_namespaces).observers()
+    return FixingMode(plan.to, process.raising(plan), _ToldFixed(process), plan.custom_op_namespaces).observers()
 
 
 def _mindspore_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.mindspore_functions import FixingFunctions, ListingFunctions
 
     if plan.raised is None:
-        return ListingFunctions(plan.to, process.tell_call, Fixed()).observers()
-    return FixingFunctions(plan.to, process.raising(plan), Fixed()).observers()
+        return ListingFunctions(plan.to, process.tell_call, _ToldFixed(process)).observers()
+    return FixingFunctions(plan.to, process.raising(plan), _ToldFixed(process)).observers()

@@ -29,9 +29,9 @@ class Remembered(Generic[T]):
             try:
                 known = find()
             except UnraisedError as error:
-                known = UnraisedError(str(error))
+                known = type(error)(str(error))
             self._known[key] = known
         if isinstance(known, UnraisedError):
             # Never the one that is kept: once raised it would keep the tensors of its frames.
-            raise UnraisedError(str(known))
+            raise type(known)(str(known))
         return known

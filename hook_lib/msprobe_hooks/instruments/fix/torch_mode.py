@@ -6,15 +6,23 @@ import threading
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 
-from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import (
+    DRAWS,
+    UNNAMED_LIBRARY,
+    Fixed,
+    NothingToRaiseError,
+    Precision,
+    UnraisedError,
+    library_of,
+    require_computation,
+)
 from msprobe_hooks.instruments.fix.torch_checkpoints import Checkpoints
-from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising
+from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising, returns_floats
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.processes import abandon_in_children
 from msprobe_hooks.recording.session import Observer
@@ -27,10 +35,14 @@ from msprobe_hooks.torch.threads import NewThreads, ThisThread
 OWN_FILES.add(__file__)
 
 
+# In another dtype a collective would wait for ranks that send the first one.
+_COMMUNICATING = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem"})
+
+
 class CountingMode(CallMode):
     """Counts the calls of this process, of all its threads together, and of no process that is forked off.
 
-    Operators of other libraries are seen where they are in ``namespaces``.
+    Operators of other libraries can be raised where they are in ``namespaces``.
     """
 
     def __init__(self, to: Precision, fixed: Fixed, namespaces: Iterable[str] = ()) -> None:
@@ -64,17 +76,24 @@ class CountingMode(CallMode):
         with self._lock:
             number = self._counts[qualified]
             self._counts[qualified] += 1
-        return self.make_named(
-            qualified,
-            number,
-            caller,
-            lambda: self.raising.plan(func, args, kwargs, writes=api.writes),
-            lambda: func(*args, **kwargs),
-        )
+
+        def plan() -> Plan:
+            require_computation(qualified)
+            plan = self.raising.plan(func, args, kwargs, writes=api.writes)
+            library = library_of(qualified)
+            if library is not None and library not in self.namespaces:
+                raise UnraisedError(UNNAMED_LIBRARY)
+            return plan
+
+        return self.make_named(qualified, number, caller, plan, lambda: func(*args, **kwargs))
+
+    def sees_library(self, namespace: str) -> bool:
+        """Return True but for communication, so that operators are counted as left that nobody asked for."""
+        return namespace not in _COMMUNICATING or super().sees_library(namespace)
 
     def note_error(self, where: str, error: Exception) -> None:
         """Count a call that ran as it was, because nothing can be told of it."""
-        self.fixed.left[where, f"it cannot be looked at: {type(error).__name__}"] += 1
+        self.fixed.leave(where, UnraisedError(f"it cannot be looked at: {type(error).__name__}"))
 
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""
@@ -109,10 +128,15 @@ class FixingMode(CountingMode):
 
 
 class ListingMode(CountingMode):
-    """Makes every call as it is, and tells, by API and number, of those that fixing would change."""
+    """Makes every call as it is, and tells, by API and number, of those that fixing would change.
 
-    def __init__(self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed) -> None:
-        super().__init__(to, fixed)
+    Those that it would leave as they are for another reason than that nothing would change are counted in ``fixed``.
+    """
+
+    def __init__(
+        self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed, namespaces: Iterable[str] = ()
+    ) -> None:
+        super().__init__(to, fixed, namespaces)
         self._tell = tell
 
     def make_named(
@@ -122,16 +146,27 @@ class ListingMode(CountingMode):
         checkpoint = running_checkpoint()
         if checkpoint is not None and checkpoint.backward_pass is not None:
             return run()
-        leaves = None
-        with suppress(UnraisedError):
-            leaves = plan().leaves
-        if leaves is None:
-            return run()
-        generators = Generators(leaves)
+        planned = _planned(plan)
+        if isinstance(planned, UnraisedError):
+            result = run()
+            if not isinstance(planned, NothingToRaiseError) and returns_floats(result):
+                self.fixed.leave(qualified, planned)
+            return result
+        generators = Generators(planned.leaves)
         result = run()
-        if not generators.have_moved():
+        if generators.have_moved():
+            self.fixed.leave(qualified, UnraisedError(DRAWS))
+        else:
             self._tell(qualified, number)
         return result
+
+
+def _planned(plan: Callable[[], Plan]) -> Plan | UnraisedError:
+    try:
+        return plan()
+    except UnraisedError as reason:
+        # Its traceback would keep the tensors of its frames while the call runs.
+        return type(reason)(str(reason))
 
 
 class _Collectives(threading.local):

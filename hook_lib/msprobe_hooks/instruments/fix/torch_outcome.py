@@ -12,17 +12,22 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from msprobe_hooks.instruments.fix.choice import UnraisedError
+from msprobe_hooks.instruments.fix.choice import NothingToRaiseError, UnraisedError
 from msprobe_hooks.instruments.fix.remembered import Remembered
+from msprobe_hooks.torch.calls import LIBRARY_OPERATORS
 from msprobe_hooks.torch.quiet import Quiet
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves."""
+    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves.
+
+    ``returned`` has for a result that is one of the leaves the place of this leaf, None for a result of its own memory.
+    """
 
     dtypes: tuple[torch.dtype | None, ...]
     devices: tuple[torch.device | None, ...]
+    returned: tuple[int | None, ...]
     written: frozenset[int]
 
 
@@ -76,16 +81,23 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
         try:
             results = pytree.tree_leaves(func(*args, **kwargs))
         except Exception as error:
-            raise UnraisedError("it cannot be told beforehand what it returns") from error
+            raise UnraisedError(_untold(func)) from error
         written = {key for key, tensor in stands_for.items() if tensor._version != begun[key][0]}
         if any((tensor.shape, tensor.stride()) != begun[key][1:] for key, tensor in stands_for.items()):
             raise UnraisedError("it changes the form of an argument")
         _require_own_memory(results, stands_for, written)
+    places = {id(tensor): place for place, tensor in enumerate(pytree.tree_leaves((args, kwargs)))}
     return Outcome(
         tuple(result.dtype if isinstance(result, Tensor) else None for result in results),
         tuple(_placed(result, device) if isinstance(result, Tensor) else None for result in results),
+        tuple(places.get(id(result)) if isinstance(result, Tensor) else None for result in results),
         frozenset(place for place, leaf in enumerate(leaves) if id(leaf) in written),
     )
+
+
+def _untold(func: Any) -> str:
+    what = "it cannot be told beforehand what it returns"
+    return f"{what} (torch.library.register_fake says so)" if type(func) in LIBRARY_OPERATORS else what
 
 
 def _placed(result: Tensor, device: torch.device) -> torch.device:
@@ -98,7 +110,7 @@ def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], w
     returned = {id(tensor) for key, tensor in stands_for.items() if key in written}
     for result in results:
         if isinstance(result, Tensor) and id(result) not in returned and result.untyped_storage()._cdata in memory:
-            raise UnraisedError("it returns its argument's memory and computes nothing")
+            raise NothingToRaiseError("it returns its argument's memory and computes nothing")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from msprobe_hooks.instruments.fix.choice import Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import DRAWS, NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.instruments.fix.torch_outcome import Outcome, Outcomes
 from msprobe_hooks.torch.calls import OWN_FILES
 from msprobe_hooks.torch.generators import Generators
@@ -52,6 +52,13 @@ def _unseen() -> Iterator[None]:
         yield
 
 
+def returns_floats(result: Any) -> bool:
+    """Return whether a floating-point or complex tensor is in what a call returned."""
+    with _unseen():
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+        return any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
+
+
 class Raising:
     """Makes calls in a precision, and returns what they would have returned, in its dtype and on its device."""
 
@@ -88,7 +95,7 @@ class Raising:
             raise UnraisedError(f"in the other precision it raises {type(error).__name__}") from error
         if generators.have_moved():
             generators.restore()
-            raise UnraisedError("it draws random numbers")
+            raise UnraisedError(DRAWS)
         with _unseen():
             return self._given_back(plan, raised, result)
 
@@ -96,7 +103,7 @@ class Raising:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         is_moved = any(self._is_cast(tensor) for tensor in tensors)
         if not tensors or not (is_moved or torch._C._is_any_autocast_enabled()):
-            raise UnraisedError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("nothing of it is in a lower precision")
         for tensor in tensors:
             if type(tensor) not in _PLAIN:
                 raise UnraisedError(f"{type(tensor).__name__} is a tensor of its own kind")
@@ -105,10 +112,10 @@ class Raising:
         outcome = self._outcomes.of(func, leaves, spec)
         changed = [dtype for dtype in outcome.dtypes if dtype] + [leaves[place].dtype for place in outcome.written]
         if not writes and not any(dtype.is_floating_point or dtype.is_complex for dtype in changed):
-            raise UnraisedError("it returns no floating-point or complex tensor")
+            raise NothingToRaiseError("it returns no floating-point or complex tensor")
         # Under autocast a call may compute in a lower precision than any of its arguments has.
         if not is_moved and not any(dtype in self._dtypes for dtype in outcome.dtypes):
-            raise UnraisedError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("nothing of it is in a lower precision")
         return outcome
 
     def _is_cast(self, tensor: Tensor) -> bool:
@@ -131,11 +138,15 @@ class Raising:
         for key, original in originals.items():
             if key in written or (plan.writes and self._differs(original, raised[key])):
                 original.copy_(raised[key])
-        given = {id(raised[key]): original for key, original in originals.items()}
-        back = [
-            given[id(leaf)] if id(leaf) in given else leaf.to(device, dtype) if isinstance(leaf, Tensor) else leaf
-            for leaf, dtype, device in zip(results, outcome.dtypes, outcome.devices, strict=True)
-        ]
+
+        def given_back(leaf: Any, dtype: torch.dtype | None, device: torch.device | None, place: int | None) -> Any:
+            # Only what was foretold to be an argument is the program's own: a raised one may come back as a copy of
+            # it, as where it is contiguous and the argument is not.
+            if place is not None:
+                return plan.leaves[place]
+            return leaf.to(device, dtype) if isinstance(leaf, Tensor) else leaf
+
+        back = map(given_back, results, outcome.dtypes, outcome.devices, outcome.returned)
         return pytree.tree_unflatten(back, spec)
 
     def _differs(self, original: Tensor, raised: Tensor) -> bool:

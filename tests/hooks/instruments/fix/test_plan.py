@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 
 from msprobe_hooks.decoding import JsonError
-from msprobe_hooks.instruments.fix.plan import Plan, Told, claim, lines_of, read_plan
+from msprobe_hooks.instruments.fix.plan import Left, Plan, Told, claim, leave, left_in, lines_of, read_plan
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
@@ -41,3 +41,10 @@ def test_no_two_processes_have_one_name_and_none_leaves_the_folder(tmp_path, mon
         names.append(process)
     assert names == [".._worker", ".._worker-2"]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_processes_leave_as_it_is_is_read_once_and_in_order(tmp_path):
+    assert left_in(tmp_path) == []
+    for process, api in [("rank0", "Torch.mm"), ("rank1", "Torch.mm"), ("rank0", "Functional.dropout")]:
+        leave(tmp_path, process, Left(api, "it draws random numbers"))
+    assert [left.api for left in left_in(tmp_path)] == ["Functional.dropout", "Torch.mm"]

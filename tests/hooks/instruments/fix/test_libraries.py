@@ -1,0 +1,90 @@
+"""Operators of libraries in another precision: which are raised, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from msprobe_hooks import ConfigError, fix
+
+UNNAMED = "custom_op_namespaces does not name its library"
+
+
+def rounded(x: Tensor) -> Tensor:
+    """A computation that differs in the two precisions: bfloat16 loses the lower bits."""
+    return (x + 256) - 256
+
+
+@pytest.fixture(autouse=True)
+def library() -> Iterator[None]:
+    """A library of two operators; of ``blind`` nobody says what it returns."""
+    with torch.library._scoped_library("fixlib", "DEF") as library:
+        library.define("rounded(Tensor x) -> Tensor")
+        library.impl("rounded", rounded, "CompositeExplicitAutograd")
+        library.define("blind(Tensor x) -> Tensor")
+        library.impl("blind", rounded, "CPU")
+        yield
+
+
+def normal() -> Tensor:
+    return torch.randn(999, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("names", "namespaces"),
+    [
+        (["*"], ["fixlib"]),
+        (["torch.ops.fixlib.rounded"], []),
+        (["torch.ops.fixlib.rounded.0"], []),
+        (["torch.ops.*"], ["otherlib", "fixlib"]),
+    ],
+)
+def test_an_operator_of_a_library_that_is_named_is_raised(names, namespaces):
+    x = normal()
+    with fix(*names, custom_op_namespaces=namespaces) as fixed:
+        result = torch.ops.fixlib.rounded(x)
+    assert fixed.raised == {"torch.ops.fixlib.rounded": 1}
+    assert torch.equal(result, rounded(x.float()).bfloat16())
+    assert not torch.equal(result, torch.ops.fixlib.rounded(x))
+
+
+@pytest.mark.parametrize("name", ["*", "torch.ops.*.rounded"])
+def test_an_operator_of_a_library_that_is_not_named_is_counted_as_left(name):
+    x = normal()
+    with fix(name) as fixed:
+        torch.ops.fixlib.rounded(x)
+    assert fixed.left == {("torch.ops.fixlib.rounded", UNNAMED): 1}
+    assert not fixed.raised
+
+
+def test_an_operator_that_nobody_asked_for_is_not_counted():
+    with fix("Torch.cumsum") as fixed:
+        torch.ops.fixlib.rounded(normal())
+    assert not fixed.left
+
+
+def test_what_an_operator_without_a_fake_kernel_needs_is_said():
+    with fix("*", custom_op_namespaces=["fixlib"]) as fixed:
+        torch.ops.fixlib.blind(normal())
+    assert "torch.library.register_fake" in str(fixed)
+
+
+def test_a_library_without_a_call_is_told():
+    with fix("*", custom_op_namespaces=["fixlib", "otherlib"]) as fixed:
+        torch.ops.fixlib.rounded(normal())
+    assert fixed.unmet == ["torch.ops.otherlib.*"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "framework", "text"),
+    [("fixlib", "pytorch", "a list of names"), ([""], "pytorch", "a list of names"), (["fixlib"], "mindspore", "none")],
+)
+def test_wrong_libraries_are_refused_before_anything_runs(namespaces, framework, text):
+    with (
+        pytest.raises(ConfigError, match=f"custom_op_namespaces.* allowed: {text}"),
+        fix("*", custom_op_namespaces=namespaces, framework=framework),
+    ):
+        pass
