@@ -119,6 +119,8 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     options["alerts"] = _alerts(given.get("alert", {}))
     options.setdefault("squashes_names", True)
     found = Plan(what=frozenset(what), **options)
+    if not what and (found.targets or found.alerts.rules or found.is_dynamic):
+        warnings.append("nothing is watched: xy_distribution, wg_distribution and the like are all false")
     is_open = "is_select" in given and not switches["is_select"]
     has_all = switches["all_xy"] or is_open or not found.targets
     return replace(found, has_all_modules=has_all), warnings + more
