@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.left_out import listed
-from msprobe_hooks.instruments.watch.targets import SIDES, WHATS, Target
+from msprobe_hooks.instruments.watch.names import OF_PARAMETERS
+from msprobe_hooks.instruments.watch.targets import SIDES, Target
 
 
 class Brought(NamedTuple):
@@ -22,9 +23,9 @@ class Brought(NamedTuple):
 _BROUGHT: Final = {
     "activations": Brought(("actv",), "no module was called in training mode"),
     "activation_gradients": Brought(("actv_grad",), "no backward pass went through a module in training mode"),
-    "gradients": Brought(("grad_unreduced", "grad_reduced"), "no watched parameter had a gradient"),
-    "micro_batch_gradients": Brought(("grad_unreduced",), "no watched parameter had a gradient"),
-    "parameters": Brought(("param_origin", "param_updated"), "no parameter is watched"),
+    "gradients": Brought(("grad_unreduced", "grad_reduced"), "no parameter had a gradient"),
+    "micro_batch_gradients": Brought(("grad_unreduced",), "no parameter had a gradient"),
+    "parameters": Brought(("param_origin", "param_updated"), "the optimizer made no step"),
     "updates": Brought(("adam_update",), "they follow from Adam's moments, which the optimizer does not keep"),
     "moments": Brought(("exp_avg", "exp_avg_sq"), "the optimizer keeps no exp_avg and no exp_avg_sq", steps=2),
 }
@@ -32,11 +33,15 @@ _MOST_STEPS: Final = max(one.steps for one in _BROUGHT.values())
 
 
 class FirstSteps:
-    """Compares what the first collected steps bring with what a plan and its targets ask for."""
+    """Compares what the first collected steps bring with what a plan and its targets ask for.
 
-    def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
+    Without ``has_parameters`` there are none among the targets, or another rank measures them.
+    """
+
+    def __init__(self, plan: Plan, targets: Sequence[Target] = (), *, has_parameters: bool = False) -> None:
         self._plan = plan
         self._targets = targets
+        self._has_parameters = has_parameters
         self._tasks: set[str] = set()
         self._count = 0
 
@@ -55,10 +60,13 @@ class FirstSteps:
             yield f"step {step} brought nothing of targets {listed(names)}: not called in training mode, or no gradient"
 
     def _expects(self, what: str) -> bool:
-        """Return whether something is wanted, and not of modules alone that are no targets."""
-        is_everywhere = what not in WHATS or self._plan.has_all_modules
+        """Return whether something is wanted of modules or parameters that are watched."""
+        if not self._plan.wants(what):
+            return False
+        if what in OF_PARAMETERS:
+            return self._has_parameters
         asked = {SIDES[field].what for target in self._targets for field in target.fields}
-        return self._plan.wants(what) and (is_everywhere or what in asked)
+        return self._plan.has_all_modules or what in asked
 
 
 def _missing(target: Target, rows: Iterable[Row], tasks: Collection[str]) -> list[str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
+from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.targets import SIDES, WHATS, Target, unknown_targets
-
-_SHOWN: Final = 8
 
 
 def notes_on_ranks(plan: Plan, rank: int | None) -> Iterator[str]:
@@ -40,13 +38,6 @@ def notes_on_targets(plan: Plan, targets: Sequence[Target], names: Iterable[Iter
         unwanted = dict.fromkeys(SIDES[field].what for field in fields)
         of = dict.fromkeys(name for field in fields for name in missing[field])
         yield (
-            f"targets asks for {', '.join(fields)} of {listed(map(repr, of))}: not watched, "
-            f"because {' and '.join(unwanted)} are not"
+            f"targets asks for {', '.join(fields)} of {listed(map(repr, of))}, "
+            f"but {' and '.join(unwanted)} are not watched"
         )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names as text: of many the first ones, and how many more there are."""
-    every = list(names)
-    shown, more = ", ".join(every[:_SHOWN]), len(every) - _SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.around_step import OptimizerState
-from msprobe_hooks.instruments.watch.left_out import listed
 from msprobe_hooks.instruments.watch.weights import Weight
 
 

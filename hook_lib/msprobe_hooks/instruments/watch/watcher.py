@@ -92,7 +92,7 @@ class Watcher(ABC):
         self._observers: list[Observer] = []
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
-        self._first_steps = FirstSteps(self.plan, ())
+        self._first_steps = FirstSteps(self.plan)
         self._told: set[str] = set()
         self._alarm = Alarm((), ())
         self._hooks = None if optimizer is None else self.hooks_on_steps()
@@ -237,7 +237,7 @@ class Watcher(ABC):
         self._with_gradients = [weight for weight in weights if not self._is_left_out(weight.parameter)]
         found = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
         chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
-        self._first_steps = FirstSteps(plan, targets)
+        self._first_steps = FirstSteps(plan, targets, has_parameters=bool(self._with_gradients))
         self._tell(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
         if not plan.what.isdisjoint(OF_PARAMETERS):
             self._tell(parameters.notes())
@@ -298,7 +298,9 @@ class Watcher(ABC):
         if structure is not None:
             structure.write(self.folder or self._base)
         self.files.add(self.step, rows)
-        self._tell(self._first_steps.notes(self.step, rows))
+        # What failed was logged with its reason.
+        if not self.collection.errors:
+            self._tell(self._first_steps.notes(self.step, rows))
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)

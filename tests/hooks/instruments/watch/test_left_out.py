@@ -117,8 +117,8 @@ class TestTargets:
                 {"0": {"input": "tensor", "output_grad": "tensor"}, "1": {"input": "tensor"}},
                 ["gradients"],
                 [
-                    "targets asks for input, output_grad of '0', '1': not watched, "
-                    "because activations and activation_gradients are not"
+                    "targets asks for input, output_grad of '0', '1', "
+                    "but activations and activation_gradients are not watched"
                 ],
             ),
             (
@@ -139,8 +139,7 @@ class TestTargets:
         optimizer = adam(one)
         with watch(one, optimizer, tmp_path, what=what, targets=targets, format="api"):
             step(one, optimizer)
-            caplog.set_level("ERROR")
-        assert [line for line in caplog.messages if not line.startswith("step 0 brought no gradients")] == lines
+        assert caplog.messages == lines
 
     def test_a_module_that_is_never_called_is_named(self, tmp_path, caplog):
         class Looping(nn.Module):
