@@ -335,8 +335,8 @@ def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_bo
     del other
     assert {row.name for row in watcher.rows if row.task == "param_updated"} == {"0.weight", "0.bias"}
     assert caplog.messages == [
-        "parameters in no optimizer, which no step updates: 0.bias; add them to the optimizer, or set "
-        "requires_grad to False if they are meant to be frozen",
+        "parameters in no optimizer of this process: 0.bias; add them to the optimizer "
+        "if no other rank updates them, or set requires_grad to False if they are meant to be frozen",
         "parameters not watched, because another optimizer has them: 2.weight, 2.bias; "
         "watch that optimizer as well to see them",
     ]

@@ -21,7 +21,7 @@ from msprobe_hooks.instruments.watch.checks import (
     times,
     whole_number,
 )
-from msprobe_hooks.instruments.watch.names import WHAT
+from msprobe_hooks.instruments.watch.names import OF_PARAMETERS, WHAT
 from msprobe_hooks.recording.option_checks import flag, object_with, one_of, read_json
 
 FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
@@ -81,6 +81,11 @@ class Plan:
     def wants(self, what: str) -> bool:
         """Tell whether something of `names.WHAT` is watched."""
         return what in self.what
+
+    @property
+    def wants_parameters(self) -> bool:
+        """Return whether something is watched that is measured of parameters."""
+        return not self.what.isdisjoint(OF_PARAMETERS)
 
     def is_for(self, rank: int | None) -> bool:
         """Tell whether a rank is watched; a program that is not distributed, rank None, is rank 0."""

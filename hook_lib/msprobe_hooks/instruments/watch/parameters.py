@@ -27,8 +27,8 @@ class Parameters:
         """Yield a line for each reason why parameters are not watched, or not updated."""
         if self.forgotten:
             yield (
-                f"parameters in no optimizer, which no step updates: {_named(self.forgotten)}; add them to the "
-                "optimizer, or set requires_grad to False if they are meant to be frozen"
+                f"parameters in no optimizer of this process: {_named(self.forgotten)}; add them to the optimizer "
+                "if no other rank updates them, or set requires_grad to False if they are meant to be frozen"
             )
         if self.of_others:
             yield (

@@ -18,8 +18,8 @@ from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.first_steps import FirstSteps
 from msprobe_hooks.instruments.watch.left_out import notes_on_ranks, notes_on_targets
+from msprobe_hooks.instruments.watch.models import as_models
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
-from msprobe_hooks.instruments.watch.names import OF_PARAMETERS
 from msprobe_hooks.instruments.watch.parameters import Parameters, parameters_with
 from msprobe_hooks.instruments.watch.run_files import RunFiles
 from msprobe_hooks.instruments.watch.structure import Structure
@@ -218,14 +218,13 @@ class Watcher(ABC):
 
     def _parameters(self, plan: Plan) -> Parameters:
         weights, frozen = weights_of(self.models, plan, self.named_parameters, self._gradient)
-        if self.optimizer is None:
-            return Parameters(weights, frozen)
-        state = self.state()
-        if weights and not state.stepped(weights):
+        if self.optimizer is not None and weights and not self.state().stepped(weights):
             raise ConfigError(
                 "optimizer", type(self.optimizer).__name__, "one that steps parameters of the model, and it steps none"
             )
-        return parameters_with(state, weights, frozen, self.living_optimizers)
+        if self.optimizer is None or not plan.wants_parameters:
+            return Parameters(weights, frozen)
+        return parameters_with(self.state(), weights, frozen, self.living_optimizers)
 
     def _gradient(self, parameter: Any) -> Any:
         # Megatron accumulates in main_grad.
@@ -239,7 +238,7 @@ class Watcher(ABC):
         chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
         self._first_steps = FirstSteps(plan, targets, has_parameters=bool(self._with_gradients))
         self._tell(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
-        if not plan.what.isdisjoint(OF_PARAMETERS):
+        if plan.wants_parameters:
             self._tell(parameters.notes())
         for chunk, modules in enumerate(chunks):
             if wanted := [one for one in modules if one[2]]:
@@ -304,12 +303,3 @@ class Watcher(ABC):
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)
-
-
-def as_models(given: Any, module_class: type) -> list[Any]:
-    """Return a model, or a list of them, as a list. Raises ConfigError for anything else."""
-    models = [given] if isinstance(given, module_class) else given
-    if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, module_class) for one in models):
-        module = module_class.__module__.rpartition(".nn.")[0]
-        raise ConfigError("model", type(given).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
-    return list(models)

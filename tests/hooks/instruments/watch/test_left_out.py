@@ -37,8 +37,8 @@ class TestParameters:
         assert sorted(names(watcher.rows, "grad_unreduced")) == sorted(everything)
         assert names(watcher.rows, "exp_avg") == ["0.weight", "0.bias", "1.bias"]
         assert caplog.messages == [
-            "parameters in no optimizer, which no step updates: 1.weight; add them to the optimizer, or set "
-            "requires_grad to False if they are meant to be frozen"
+            "parameters in no optimizer of this process: 1.weight; add them to the optimizer "
+            "if no other rank updates them, or set requires_grad to False if they are meant to be frozen"
         ]
 
     def test_one_of_another_optimizer_is_left_out_and_named(self, tmp_path, caplog):
