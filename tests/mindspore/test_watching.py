@@ -309,6 +309,40 @@ def test_a_target_chooses_cell_side_and_element(tmp_path: Path, model: Any) -> N
 
 
 @pytest.mark.parametrize(
+    ("targets", "cells", "parameters"),
+    [
+        ({"0": {}}, {"0.input", "0.output"}, {"0.weight", "0.bias"}),
+        ({"": {}}, {".input", ".output"}, {"0.weight", "0.bias", "2.weight", "2.bias"}),
+    ],
+)
+def test_a_target_without_fields_is_watched_whole_and_one_without_a_name_is_the_model(
+    tmp_path: Path, model: Any, targets: Any, cells: set[str], parameters: set[str]
+) -> None:
+    optimizer = nn.SGD(model.trainable_params(), 0.1)
+    with watch_mindspore(model, optimizer, tmp_path, what=["activations", "gradients"], targets=targets) as watcher:
+        trainer(model, optimizer)()
+    assert {row.name for row in watcher.rows if row.task == "actv"} == cells
+    assert {row.name for row in watcher.rows if row.task == "grad_reduced"} == parameters
+
+
+@pytest.mark.parametrize("make", [nn.Adam, ms.mint.optim.AdamW])
+def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_both_are_named(
+    tmp_path: Path, model: Any, make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    optimizer, other = nn.Adam([model[0].weight], 0.1), make([model[2].weight, model[2].bias], 0.1)
+    with watch_mindspore(model, optimizer, tmp_path, what=["gradients", "parameters"]) as watcher:
+        trainer(model, optimizer)()
+    del other
+    assert {row.name for row in watcher.rows if row.task == "param_updated"} == {"0.weight", "0.bias"}
+    assert caplog.messages == [
+        "parameters in no optimizer of this process: 0.bias; add them to the optimizer "
+        "if no other rank updates them, or set requires_grad to False if they are meant to be frozen",
+        "parameters not watched, because another optimizer has them: 2.weight, 2.bias; "
+        "watch that optimizer as well to see them",
+    ]
+
+
+@pytest.mark.parametrize(
     ("arguments", "options", "text"),
     [
         (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import msprobe_hooks
-from msprobe_hooks.instruments.series.reading import rank_folders
+from msprobe_hooks.instruments.series.reading import open_run, rank_folders
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.judging import judge_run
 from pytest_msprobe.modes.monitor.policy import load_policy
@@ -119,6 +119,41 @@ def test_a_parameter_that_the_optimizer_forgets_is_stuck(tmp_path):
     (after, before) = alarms(tmp_path, fault)
     assert (after.item, told(after)) == ("param_updated/2.weight/norm", ("stuck", PLANTED + 9))
     assert (before.item, told(before)) == ("param_origin/2.weight/norm", ("stuck", PLANTED + 10))
+
+
+def test_a_parameter_that_the_optimizer_never_had_is_stuck_from_the_start(tmp_path):
+    torch.manual_seed(0)
+    model = perceptron()
+    optimizer = torch.optim.Adam([one for name, one in model.named_parameters() if name != "2.weight"], lr=0.01)
+    failed, _ = judge_run(train(tmp_path, model, optimizer), load_policy("default"))
+    found = [alarmed for result in failed if (alarmed := alarmed_of(result.extras))]
+    assert {(each.item, told(each)) for each in found} == {
+        ("param_origin/2.weight/norm", ("stuck", 10)),
+        ("param_updated/2.weight/norm", ("stuck", 10)),
+    }
+
+
+def test_two_watched_optimizers_of_one_model_raise_no_alarm(tmp_path):
+    torch.manual_seed(0)
+    model = perceptron()
+    model[0].requires_grad_(False)
+    often, seldom = (torch.optim.Adam(model[place].parameters(), lr=0.01) for place in (4, 2))
+    watched = {"what": ["gradients", "parameters"], "statistics": ["norm"]}
+    with (
+        msprobe_hooks.watch(model, often, tmp_path / "often", **watched),
+        msprobe_hooks.watch(model, seldom, tmp_path / "seldom", targets={"2": {}, "4": {}}, **watched),
+    ):
+        for step in range(48):
+            nn.functional.cross_entropy(model(torch.randn(32, 8)), torch.arange(32) % 4).backward()
+            often.step()
+            if step % 12 == 11:
+                seldom.step()
+            model.zero_grad()
+    for name, parameters in (("often", {"4.weight", "4.bias"}), ("seldom", {"2.weight", "2.bias"})):
+        (run,) = rank_folders(tmp_path / name)
+        failed, warned = judge_run(run, load_policy("default"))
+        assert [result.reason for result in [*failed, *warned]] == []
+        assert {key.name for key in open_run(run).keys if key.task == "param_origin"} == parameters
 
 
 def test_activations_out_of_the_training_dtypes_range_overflow(tmp_path):

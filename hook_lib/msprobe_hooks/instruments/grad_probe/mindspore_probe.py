@@ -52,6 +52,10 @@ class MindSporeGradientProbe(GradientProbe):
         """Return this process's rank, None where communication is not initialised."""
         return process_rank()
 
+    def parameters(self) -> list[str]:
+        """Return nothing: of a network only the parameters of its optimizers are known."""
+        return []
+
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""
         return "no optimizer that monitor(optimizer) was given was called"

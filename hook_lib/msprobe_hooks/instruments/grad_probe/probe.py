@@ -10,6 +10,7 @@ from typing import Any
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
 from msprobe_hooks.instruments.grad_probe.writing import GradientRow, ProbeFiles
+from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.recording.processes import abandon_in_children
 
 _log = logging.getLogger("msprobe_hooks")
@@ -49,13 +50,17 @@ class GradientProbe(ABC):
         """Return this process's rank, None where there is no process group."""
 
     @abstractmethod
+    def parameters(self) -> Iterable[str]:
+        """Return the names of the trainable parameters that are watched once an optimizer steps them."""
+
+    @abstractmethod
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""
 
     def begin_at(self, step: int) -> None:
         """Give the next step of each optimizer this number."""
         self._first_step = step
-        self._next_step.clear()
+        self._next_step = dict.fromkeys(self._next_step, step)
 
     def abandon(self) -> None:
         """Stop looking, in a forked child: the files are the parent's."""
@@ -68,7 +73,9 @@ class GradientProbe(ABC):
         if self._is_abandoned:
             return ""
         if self._files is not None and self._written:
-            return f"gradients of {len(self._written)} optimizer steps are in {self._files.folder}"
+            missing = [name for name in self.parameters() if self.is_listed(name) and name not in self._next_step]
+            without = f", without those of {listed(missing)}, which no optimizer steps" if missing else ""
+            return f"gradients of {len(self._written)} optimizer steps are in {self._files.folder}{without}"
         if self._told:
             return "no gradients were written, see above"
         unwanted = "this rank or these steps are not among those asked for"

@@ -54,6 +54,11 @@ class TorchGradientProbe(GradientProbe):
         """Return this process's rank, None where no process group is initialised."""
         return process_rank()
 
+    def parameters(self) -> list[str]:
+        """Return the names of the model's trainable parameters."""
+        named = () if self._model is None else self._model.named_parameters()
+        return [name for name, parameter in named if parameter.requires_grad]
+
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""
         if self._model is None:

@@ -21,7 +21,7 @@ from msprobe_hooks.instruments.watch.checks import (
     times,
     whole_number,
 )
-from msprobe_hooks.instruments.watch.names import WHAT
+from msprobe_hooks.instruments.watch.names import OF_PARAMETERS, WHAT
 from msprobe_hooks.recording.option_checks import flag, object_with, one_of, read_json
 
 FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
@@ -82,6 +82,11 @@ class Plan:
         """Tell whether something of `names.WHAT` is watched."""
         return what in self.what
 
+    @property
+    def wants_parameters(self) -> bool:
+        """Return whether something is watched that is measured of parameters."""
+        return not self.what.isdisjoint(OF_PARAMETERS)
+
     def is_for(self, rank: int | None) -> bool:
         """Tell whether a rank is watched; a program that is not distributed, rank None, is rank 0."""
         return not self.ranks or (rank or 0) in self.ranks
@@ -119,6 +124,8 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     options["alerts"] = _alerts(given.get("alert", {}))
     options.setdefault("squashes_names", True)
     found = Plan(what=frozenset(what), **options)
+    if not what and (found.targets or found.alerts.rules or found.is_dynamic):
+        warnings.append("nothing is watched: xy_distribution, wg_distribution and the like are all false")
     is_open = "is_select" in given and not switches["is_select"]
     has_all = switches["all_xy"] or is_open or not found.targets
     return replace(found, has_all_modules=has_all), warnings + more

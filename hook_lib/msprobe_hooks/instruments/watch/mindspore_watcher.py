@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import mindspore
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, experimental, nn
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import HostMeter
+from msprobe_hooks.instruments.watch.living import living
 from msprobe_hooks.instruments.watch.mindspore_modules import Cells
 from msprobe_hooks.instruments.watch.mindspore_optimizers import CallHooks, OptimizerState
 from msprobe_hooks.instruments.watch.modules import Fields
@@ -76,6 +77,11 @@ class MindSporeWatcher(Watcher):
     def state(self) -> OptimizerState:
         """Return the state of the optimizer."""
         return OptimizerState(self.optimizer)
+
+    def living_optimizers(self) -> list[OptimizerState]:
+        """Return the states of all optimizers in this process."""
+        kinds = (nn.Optimizer, experimental.optim.Optimizer)
+        return [OptimizerState(one) for one in living(kinds) if hasattr(one, "parameters")]
 
     def named_modules(self, model: nn.Cell) -> Iterable[tuple[str, nn.Cell]]:
         """Yield all cells in a model by name."""

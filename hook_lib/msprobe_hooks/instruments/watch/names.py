@@ -22,5 +22,10 @@ WHAT: Final = (
     "stacks",
 )
 
+#: Those of them that are measured of parameters.
+OF_PARAMETERS: Final = frozenset(
+    {"gradients", "micro_batch_gradients", "moments", "parameters", "updates", "direction"}
+)
+
 #: Why MindSpore's collectives cannot be among them.
 NO_COLLECTIVES: Final = "MindSpore's communication functions are not watched"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.living import living
 from msprobe_hooks.instruments.watch.modules import Fields
 from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
 from msprobe_hooks.instruments.watch.statistics import Meter
@@ -20,6 +23,8 @@ from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.torch.calls import is_traced
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.quiet import Quiet
+
+_log = logging.getLogger("msprobe_hooks")
 
 
 class TorchWatcher(Watcher):
@@ -43,6 +48,10 @@ class TorchWatcher(Watcher):
     def state(self) -> OptimizerState:
         """Return the state of the optimizer, or of those inside it."""
         return OptimizerState(self.optimizer)
+
+    def living_optimizers(self) -> list[OptimizerState]:
+        """Return the states of all optimizers in this process."""
+        return [OptimizerState(one) for one in living(Optimizer)]
 
     def named_modules(self, model: nn.Module) -> Iterable[tuple[str, nn.Module]]:
         """Yield all modules in a model by name."""
@@ -70,6 +79,7 @@ class TorchWatcher(Watcher):
     def hooks_on_collectives(self, plan: Plan) -> Observer | None:
         """Put hooks on the functions of ``torch.distributed``, which some builds of torch lack."""
         if not dist.is_available():
+            _log.warning("collectives are not watched: this build of torch has no torch.distributed")
             return None
         from msprobe_hooks.instruments.watch.collectives import Collectives
 

@@ -16,10 +16,14 @@ from msprobe_hooks.instruments.watch.around_step import AroundStep, OptimizerSta
 from msprobe_hooks.instruments.watch.checks import whole_number
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.first_steps import FirstSteps
+from msprobe_hooks.instruments.watch.left_out import notes_on_ranks, notes_on_targets
+from msprobe_hooks.instruments.watch.models import as_models
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
+from msprobe_hooks.instruments.watch.parameters import Parameters, parameters_with
 from msprobe_hooks.instruments.watch.run_files import RunFiles
 from msprobe_hooks.instruments.watch.structure import Structure
-from msprobe_hooks.instruments.watch.targets import unknown_targets, with_fields
+from msprobe_hooks.instruments.watch.targets import with_fields
 from msprobe_hooks.instruments.watch.weights import Weight, measure, weights_of
 
 _log = logging.getLogger("msprobe_hooks")
@@ -88,6 +92,8 @@ class Watcher(ABC):
         self._observers: list[Observer] = []
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
+        self._first_steps = FirstSteps(self.plan)
+        self._told: set[str] = set()
         self._alarm = Alarm((), ())
         self._hooks = None if optimizer is None else self.hooks_on_steps()
 
@@ -106,6 +112,10 @@ class Watcher(ABC):
     @abstractmethod
     def state(self) -> OptimizerState:
         """Return the state of the optimizer, or of none."""
+
+    @abstractmethod
+    def living_optimizers(self) -> Iterable[OptimizerState]:
+        """Return the states of all optimizers in this process."""
 
     @abstractmethod
     def gradient(self, parameter: Any) -> Any:
@@ -142,12 +152,13 @@ class Watcher(ABC):
         alarm = Alarm(plan.alerts.rules, plan.statistics)
         is_watched = plan.is_for(self.rank)
         collection = self.new_collection(plan)
-        weights = self._weights(plan)
+        parameters = self._parameters(plan)
         self.files.follow(plan if is_watched else Plan(format="api"))
         self._remove_observers()
         self.plan, self.collection, self._alarm, self.collected = plan, collection, alarm, collected
+        self._tell(notes_on_ranks(plan, self.rank))
         if is_watched:
-            self._observe(weights)
+            self._observe(parameters)
         self._begin_step()
 
     def end_step(self) -> None:
@@ -205,29 +216,30 @@ class Watcher(ABC):
             self._hooks = None
         self.files.close()
 
-    def _weights(self, plan: Plan) -> list[Weight]:
-        """Return the parameters that the optimizer steps; without an optimizer all of them."""
-        weights = weights_of(self.models, plan, self.named_parameters, self._gradient)
-        if self.optimizer is None:
-            return weights
-        stepped = self.state().stepped(weights)
-        if weights and not stepped:
+    def _parameters(self, plan: Plan) -> Parameters:
+        weights, frozen = weights_of(self.models, plan, self.named_parameters, self._gradient)
+        if self.optimizer is not None and weights and not self.state().stepped(weights):
             raise ConfigError(
                 "optimizer", type(self.optimizer).__name__, "one that steps parameters of the model, and it steps none"
             )
-        return stepped
+        if self.optimizer is None or not plan.wants_parameters:
+            return Parameters(weights, frozen)
+        return parameters_with(self.state(), weights, frozen, self.living_optimizers)
 
     def _gradient(self, parameter: Any) -> Any:
         # Megatron accumulates in main_grad.
         main = getattr(parameter, "main_grad", None) if self.has_main_grad else None
         return self.gradient(parameter) if main is None else main
 
-    def _observe(self, weights: Sequence[Weight]) -> None:
-        plan, collection = self.plan, self.collection
-        for name in unknown_targets(plan, [self._names(model) for model in self.models]):
-            _log.warning("targets names %r, which is no module or parameter of the model", name)
+    def _observe(self, parameters: Parameters) -> None:
+        plan, collection, weights = self.plan, self.collection, parameters.watched
         self._with_gradients = [weight for weight in weights if not self._is_left_out(weight.parameter)]
-        chunks = [list(with_fields(plan, chunk, self.named_modules(one))) for chunk, one in enumerate(self.models)]
+        found = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
+        chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
+        self._first_steps = FirstSteps(plan, targets, has_parameters=bool(self._with_gradients))
+        self._tell(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
+        if plan.wants_parameters:
+            self._tell(parameters.notes())
         for chunk, modules in enumerate(chunks):
             if wanted := [one for one in modules if one[2]]:
                 self._observers.append(self.hooks_on_modules(chunk, wanted))
@@ -247,6 +259,13 @@ class Watcher(ABC):
                 has_stacks=plan.wants("stacks"),
             )
         self._around_step = AroundStep(collection, plan, self.state(), weights, self._with_gradients)
+
+    def _tell(self, notes: Iterable[str]) -> None:
+        """Log lines that were not logged before, as for a plan whose statistics are changed."""
+        for note in notes:
+            if note not in self._told:
+                self._told.add(note)
+                _log.warning("%s", note)
 
     def _names(self, model: Any) -> list[list[str]]:
         return [[name for name, _ in named(model)] for named in (self.named_modules, self.named_parameters)]
@@ -278,15 +297,9 @@ class Watcher(ABC):
         if structure is not None:
             structure.write(self.folder or self._base)
         self.files.add(self.step, rows)
+        # What failed was logged with its reason.
+        if not self.collection.errors:
+            self._tell(self._first_steps.notes(self.step, rows))
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)
-
-
-def as_models(given: Any, module_class: type) -> list[Any]:
-    """Return a model, or a list of them, as a list. Raises ConfigError for anything else."""
-    models = [given] if isinstance(given, module_class) else given
-    if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, module_class) for one in models):
-        module = module_class.__module__.rpartition(".nn.")[0]
-        raise ConfigError("model", type(given).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
-    return list(models)

@@ -28,19 +28,22 @@ def weights_of(
     plan: Plan,
     named_parameters: Callable[[Any], Iterable[tuple[str, Any]]],
     gradient: Callable[[Any], Any],
-) -> list[Weight]:
-    """Return the parameters that are watched, in the models' order; those that are tied once.
+) -> tuple[list[Weight], list[Weight]]:
+    """Return the parameters that a plan names, in the models' order, those that are tied once: trainable ones, others.
 
-    ``named_parameters`` tells a model's, ``gradient`` that of a parameter, None where it has none.
+    ``named_parameters`` returns a model's, ``gradient`` that of a parameter, None where it has none.
     """
-    weights = []
+    trainable: list[Weight] = []
+    frozen: list[Weight] = []
     for chunk, model in enumerate(models):
-        named = [(name, one) for name, one in named_parameters(model) if one.requires_grad]
-        names = squashed([name for name, _ in named]) if plan.squashes_names else [name for name, _ in named]
-        for (full, parameter), name in zip(named, names, strict=True):
-            if is_targeted(plan, chunk, (full, name)):
-                weights.append(Weight(chunk, name, parameter, partial(gradient, parameter)))
-    return weights
+        named = list(named_parameters(model))
+        for those, requires_grad in ((trainable, True), (frozen, False)):
+            full = [(name, one) for name, one in named if bool(one.requires_grad) is requires_grad]
+            names = squashed([name for name, _ in full]) if plan.squashes_names else [name for name, _ in full]
+            for (long, parameter), name in zip(full, names, strict=True):
+                if is_targeted(plan, chunk, (long, name)):
+                    those.append(Weight(chunk, name, parameter, partial(gradient, parameter)))
+    return trainable, frozen
 
 
 def measure(

@@ -103,6 +103,15 @@ def test_the_end_says_what_was_written(monitor: Monitor, capsys: pytest.CaptureF
     assert capsys.readouterr().err == f"msprobe_hooks: gradients of 1 optimizer steps are in {rank}\n"
 
 
+def test_the_end_names_parameters_that_no_optimizer_steps(monitor: Monitor, capsys: pytest.CaptureFixture[str]) -> None:
+    model = model_of(w=parameter(1.0), forgotten=parameter(1.0), frozen=parameter(1.0).requires_grad_(False))
+    rank = monitor(model)
+    torch.optim.SGD([model.w]).step()
+    finish()
+    end = f"gradients of 1 optimizer steps are in {rank}, without those of forgotten, which no optimizer steps\n"
+    assert capsys.readouterr().err == f"msprobe_hooks: {end}"
+
+
 @pytest.mark.parametrize(
     ("trained", "section", "text"),
     [

@@ -99,10 +99,11 @@ def test_gradients_of_layers_around_a_checkpoint_are_told_in_backward_order(tmp_
 
 def test_an_optimizer_tells_of_its_own_parameters_only(tmp_path):
     one = nn.ModuleDict({"generator": nn.Linear(3, 2), "critic": nn.Linear(2, 1)})
-    optimizer = adam(one["critic"])
+    generator, optimizer = adam(one["generator"]), adam(one["critic"])
     with watch(one, optimizer, tmp_path, what=["gradients"]) as watcher:
         one["critic"](one["generator"](torch.randn(4, 3))).mean().backward()
         optimizer.step()
+        generator.step()
     assert {name for name, _ in by_name(watcher.rows, "grad_reduced")} == {"critic.weight", "critic.bias"}
 
 
