@@ -44,5 +44,6 @@ class NoObject:
 def _conditions(item: pytest.Item) -> Iterator[Any]:
     """Yield the conditions of the marks that an item and its parents were given."""
     for node in item.listchain():
-        for mark in node.own_markers:
+        # An item that pytest has not initialised yet was given none.
+        for mark in vars(node).get("own_markers", ()):
             yield from (mark.kwargs["condition"],) if "condition" in mark.kwargs else mark.args
