@@ -43,6 +43,11 @@ LOADING = {
     "timeout": ["-p", "pytest_timeout", "--timeout=300"],
 }
 
+# sugar and instafail both write failures as they come, and refuse each other.
+ALL = [word for neighbour, words in LOADING.items() if neighbour != "sugar" for word in words]
+# By this name other plugins look for it.
+XDIST = ("-p", "xdist")
+
 Run = Callable[..., Checked]
 
 
@@ -92,8 +97,7 @@ def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
 def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
     run: Run, pytester: pytest.Pytester, records: Json
 ) -> None:
-    # sugar and instafail both write failures as they come, and refuse each other.
-    beside = run(*(word for neighbour, words in LOADING.items() if neighbour != "sugar" for word in words))
+    beside = run(*ALL)
     assert_same(beside, run())
     of_json = json.loads((pytester.path / ".report.json").read_text())["tests"]
     assert {test["nodeid"]: test["outcome"] for test in of_json} == {
@@ -109,12 +113,11 @@ def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("neighbour", LOADING)
-def test_a_record_that_kills_its_worker_costs_itself(
-    run: Run, make_device: Callable[[str], None], records: Json, neighbour: str
+def test_beside_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself(
+    run: Run, make_device: Callable[[str], None], records: Json
 ) -> None:
     make_device(f"if record == {WRONG!r}: os._exit(7)")
-    beside = run(*LOADING[neighbour], "-p", "xdist.plugin", "-n1")
+    beside = run(*ALL, *XDIST, "-n1")
     assert beside.wrong == {WRONG}
     assert beside.cases.keys() == records.keys()
     assert "failed (crash)" in beside.cases[WRONG].text
@@ -127,7 +130,7 @@ def test_a_run_goes_on_without_a_lost_worker(
 ) -> None:
     del run
     workers = losing_one_of_two(pytester)
-    ours = ("-p", "pytest_msprobe.plugin", "-p", "xdist.plugin", "--msprobe-overflow=dump.json")
+    ours = ("-p", "pytest_msprobe.plugin", *XDIST, "--msprobe-overflow=dump.json")
     assert_one_is_lost(pytester.runpytest_subprocess(*ours, *LOADING[neighbour], *workers), records)
 
 

@@ -19,8 +19,6 @@ Write = Callable[..., Path]
 WRONG = "Functional.softmax.0.forward"
 #: What pytest can do without, whatever its version.
 OPTIONAL = tuple(name for name in default_plugins if name not in essential_plugins)
-#: xdist sends reports by the hooks of this one.
-NEEDED_BY_XDIST = "reports"
 
 
 def without(*plugins: str) -> list[str]:
@@ -37,19 +35,17 @@ def run(pytester: pytest.Pytester, write_dump: Write, records: Json) -> Callable
     """Check three calls, of which one is wrong in its forward direction, and return the items' outcomes."""
     write_dump(records)
 
-    def checked(*arguments: str, apart: bool = False) -> dict[str, str]:
+    def checked(*arguments: str) -> dict[str, str]:
         journal = pytester.path / "run.jsonl"
-        start = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
-        result = start(
-            "--msprobe-dump=dump.json", "--msprobe-device=faulty", f"--msprobe-journal={journal}", *arguments
-        )
+        ours = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", f"--msprobe-journal={journal}")
+        result = pytester.runpytest_inprocess(*ours, *arguments)
         assert result.ret == pytest.ExitCode.TESTS_FAILED, result.stdout.str() + result.stderr.str()
         return outcomes(journal)
 
     return checked
 
 
-@pytest.mark.parametrize("plugins", [("terminal",), ("debugging",), OPTIONAL], ids=["terminal", "debugging", "all"])
+@pytest.mark.parametrize("plugins", [("terminal",), OPTIONAL], ids=["terminal", "all"])
 def test_a_wrong_record_fails_without_plugins_of_pytest(
     run: Callable[..., dict[str, str]], make_device: Callable[[str], None], records: Json, plugins: tuple[str, ...]
 ) -> None:
@@ -57,43 +53,32 @@ def test_a_wrong_record_fails_without_plugins_of_pytest(
     assert run(*without(*plugins)) == {name: "fail" if name == WRONG else "pass" for name in records}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("plugin", OPTIONAL)
-def test_a_wrong_record_fails_without_any_one_plugin_of_pytest(
-    run: Callable[..., dict[str, str]], make_device: Callable[[str], None], records: Json, plugin: str
-) -> None:
-    make_device(f"result = result + 1 if record == {WRONG!r} else result")
-    assert run(*without(plugin)) == {name: "fail" if name == WRONG else "pass" for name in records}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plugin", [name for name in OPTIONAL if name != NEEDED_BY_XDIST])
-def test_a_record_that_kills_its_worker_costs_itself_without_any_one_plugin_of_pytest(
-    run: Callable[..., dict[str, str]], make_device: Callable[[str], None], records: Json, plugin: str
-) -> None:
-    make_device(f"if record == {WRONG!r}: os._exit(7)")
-    found = run("-n1", *without(plugin), apart=True)
-    # A backward record is not tried where the forward one did not end.
-    assert found == {**dict.fromkeys(records, "pass"), WRONG: "crash", WRONG.replace("forward", "backward"): "skip"}
-
-
-@pytest.mark.parametrize("plugin", ["terminal", "debugging"])
-def test_a_search_for_overflow_ends_without_plugins_of_pytest(
-    pytester: pytest.Pytester, write_dump: Write, records: Json, plugin: str
+def test_a_search_for_overflow_ends_without_a_terminal(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
     write_dump(records)
-    ran = pytester.runpytest_inprocess("--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl", *without(plugin))
+    ran = pytester.runpytest_inprocess(
+        "--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl", *without("terminal")
+    )
     assert ran.ret == pytest.ExitCode.OK
     assert outcomes(pytester.path / "run.jsonl").keys() == records.keys()
 
 
-def test_a_run_on_a_terminal_ends_without_pytests_capture(
-    pytester: pytest.Pytester, write_dump: Write, records: Json
+@pytest.mark.parametrize(
+    "plugin",
+    [pytest.param(name, marks=() if name in ("capture", "debugging") else pytest.mark.slow) for name in OPTIONAL],
+)
+def test_a_failing_item_on_a_terminal_is_one_failure_without_any_one_plugin_of_pytest(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, plugin: str
 ) -> None:
     write_dump(records)
-    command = (sys.executable, "-m", "pytest", "--msprobe-overflow=dump.json", *without("capture"))
-    written = on_a_terminal(*command, folder=pytester.path)
-    assert f"{len(records)} passed" in written
+    pytester.makeconftest(f"def pytest_runtest_call(item):\n    assert item.name != {WRONG!r}")
+    command = (sys.executable, "-m", "pytest", "--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl")
+    written = on_a_terminal(*command, *without(plugin), folder=pytester.path)
+    assert "INTERNALERROR" not in written
+    assert ("1 failed" in written) == (plugin != "terminal")
+    # What a hook raises is no verdict.
+    assert outcomes(pytester.path / "run.jsonl") == {name: "error" if name == WRONG else "pass" for name in records}
 
 
 ANOTHER_NODE = """
