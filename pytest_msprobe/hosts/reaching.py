@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -51,31 +51,23 @@ channel.send(path.read_text(errors="replace") if path.exists() else "")
 _READ_SECONDS = 30
 
 
+@dataclass(frozen=True, eq=False)
 class LostWorker:
-    """Stands for a worker whose host is lost: one that has finished with nothing done."""
+    """Stands for a worker that could not start because its host is lost."""
 
-    shutting_down = True
-
-    def __init__(self, config: pytest.Config, spec: XSpec) -> None:
-        self.config = config
-        self.gateway = self
-        self.spec = spec
-        self.id = spec.id
-        self.workerinput: dict[str, Any] = {}
-        self.workeroutput = {"exitstatus": 0, "shouldfail": False, "shouldstop": False}
-
-    def shutdown(self) -> None:
-        """Have nothing to end."""
+    where: str
 
 
 class Hosts:
-    """The hosts of a run; starts its workers in place of xdist's ``manager`` of nodes.
+    """The hosts of a run; starts its workers in place of the manager of nodes of xdist's ``session``.
 
     ``packages`` are the modules that items need, with the distributions that they are of.
     """
 
-    def __init__(self, config: pytest.Config, manager: Any, desk: Desk, packages: Mapping[str, str]) -> None:
+    def __init__(self, config: pytest.Config, session: Any, desk: Desk, packages: Mapping[str, str]) -> None:
+        manager = session.nodemanager
         self._config = config
+        self._session = session
         self._desk = desk
         self._packages = {**_NEEDED, **packages}
         self._proxies = {str(proxy.id): proxy for proxy in map(XSpec, config.getoption("px", []))}
@@ -88,6 +80,8 @@ class Hosts:
         self._abandoned: list[list[str]] = []
         self._alive: dict[Any, str] = {}
         manager.setup_node = self.setup_node
+        # xdist calls it when it takes an event "never_started" out of its queue.
+        session.worker_never_started = self._forget
         if not config.option.rsyncdir and not config.getini("rsyncdirs"):
             # Every host has a pytest of its own, in which the plugin is installed.
             manager.roots = []
@@ -122,9 +116,19 @@ class Hosts:
                     raise pytest.UsageError(problem) from None
                 self._lost.add(host)
                 self._tell(f"{problem}; the run goes on without it")
-        lost = LostWorker(self._config, spec)
-        putevent(("workerfinished", {"node": lost}))
+        lost = LostWorker(_where(host, spec))
+        putevent(("never_started", {"node": lost}))
         return lost
+
+    def _forget(self, node: LostWorker) -> None:
+        """Have xdist wait no longer for a worker that never started. Raises pytest.UsageError if no worker is left.
+
+        Plugins are not called: ``pytest_testnodedown`` is for workers that ``pytest_configure_node`` announced, and
+        what plugins expect of those, such as their own keys in ``workeroutput``, this one does not have.
+        """
+        if not self._alive and not self._session.sched.tests_finished:
+            raise pytest.UsageError(f"{node.where}: is lost, and no worker is left")
+        self._session._active_nodes.remove(node)
 
     def welcome(self, node: Any) -> None:
         """Bring a new worker's host the run's files, and tell the worker. Raises HostError where that cannot be."""
@@ -181,11 +185,8 @@ class Hosts:
     def leave(self, node: Any, error: object) -> None:
         """Take note of a worker that has ended. Raises HostError where the run cannot go on after it."""
         host = self._alive.pop(node, HERE)
-        session: Any = self._config.pluginmanager.get_plugin("dsession")
-        if error and host != HERE and not session.sched.collection_is_completed:
+        if error and host != HERE and not self._session.sched.collection_is_completed:
             raise HostError(f"host {host}: pytest did not start there: {_last_line(error)}")
-        if isinstance(node, LostWorker) and not self._alive and not session.sched.tests_finished:
-            raise HostError(f"host {self.host_of(node.spec)}: is lost, and no worker is left")
 
     def _wanted(self, node: Any) -> dict[str, Any]:
         config, baggage = self._config, self._desk.baggage

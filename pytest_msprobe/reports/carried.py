@@ -28,6 +28,14 @@ def results_in(report: Any) -> list[dict[str, Any]]:
     return checks_in(report) if own is None else [own]
 
 
+def worker_of(report: Any) -> str:
+    """Return the id of the xdist worker that sent a report, empty where none did.
+
+    Other plugins may know something else as a report's ``node``.
+    """
+    return str(getattr(getattr(getattr(report, "node", None), "gateway", None), "id", ""))
+
+
 def drop_results(report: Any) -> None:
     """Take all of it out of a report: pytest keeps the reports of all items to the end of a run."""
     carried = vars(report)

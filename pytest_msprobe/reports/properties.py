@@ -11,6 +11,8 @@ from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host
 from pytest_msprobe.results.screened import screened_of
 
+_OURS = "msprobe."
+
 
 def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
     """Return what JUnit shows of a verdict, or of what kept an item from one."""
@@ -43,7 +45,13 @@ def card_told(properties: Iterable[tuple[str, object]]) -> str:
 
 def drop_properties(properties: list[tuple[str, Any]]) -> None:
     """Remove what an earlier attempt at the same item told: plugins that run a test again keep its properties."""
-    properties[:] = [(name, value) for name, value in properties if not name.startswith("msprobe.")]
+    properties[:] = [(name, value) for name, value in properties if not name.startswith(_OURS)]
+
+
+def replace_properties(properties: list[tuple[str, Any]], by: Iterable[tuple[str, Any]]) -> None:
+    """Put what one attempt at an item told in place of what an earlier one did; other plugins' properties stay."""
+    drop_properties(properties)
+    properties += [(name, value) for name, value in by if name.startswith(_OURS)]
 
 
 def entry_properties(journal: Journal, entry: Entry) -> list[tuple[str, str]]:

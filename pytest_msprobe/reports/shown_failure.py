@@ -62,7 +62,7 @@ class ShowsFailures:
     """Has pytest show the failures of records, which cross processes as text; by ``--tb=line`` a line of each."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._is_line = config.option.tbstyle == "line"
+        self._is_line = config.getoption("tbstyle", "auto") == "line"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:

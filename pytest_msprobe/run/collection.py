@@ -139,6 +139,9 @@ class KernelsFolder(pytest.Directory):
 class DumpFile(pytest.File):
     """One ``dump.json``, or what stands in its place; the run's mode says what its items are."""
 
+    #: Plugins ask an item's parent for its Python object; as a text file of doctests for pytest, a dump has none.
+    obj = None
+
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong with the dump or with what belongs to it, as one text."""
         return (

@@ -49,7 +49,7 @@ def reach(config: pytest.Config) -> None:
     )
     desk = Desk(baggage, Outputs(outputs))
     session: Any = config.pluginmanager.get_plugin("dsession")
-    config.stash[hosts_key] = hosts = Hosts(config, session.nodemanager, desk, _packages(config))
+    config.stash[hosts_key] = hosts = Hosts(config, session, desk, _packages(config))
     config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-elsewhere")
 
 

@@ -27,6 +27,7 @@ from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.function_attributes import Fresh, NoObject
 from pytest_msprobe.run.item_keywords import ItemKeywords
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key, rerun_command
@@ -74,6 +75,24 @@ class JudgedItem(pytest.Item, ABC):
     running_hooks: Any = None
     #: What came of it, when it has been judged.
     result: DirectionResult | None = None
+
+    # What `function_attributes` is about.
+    function = module = cls = instance = None
+    obj = NoObject()
+    fixturenames = Fresh[list[str]](list)
+    funcargs = Fresh[dict[str, Any]](dict)
+    # pytest-run-parallel runs a function in threads, and warns of an item that does not say that it has none.
+    _parallel_custom_item = True
+
+    _has_own_marks = False
+
+    @property
+    def originalname(self) -> str:
+        """The name without parameters; there are none."""
+        return self.name
+
+    def _initrequest(self) -> None:
+        """Do nothing: there are no fixtures to be set up again, as pytest-retry asks before it runs an item again."""
 
     @property
     def ihook(self) -> Any:
@@ -190,8 +209,10 @@ class JudgedItem(pytest.Item, ABC):
 
     def iter_markers_with_node(self, name: str | None = None) -> Iterator[tuple[Any, pytest.Mark]]:
         """Yield the item's marks, made when someone asks: a large file pays for them only with -m or -k."""
-        if not self.own_markers and (name is None or self.may_be_marked(name)):
-            self.own_markers = [getattr(pytest.mark, mark).mark for mark in self.mark_names()]
+        if not self._has_own_marks and (name is None or self.may_be_marked(name)):
+            self._has_own_marks = True
+            # After what a conftest.py or another plugin has added by now.
+            self.own_markers += [getattr(pytest.mark, mark).mark for mark in self.mark_names()]
         return super().iter_markers_with_node(name)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from pytest_msprobe.reports.carried import worker_of
 from pytest_msprobe.reports.progress import RunProgress, long_lines, progress_lines
 from pytest_msprobe.reports.text import printable
 
@@ -38,7 +39,8 @@ class ProgressLine:
         """
         self._output = output
         self._card_of = card_of
-        self._is_drawn = os.isatty(output) and os.environ.get("TERM") != "dumb" and config.option.capture != "no"
+        is_captured = config.getoption("capture", "no") != "no"
+        self._is_drawn = os.isatty(output) and os.environ.get("TERM") != "dumb" and is_captured
         self._most_long = _WORKERS_SHOWN if config.get_verbosity() > 0 else int(self._is_drawn)
         self._session: pytest.Session | None = None
         self._progress = RunProgress()
@@ -64,7 +66,7 @@ class ProgressLine:
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, node: pytest.Item) -> None:
         """Leave the terminal to the debugger that ``--pdb`` starts, from what pytest tells before it on."""
-        if node.config.getoption("usepdb"):
+        if node.config.getoption("usepdb", False):
             self.pytest_enter_pdb()
 
     def pytest_enter_pdb(self) -> None:
@@ -85,8 +87,9 @@ class ProgressLine:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count failures, and learn which worker an item is on."""
-        if report.when == "setup" and hasattr(report, "node"):
-            self._progress.start(report.nodeid, self._worker(report.node.gateway.id), time.monotonic())
+        worker = worker_of(report) if report.when == "setup" else ""
+        if worker:
+            self._progress.start(report.nodeid, self._named(worker), time.monotonic())
         if report.outcome == "failed":
             self._progress.failed += 1
 
@@ -94,9 +97,9 @@ class ProgressLine:
         """Count an item that is done."""
         self._progress.finish(nodeid)
 
-    def _worker(self, gateway: str) -> str:
-        card = self._card_of(gateway)
-        return f"{gateway} ({card})" if card else gateway
+    def _named(self, worker: str) -> str:
+        card = self._card_of(worker)
+        return f"{worker} ({card})" if card else worker
 
     def _tell(self) -> None:
         """Write what is known, again and again; this is a thread of its own, since one item may take minutes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
-from pytest_msprobe.reports.carried import drop_results
+from pytest_msprobe.reports.carried import drop_results, worker_of
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
+from pytest_msprobe.reports.properties import replace_properties
 from pytest_msprobe.reports.shown_failure import ShowsFailures
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import Start, broken, to_plain
@@ -22,9 +24,13 @@ from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.progress import register_progress
 from pytest_msprobe.run.setups import setups_key
 
+# Those of pytest itself.
+_FINAL_OUTCOMES = frozenset({"passed", "failed", "skipped"})
+
 
 def register(config: pytest.Config) -> None:
     """Register the reporters of this run, in the process that hears of every item."""
+    config.pluginmanager.register(LastAttempt(), "msprobe-last-attempt")
     if hasattr(config, "workerinput"):
         return
     mode = config.stash[options_key].mode
@@ -71,8 +77,9 @@ class StartLine:
         if started is not None:
             start = msgspec.convert(started, Start)
             self.write(start)
-            if hasattr(report, "node"):
-                self.starts[report.node.gateway.id] = start
+            worker = worker_of(report)
+            if worker:
+                self.starts[worker] = start
 
 
 def attach_start(item: pytest.Item, report: Any) -> None:
@@ -100,9 +107,29 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
         item.attach(report)
 
 
+class LastAttempt:
+    """Has a report tell of the last attempt at an item that was run again while its report was made.
+
+    pytest-retry does that in a wrapper of this hook. The one here is registered after all others, so it is around them.
+    """
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        """Attach what came of the item once more, if that has changed since the report was first made."""
+        before = item.result if isinstance(item, JudgedItem) else None
+        report = yield
+        if isinstance(item, JudgedItem) and item.result is not before:
+            item.attach(report)
+            replace_properties(report.user_properties, item.user_properties)
+        return report
+
+
 def forget_attempt(report: Any) -> None:
-    """Take what came of a record out of the report on an attempt that another plugin follows by a further one."""
-    if report.outcome == "rerun":
+    """Take what came of an item out of the report on an attempt that another plugin follows by a further one.
+
+    pytest-rerunfailures calls such an outcome ``rerun``, pytest-retry whatever its user wants.
+    """
+    if report.outcome not in _FINAL_OUTCOMES:
         drop_results(report)
 
 

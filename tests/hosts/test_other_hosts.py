@@ -157,7 +157,9 @@ def test_a_lost_host_costs_what_it_ran_and_the_others_go_on(
     make_device(f"if record == {LINEAR!r}: {wish}")
     hosts = [make_host(name, HOST_NAME=name) for name in ("first", "second")]
     Thread(target=lose_when_asked, args=(hosts, tmp_path), daemon=True).start()
-    checked = check("--msprobe-dump", dump, "--msprobe-device=faulty", *on(*hosts), apart=True)
+    # pytest-metadata expects something of each worker's end.
+    others = ("-p", "pytest_metadata.plugin")
+    checked = check("--msprobe-dump", dump, "--msprobe-device=faulty", *others, *on(*hosts), apart=True)
     assert checked.exit_code == pytest.ExitCode.TESTS_FAILED
     assert checked.wrong == {LINEAR}
     assert "is lost" in checked.cases[LINEAR].text

@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.journal.file import read_journal
 from tests.support.dumps import Json
+from tests.support.lost_workers import assert_one_is_lost, losing_one_of_two
 from tests.support.requirements import require
 from tests.support.runs import Case, Checked
 
 NEIGHBOURS = Path(__file__).parents[2] / ".neighbours"
 WRONG = "Functional.softmax.0.forward"
 SUMMARY = "5 API records: 4 passed, 1 failed"
+
+OURS = ("-p", "pytest_msprobe.plugin", "--msprobe-dump=dump.json", "--msprobe-device=faulty")
 
 #: What loads each plugin and has it do something.
 LOADING = {
@@ -32,10 +36,17 @@ LOADING = {
     "order": ["-p", "pytest_order.plugin", "--order-scope=session"],
     "randomly": ["-p", "pytest_randomly", "--randomly-seed=7"],
     "repeat": ["-p", "pytest_repeat", "--count=2"],
+    "retry": ["-p", "pytest_retry.retry_plugin", "--retries=2"],
+    "run-parallel": ["-p", "pytest_run_parallel.plugin", "--parallel-threads=2"],
     "split": ["-p", "pytest_split.plugin", "--splits=1", "--group=1"],
     "sugar": ["-p", "pytest_sugar", "--force-sugar"],
     "timeout": ["-p", "pytest_timeout", "--timeout=300"],
 }
+
+# sugar and instafail both write failures as they come, and refuse each other.
+ALL = [word for neighbour, words in LOADING.items() if neighbour != "sugar" for word in words]
+# By this name other plugins look for it.
+XDIST = ("-p", "xdist")
 
 Run = Callable[..., Checked]
 
@@ -60,8 +71,7 @@ def run(
     monkeypatch.setenv("PYTHONPATH", str(NEIGHBOURS), prepend=":")
 
     def checked(*arguments: str) -> Checked:
-        ours = ("-p", "pytest_msprobe.plugin", "--msprobe-dump=dump.json", "--msprobe-device=faulty")
-        return check(*ours, *arguments, apart=bool(arguments))
+        return check(*OURS, *arguments, apart=bool(arguments))
 
     return checked
 
@@ -87,8 +97,7 @@ def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
 def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
     run: Run, pytester: pytest.Pytester, records: Json
 ) -> None:
-    # sugar and instafail both write failures as they come, and refuse each other.
-    beside = run(*(word for neighbour, words in LOADING.items() if neighbour != "sugar" for word in words))
+    beside = run(*ALL)
     assert_same(beside, run())
     of_json = json.loads((pytester.path / ".report.json").read_text())["tests"]
     assert {test["nodeid"]: test["outcome"] for test in of_json} == {
@@ -101,6 +110,55 @@ def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
     of_html = (pytester.path / "report.html").read_text()
     assert f"dump.json::{WRONG}" in of_html
     assert "is wrong on faulty:0" in of_html
+
+
+@pytest.mark.slow
+def test_beside_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself(
+    run: Run, make_device: Callable[[str], None], records: Json
+) -> None:
+    make_device(f"if record == {WRONG!r}: os._exit(7)")
+    beside = run(*ALL, *XDIST, "-n1")
+    assert beside.wrong == {WRONG}
+    assert beside.cases.keys() == records.keys()
+    assert "failed (crash)" in beside.cases[WRONG].text
+
+
+@pytest.mark.slow
+# The workers of pytest-retry start by -n alone.
+@pytest.mark.parametrize("neighbour", [name for name in LOADING if name != "retry"])
+def test_a_run_goes_on_without_a_lost_worker(
+    run: Run, pytester: pytest.Pytester, records: Json, neighbour: str
+) -> None:
+    del run
+    workers = losing_one_of_two(pytester)
+    ours = ("-p", "pytest_msprobe.plugin", *XDIST, "--msprobe-overflow=dump.json")
+    assert_one_is_lost(pytester.runpytest_subprocess(*ours, *LOADING[neighbour], *workers), records)
+
+
+def test_a_record_that_retry_runs_again_is_told_by_its_last_attempt(
+    run: Run,
+    pytester: pytest.Pytester,
+    make_device: Callable[[str], None],
+    check: Any,
+    records: Json,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    del run
+    monkeypatch.syspath_prepend(NEIGHBOURS)
+    make_device(
+        f"""
+if record == {WRONG!r}:
+    with Path("calls").open("a") as calls:
+        calls.write("x")
+    result = result + 1 if len(Path("calls").read_text()) < 3 else result
+"""
+    )
+    checked = check(*OURS, *LOADING["retry"], "--msprobe-journal=run.jsonl")
+    assert checked.exit_code == pytest.ExitCode.OK
+    assert "5 API records: 5 passed" in checked.output
+    entries = read_journal(pytester.path / "run.jsonl").entries
+    assert [entry.outcome for entry in entries.values()] == ["pass"] * len(records)
+    assert checked.cases[WRONG].properties["msprobe.verdict"] == "pass"
 
 
 @pytest.mark.slow

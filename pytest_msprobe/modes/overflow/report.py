@@ -45,7 +45,7 @@ class OverflowReport:
         self._levels: Counter[str] = Counter()
         # By the file and the name of a record: those whose failure is told above the section.
         self._told: set[tuple[Path, str]] = set()
-        self._tells_failures = config.option.tbstyle not in ("no", "line")
+        self._tells_failures = config.getoption("tbstyle", "auto") not in ("no", "line")
         self._root = config.rootpath
         self._written: list[Path] = []
         self._problem = ""

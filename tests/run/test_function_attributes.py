@@ -1,0 +1,97 @@
+"""What conftest files and plugins ask of every item, though only functions have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dumps import Json
+
+Write = Callable[..., Path]
+
+CHECK = ("--msprobe-dump=dump.json", "--msprobe-device=cpu")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ANSWERS = {
+    "function": None,
+    "obj": None,
+    "module": None,
+    "cls": None,
+    "instance": None,
+    "fixturenames": [],
+    "funcargs": {},
+}
+#: What tells plugins that an item is parametrized, or that it has fixtures.
+TELLING = ("callspec", "_request", "_fixtureinfo")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        CHECK,
+        ("--msprobe-overflow=dump.json",),
+        ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json"),
+        ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json", "--msprobe-compare-quick"),
+        (f"--msprobe-communication={EXAMPLES / 'overflow' / 'step0'}",),
+        (f"--msprobe-monitor={EXAMPLES / 'watched_training' / 'run'}", "-k", "grad"),
+    ],
+    ids=["check", "overflow", "compare", "quick", "communication", "monitor"],
+)
+def test_items_of_each_kind_of_run_answer_as_items_without_a_function(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, arguments: tuple[str, ...]
+) -> None:
+    write_dump(records)
+    item: Any = pytester.inline_genitems(*arguments)[0][0]
+    assert {name: getattr(item, name) for name in ANSWERS} == ANSWERS
+    assert item.originalname == item.name
+    assert item.parent.obj is None
+    assert not any(hasattr(item, name) for name in TELLING)
+
+
+def test_an_item_that_is_asked_is_made_no_further(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
+    write_dump(records)
+    pytester.makeconftest(
+        f"""
+        def pytest_itemcollected(item):
+            before = dict(vars(item))
+            item.fixturenames.append("database")
+            assert {[*ANSWERS]} == [name for name in {[*ANSWERS]} if getattr(item, name) in (None, [], {{}})]
+            assert vars(item) == before
+        """
+    )
+    assert pytester.runpytest_inprocess(*CHECK, "--collect-only", "-q").ret == pytest.ExitCode.OK
+
+
+MARKED = """
+import pytest
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "of_conftest: a mark of the user's own")
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.of_conftest)
+        condition = "sys.platform != 'nowhere'" if "softmax" in item.name else "sys.platform == 'nowhere'"
+        item.add_marker(pytest.mark.skipif(condition, reason="a condition as text"))
+"""
+
+
+def test_a_condition_as_text_skips_the_records_that_it_is_true_for(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any
+) -> None:
+    write_dump(records)
+    pytester.makeconftest(MARKED)
+    outcomes = check(*CHECK).outcomes
+    assert outcomes == {name: "skipped" if "softmax" in name else "passed" for name in records}
+
+
+def test_a_mark_of_a_conftest_hides_none_of_a_record(
+    pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any
+) -> None:
+    write_dump(records)
+    expected = check(*CHECK, "-m", "float32").outcomes.keys()
+    assert 0 < len(expected) < len(records)
+    pytester.makeconftest(MARKED)
+    assert check(*CHECK, "-m", "float32 and of_conftest").outcomes.keys() == expected
