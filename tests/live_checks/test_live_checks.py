@@ -16,7 +16,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.live_checks.aside import may_draw
-from pytest_msprobe.live_checks.selection import Budget
+from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.disks import files_of_at_most
