@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.names import Direction, backward_of
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.turns import NO_TIME, ApiTurns, Kind, Order, Quota, Rotation, Turns
 
@@ -163,8 +163,9 @@ def _never_judged(kinds: Iterable[tuple[Kind, Turns]]) -> NeverJudged | None:
     if not unjudged:
         return None
     kind, turns = next((each for each in unjudged if not each[1].rows), unjudged[0])
-    api = turns.api
-    return NeverJudged(api.name, api.direction, kind.name, kind.step, len(unjudged), len(kinds), has_row=turns.rows > 0)
+    api, direction = turns.api.name, turns.api.direction
+    record = backward_of(kind.name) if direction == "backward" else kind.name
+    return NeverJudged(api, direction, record, kind.step, len(unjudged), len(kinds), has_row=turns.rows > 0)
 
 
 def _api_of(name: str) -> str:
