@@ -297,7 +297,7 @@ def test_the_summary_and_all_reports_name_what_was_never_judged(
     assert str(checks).splitlines()[-1] == "  never judged: Tensor.exp backward, Torch.cosh forward"
     assert main(["report", str(journal), "--junit", str(junit), "--csv", str(tmp_path / "csv"), "--markdown", "-"]) == 0
     why = "no call of its kind was judged while the training ran"
-    assert f"| {why} | 2 |" in capsys.readouterr().out
+    assert f"| `{why}` | 2 |" in capsys.readouterr().out
     assert junit.read_text().count(why) >= 2
     (table,) = (tmp_path / "csv").rglob("accuracy_checking_result*.csv")
     assert "Tensor.exp.0" in table.read_text()

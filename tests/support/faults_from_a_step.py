@@ -21,7 +21,8 @@ from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.selection import Selection
 from tests.corpus.trainings import Step
 
-_CHANGED = 0.95
+# By turns, so that weights neither vanish nor grow without end, and with them what is wrong.
+_FACTORS = 0.95, 1 / 0.95
 
 
 @dataclass
@@ -41,14 +42,14 @@ class Costs:
 
 
 class EverythingFaulty(TorchFunctionMode):
-    """Has calls that return one float tensor return other numbers, and pass on other gradients, while it is on.
+    """Multiplies what calls return and the gradients that they pass on, where that is one float tensor.
 
-    ``tick`` is called at each call that computes something.
+    ``factor`` is 1 while nothing is wrong. ``tick`` is called at each call that computes something.
     """
 
     def __init__(self, tick: Callable[[], None]) -> None:
         super().__init__()
-        self.is_on = False
+        self.factor = 1.0
         self._tick = tick
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,23 +57,24 @@ class EverythingFaulty(TorchFunctionMode):
         # Live checks look at tensors, with functions that return what tensors are like.
         if isinstance(result, Tensor):
             self._tick()
-        if not self.is_on or not isinstance(result, Tensor) or not result.is_floating_point() or result._is_view():
+        if self.factor == 1 or not isinstance(result, Tensor) or not result.is_floating_point() or result._is_view():
             return result
         if any(result is each for each in args):
-            return result if torch.is_grad_enabled() and result.requires_grad else result.mul_(_CHANGED)
-        return _Wrong.apply(result) if torch.is_grad_enabled() and result.requires_grad else result
+            return result if torch.is_grad_enabled() and result.requires_grad else result.mul_(self.factor)
+        return _Wrong.apply(result, self.factor) if torch.is_grad_enabled() and result.requires_grad else result
 
 
 class _Wrong(torch.autograd.Function):
     @staticmethod
-    def forward(_: Any, result: Tensor) -> Tensor:
-        return result * _CHANGED
+    def forward(ctx: Any, result: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return result * factor
 
     @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> Any:
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
         # The training makes no such call, so that live checks must not see it.
         with torch._C.DisableTorchFunction():
-            return gradients[0] * _CHANGED
+            return gradients[0] * ctx.factor, None
 
 
 def faulty_apis(make: Callable[[], Step]) -> set[str]:
@@ -80,7 +82,7 @@ def faulty_apis(make: Callable[[], Step]) -> set[str]:
     torch.manual_seed(0)
     step = make()
     with EverythingFaulty(lambda: None) as faults, _live(Costs(0), per_api=1) as checks:
-        faults.is_on = True
+        faults.factor = _FACTORS[0]
         # Optimizers make other calls once they have a state.
         for _ in range(2):
             step()
@@ -96,7 +98,7 @@ def found_after(make: Callable[[], Step], costs: Costs, begin: int, steps: int) 
     step, found, seen = make(), dict[str, int](), 0
     with EverythingFaulty(lambda: costs.spend(costs.call)) as faults, _live(costs, share=0.2) as checks:
         for number in range(steps):
-            faults.is_on = number >= begin
+            faults.factor = _FACTORS[number % 2] if number >= begin else 1.0
             step()
             costs.spend(costs.backward)
             for result in checks.failed[seen:]:
