@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,12 +24,13 @@ from pytest_msprobe.engine.frameworks.known import MINDSPORE
 from pytest_msprobe.engine.replay.setup import Setup
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Header, JournalWriter
+from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.findings import Findings, NamedPolicy
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.observed import outside_of_frameworks
 from pytest_msprobe.live_checks.options import LiveOptions
 from pytest_msprobe.live_checks.recorder import LiveRecorder
-from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.live_checks.selection import Selection
 from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.reports.failure import first_of_several
 from pytest_msprobe.reports.text import printable
@@ -66,14 +68,21 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
 
 
 @contextmanager
-def judged_live(given: dict[str, Any], setup: Setup, policy: NamedPolicy, command: str) -> Iterator[LiveChecks]:
+def judged_live(
+    given: dict[str, Any],
+    setup: Setup,
+    policy: NamedPolicy,
+    command: str,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[LiveChecks]:
     """Judge the calls inside by ``setup``, with options by name; ``command`` runs them again.
 
-    Raises as `live`, but nothing at the end for what was found wrong.
+    ``clock`` gives the seconds of which a share may be spent. Raises as `live`, but nothing at the end for what was
+    found wrong.
     """
     options = _options(given)
     with one_at_a_time():
-        checks = LiveChecks(options, setup, policy, command)
+        checks = LiveChecks(options, setup, policy, command, clock)
         with checks.looking():
             yield checks
 
@@ -89,10 +98,12 @@ def _options(given: dict[str, Any]) -> LiveOptions:
 class LiveChecks:
     """What is checked inside a ``with``, and what came of it."""
 
-    def __init__(self, options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str) -> None:
+    def __init__(
+        self, options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str, clock: Callable[[], float]
+    ) -> None:
         #: What becomes of wrong calls.
         self.on_failure = options.on_failure
-        self._budget = Budget(options.share)
+        self._budget = Budget(options.share, clock)
         self._selection = Selection(options.sample, options.per_api, self._budget, options.seed)
         journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
         self._findings = Findings(journal, options.saving(), policy, command)
@@ -133,6 +144,14 @@ class LiveChecks:
         return Counter({**self._selection.left_out, **removed, **never, **self._recorder.summary.errors})
 
     @property
+    def never_judged(self) -> list[str]:
+        """The APIs that were called and have no verdict in a direction, as ``Functional.conv2d backward``.
+
+        Where calls with other inputs have one, how many kinds have none stands behind it, as ``(2 of 5 kinds)``.
+        """
+        return [str(each) for each in self._selection.never_judged()]
+
+    @property
     def seconds(self) -> float:
         """The time that was spent on checks."""
         return self._budget.spent
@@ -146,6 +165,7 @@ class LiveChecks:
         recorder = self._recorder
         recorder.close_step()
         recorder.step += 1
+        self._budget.begin_step()
         self._findings.place = recording_folder(recorder.step, recorder.rank())
 
     @contextmanager
@@ -159,6 +179,7 @@ class LiveChecks:
                 yield
         finally:
             self._recorder.close()
+            self._add_rows_of_never_judged()
             self._findings.close()
             _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
 
@@ -172,9 +193,17 @@ class LiveChecks:
         lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
         lines += [f"  not judged: {count} {reason}" for reason, count in self.skips.most_common()]
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
+        never = self.never_judged
+        lines += [f"  never judged: {_first_of(never)}"] if never else []
         lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
         lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
         return "\n".join(lines)
+
+    def _add_rows_of_never_judged(self) -> None:
+        """Have reports of the journal name what was not judged, too."""
+        for each in self._selection.never_judged():
+            if not each.has_row:
+                self._findings.skip(recording_folder(each.step, self._recorder.rank()), each.record, each.some_of_all)
 
     def _react(self) -> None:
         """Tell the training of what is wrong, where it wants to hear of it while it runs."""
@@ -185,6 +214,11 @@ class LiveChecks:
                 code, line = outside_of_frameworks(stack)[0]
                 warning = PrecisionWarning(printable(f"{result.record}: {result.reason}"))
                 warnings.warn_explicit(warning, None, code.co_filename, line)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - _TOLD} more"] if len(names) > _TOLD else []
+    return ", ".join([*names[:_TOLD], *more])
 
 
 def _recorder_of(framework: Framework) -> type[LiveRecorder]:

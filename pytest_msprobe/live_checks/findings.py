@@ -6,10 +6,12 @@ import logging
 import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
 from msprobe_hooks.dump.layout import recording_folder
+from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import JournalError
@@ -20,6 +22,7 @@ from pytest_msprobe.modes.check.cases.case import NO_RECORD
 from pytest_msprobe.modes.check.cases.saved import SavedCase, saved_folder, with_saved
 from pytest_msprobe.modes.check.cases.saving import CaseOrigin, save_case
 from pytest_msprobe.results.result import DirectionResult, Start
+from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.storage.sizes import SaveOptions
 
 _log = logging.getLogger("pytest_msprobe")
@@ -65,7 +68,17 @@ class Findings:
         self.counts[result.outcome] += 1
         if result.verdict.outcome == "skip":
             self.skips[result.verdict.reason if result.skip is None else result.skip.value] += 1
-        self._write(result, replay)
+        if self._journal is not None:
+            self._write(result, replay)
+
+    def skip(self, place: Path, record: str, detail: str) -> None:
+        """Take that a record was never judged, nor any like it."""
+        reason = SkipReason.NEVER_JUDGED
+        words = f"{reason.value}: {detail}" if detail else reason.value
+        result = DirectionResult(record, Verdict("skip", "", words), skip=reason)
+        self.counts["skip"] += 1
+        self.skips[reason.value] += 1
+        self._append(Entry(f"{place}::{record}", result.outcome, result))
 
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
         """Return the failures since this was last asked, with where they were called."""
@@ -84,15 +97,18 @@ class Findings:
             self._journal = None
 
     def _write(self, result: DirectionResult, replay: Replay) -> None:
-        if self._journal is None:
-            return
         device, framework = replay.setup.device, replay.setup.framework
         card = card_of(device)
+        if card not in self._cards:
+            self._cards.add(card)
+            self._append(Start(card, framework.describe(device), framework.math_modes(device)))
+        self._append(Entry(f"{self.place}::{result.record}", result.outcome, result, card))
+
+    def _append(self, line: Entry | Start) -> None:
+        if self._journal is None:
+            return
         try:
-            if card not in self._cards:
-                self._cards.add(card)
-                self._journal.write(Start(card, framework.describe(device), framework.math_modes(device)))
-            self._journal.write(Entry(f"{self.place}::{result.record}", result.outcome, result, card))
+            self._journal.write(line)
         except JournalError as error:
             _log.error("live check stopped: %s", error)
             self.failure = error

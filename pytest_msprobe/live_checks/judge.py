@@ -48,17 +48,20 @@ class Judge:
         self._registry = DeviceRegistry()
         self._setups: dict[torch.device, Setup] = {}
 
-    def forward(self, seen: Observed) -> tuple[DirectionResult, Replay, Run]:
-        """Judge what a call returned and changed; return with it the run that the training made."""
-        record = forward_record(seen.name, decode_json(seen.forward))
-        call = Call(parse_api_name(seen.name), record, None, Path())
-        tensors = arguments_of(seen.args, seen.kwargs)
-        arguments = Arguments(seen.args, seen.kwargs, frozenset())
+    def run_of(self, seen: Observed) -> tuple[Call, Run]:
+        """Return a call as its record has it, and the run that the training made."""
+        call = Call(parse_api_name(seen.name), forward_record(seen.name, decode_json(seen.forward)), None, Path())
         api = self._setup.framework.in_torch_terms(call).api
+        arguments, tensors = Arguments(seen.args, seen.kwargs, frozenset()), arguments_of(seen.args, seen.kwargs)
         run = finished(_as_recorded(seen.output, seen.args), operation(api), arguments, tensors, seen.versions, {})
-        setup = self._setup_for([*tensors.values(), *(each for _, each in tensors_with_paths(seen.output))])
+        return call, run
+
+    def forward(self, seen: Observed, call: Call, run: Run) -> tuple[DirectionResult, Replay]:
+        """Judge what a call returned and changed, given what ``run_of`` returned."""
+        given = arguments_of(seen.args, seen.kwargs).values()
+        setup = self._setup_for([*given, *(each for _, each in tensors_with_paths(seen.output))])
         replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
-        return _judged(replay, "forward", lambda: replay.forward(self._by)), replay, run
+        return _judged(replay, "forward", lambda: replay.forward(self._by)), replay
 
     def backward(
         self,

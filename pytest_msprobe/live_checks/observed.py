@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
@@ -16,6 +16,7 @@ import torch
 from pytest_msprobe.engine.replay.side import Run
 from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.live_checks.turns import Turns
 
 _FRAMES = 8
 
@@ -24,7 +25,7 @@ Stack = Sequence[tuple[CodeType, int]]
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A call that was seen. ``name`` is that of its forward record, ``kind`` what calls share that are alike.
+    """A call that was seen. ``name`` is that of its forward record.
 
     ``forward`` is the record as JSON, ``inputs`` holds copies of the tensors that it names, as they were before the
     call, on the CPU. ``args`` and ``kwargs`` are the training's own, and ``versions`` the versions that its tensors had
@@ -32,7 +33,6 @@ class Observed:
     """
 
     name: str
-    kind: Hashable
     forward: bytes
     inputs: Mapping[str, torch.Tensor]
     args: Any
@@ -46,12 +46,12 @@ class Observed:
 class Awaiting:
     """What of a call is kept until its gradients come: nothing that belongs to the training or to its graph.
 
-    ``kind`` is what those gradients share with others that are alike. ``run`` holds copies. ``shared`` are the groups
-    of inputs, by their place among those that require a gradient, that are one tensor.
+    ``turns`` are those of the gradients of its kind. ``run`` holds copies. ``shared`` are the groups of inputs that are
+    one tensor, by their place among those that require a gradient.
     """
 
     name: str
-    kind: Hashable
+    turns: Turns
     forward: bytes
     inputs: Mapping[str, torch.Tensor]
     run: Run

@@ -26,8 +26,8 @@ class LiveOptions:
     """Which calls are checked, and what becomes of wrong ones. Raises ConfigError where a value cannot be used.
 
     ``apis`` are parts of the names of records, such as ``Torch.matmul`` or ``linear``; none means all. ``exclude`` are
-    APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked, at most
-    ``per_api`` that are alike (None for all), and in at most a ``share`` of the time (None for all that it takes).
+    APIs that are left out. ``level`` is that of a recording. A share ``sample`` of the calls is checked: at most
+    ``per_api`` that are alike (None for all), or with a ``share`` as many as a share of the time pays for.
     ``waiting`` is the most memory, as ``500MiB``, that copies may take while calls wait for their gradients.
     ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample. ``framework`` is
     the one whose calls are checked; with MindSpore's those of the primitives that a ``model`` holds.

@@ -21,11 +21,15 @@ from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
+from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied
-from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.live_checks.selection import Chosen, Selection
 from pytest_msprobe.live_checks.sink import Sink
+from pytest_msprobe.live_checks.turns import Turns
 from pytest_msprobe.live_checks.waiting import WaitingMemory, bytes_of
 
 
@@ -145,25 +149,25 @@ class LiveRecorder(Recorder):
         """Return a builder for the elements of a forward record; copies of its tensors are kept."""
         return self.kept_class(name, self.copy)
 
-    def selects(self, name: str, args: Any, kwargs: Any) -> Hashable | None:
-        """Return what the call shares with those that are like it if it is to be checked, else None."""
-        selection = self.selection
-        if not self.filter.admits(name) or not selection.has_time():
-            return None
+    def looks_at(self, name: str) -> bool:
+        """Return whether a call may be checked as far as its name and the time tell."""
+        return self.filter.admits(name) and self.selection.has_time(name, self.step)
+
+    def choose(self, name: str, args: Any, kwargs: Any) -> Chosen | None:
+        """Return what is checked of a call, None where it is left out."""
         obstacle = self.obstacle(name, args, kwargs)
         if obstacle is not None:
-            selection.leave_out(obstacle)
+            self.selection.leave_out(obstacle)
             return None
-        kind = self.kind(name, args, kwargs)
-        return kind if selection.takes(kind) else None
+        return self.selection.choose(self.kind(name, args, kwargs), name, self.step)
 
-    def judge_forward(self, seen: Observed) -> Any:
-        """Judge a call that has ended; return the run that the training made."""
+    def judge_forward(self, seen: Observed, call: Call, run: Run, turns: Turns) -> None:
+        """Judge a call that has ended, given the run that the training made."""
         with self.lock:
-            result, replay, run = self.judge.forward(seen)
+            result, replay = self.judge.forward(seen, call, run)
+            turns.count(result)
             self.sink.add(result, replay, seen.forward, None, seen.stack)
             self._end_if_full()
-        return run
 
     def fits(self, size: int) -> bool:
         """Tell whether copies of so many bytes may be kept until gradients come."""
@@ -173,13 +177,16 @@ class LiveRecorder(Recorder):
 
     def await_gradients(self, kept: Awaiting, size: int, outputs: list[Any], inputs: Inputs) -> None:
         """Have the gradients of a call judged when they come; ``size`` is what is kept of it in bytes."""
-        self._waiting_memory.reserve(kept, size)
+        self._waiting_memory.reserve(kept, size, self.selection.await_gradients(kept.turns))
         self.awaited += 1
         step = self.step
 
         def come(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             self.arrived += 1
-            if not self.is_recording or not self._is_in_time(kept, step):
+            if not self.is_recording:
+                return
+            if step != self.step:
+                self.selection.leave_out("the gradients came after their step")
                 return
             try:
                 self._judge_backward(kept, grad_outputs, grad_inputs)
@@ -195,13 +202,8 @@ class LiveRecorder(Recorder):
         if self.is_recording:
             self.selection.leave_out("further backward pass through the same call")
 
-    def _is_in_time(self, kept: Awaiting, step: int) -> bool:
-        if step != self.step:
-            return self.selection.leave_out("the gradients came after their step")
-        return self.budget.allows(kept.kind) or self.selection.leave_out("no time left when the gradients came (share)")
-
     def _judge_backward(self, kept: Awaiting, grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-        with self.lock, self.budget.spending(kept.kind):
+        with self.lock, self.budget.spending(kept.turns):
             name = backward_of(kept.name)
             elements = self.elements(name)
             with self.quiet():
@@ -211,6 +213,7 @@ class LiveRecorder(Recorder):
                 leaving = self.gradients(grad_inputs)
             backward = as_json(record)
             result, replay = self.judge.backward(kept, backward, elements.tensors, leaving)
+            kept.turns.count(result)
             self.sink.add(result, replay, kept.forward, backward, kept.stack)
             self._end_if_full()
 
@@ -223,7 +226,7 @@ class LiveRecorder(Recorder):
 class LiveCall(ApiCall):
     """A call whose inputs are kept as they are before it."""
 
-    __slots__ = ("_given", "_kind", "_seen", "_versions")
+    __slots__ = ("_chosen", "_given", "_seen", "_versions")
 
     _recorder: LiveRecorder
     _elements: KeptElements
@@ -231,10 +234,14 @@ class LiveCall(ApiCall):
     def begin(self, args: Any, kwargs: Any, changed: Any = None, written: Any = None, **options: Any) -> None:
         """Keep the arguments as they are before the call, if it is to be checked."""
         recorder = self._recorder
+        if not recorder.looks_at(self.name):
+            return
         with recorder.budget.spending():
-            kind = recorder.selects(self.name, args, kwargs)
-            if kind is not None:
-                self._given, self._kind = (args, kwargs), kind
+            chosen = recorder.choose(self.name, args, kwargs)
+            if chosen is not None:
+                self._given, self._chosen = (args, kwargs), chosen
+                if not chosen.backward:
+                    options["has_backward"] = False
                 super().begin(args, kwargs, changed, written, **options)
 
     def fail(self, error: BaseException) -> None:
@@ -245,7 +252,8 @@ class LiveCall(ApiCall):
     def end(self, result: Any) -> None:
         """Judge the call, and tell what is wrong."""
         if self._record is not None:
-            with self._recorder.budget.spending(self._kind):
+            chosen = self._chosen
+            with self._recorder.budget.spending(chosen.kind.forward if chosen.forward else None):
                 super().end(result)
             self._recorder.react()
 
@@ -264,7 +272,6 @@ class LiveCall(ApiCall):
         output = recorder.after(self._seen, self._given, output, self.name)
         seen = Observed(
             name=self.name,
-            kind=self._kind,
             forward=as_json(self._record),
             inputs=elements.tensors,
             args=self._seen[0],
@@ -273,15 +280,24 @@ class LiveCall(ApiCall):
             output=output,
             stack=code_and_lines(self._frame),
         )
-        run = recorder.judge_forward(seen)
-        outputs = recorder.differentiated(produced)
+        chosen = self._chosen
+        call, run = recorder.judge.run_of(seen)
+        if chosen.forward:
+            recorder.judge_forward(seen, call, run, chosen.kind.forward)
+        if chosen.backward:
+            self._await_gradients(seen, run, recorder.differentiated(produced), inputs)
+
+    def _await_gradients(self, seen: Observed, run: Run, outputs: list[Any], inputs: Inputs | None) -> None:
+        recorder, chosen = self._recorder, self._chosen
+        chosen.kind.is_known = True
         if outputs and inputs is not None and inputs.count:
+            turns = recorder.selection.differentiated(chosen)
             size = bytes_of((*seen.inputs.values(), *tensors_in((run.output, run.changed), Tensor)))
             if not recorder.fits(size):
                 return
             kept = Awaiting(
                 name=self.name,
-                kind=("backward", self._kind),
+                turns=turns,
                 forward=seen.forward,
                 inputs=seen.inputs,
                 run=copied(run),

@@ -1,12 +1,16 @@
-"""Which of a training's calls are checked: a sample, few that are alike, and no more than there is time for."""
+"""Which of a training's calls are checked: a sample, few that are alike, or as many as there is time for."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from msprobe_hooks.dump.names import Direction, backward_of
+from pytest_msprobe.live_checks.budget import Budget
+from pytest_msprobe.live_checks.turns import NO_TIME, ApiTurns, Kind, Order, Quota, Rotation, Turns
 
 
 def signature(name: str, modes: Hashable, args: Any, kwargs: Any, looks: Callable[[Any], Hashable | None]) -> Hashable:
@@ -25,60 +29,40 @@ def signature(name: str, modes: Hashable, args: Any, kwargs: Any, looks: Callabl
             return tuple((str(key), form(item)) for key, item in value.items())
         return value if isinstance(value, (int, str)) else type(value)
 
-    return name.rsplit(".", 2)[0], modes, form(args), form(kwargs)
+    return _api_of(name), modes, form(args), form(kwargs)
 
 
-_NO_TIME = "no time left (share)"
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A call that is checked: its result, its gradients, or both."""
+
+    kind: Kind
+    forward: bool
+    backward: bool
 
 
-class Budget:
-    """The time that checks may take: at most a ``share`` of what the training itself takes; None for all they need.
+@dataclass(frozen=True, slots=True)
+class NeverJudged:
+    """Kinds of calls to one API that have no verdict in one direction: so many of those that were ``seen``.
 
-    What a check of a kind will take is what the last one took. ``spent`` is in seconds.
+    ``record`` and ``step`` are those of the first one. ``has_row`` says that a result tells why.
     """
 
-    def __init__(self, share: float | None, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.spent = 0.0
-        self._share = share
-        self._clock = clock
-        self._began = clock()
-        self._costs: dict[Hashable, float] = {}
+    api: str
+    direction: Direction
+    record: str
+    step: int
+    kinds: int
+    seen: int
+    has_row: bool
 
-    def allows(self, kind: Hashable = None) -> bool:
-        """Tell whether there is time for a check of this kind; without one, whether there is time at all."""
-        if self._share is None:
-            return True
-        of_training = self._clock() - self._began - self.spent
-        return self.spent + self._costs.get(kind, 0.0) <= self._share * of_training
+    @property
+    def some_of_all(self) -> str:
+        """How many kinds these are, where other kinds were judged."""
+        return f"{self.kinds} of {self.seen} kinds" if self.kinds < self.seen else ""
 
-    def spending(self, kind: Hashable = None) -> _Spending:
-        """Return a context whose time is counted, as that of a check of this kind if one is given."""
-        return _Spending(self, kind)
-
-    def note(self, seconds: float, kind: Hashable) -> None:
-        """Count time."""
-        self.spent += seconds
-        if kind is not None:
-            self._costs[kind] = seconds
-
-    def now(self) -> float:
-        """Return the time in seconds."""
-        return self._clock()
-
-
-class _Spending:
-    # Entered at every call, so that a generator would cost what it is to measure.
-    __slots__ = ("_began", "_budget", "_kind")
-
-    def __init__(self, budget: Budget, kind: Hashable) -> None:
-        self._budget = budget
-        self._kind = kind
-
-    def __enter__(self) -> None:
-        self._began = self._budget.now()
-
-    def __exit__(self, *_: object) -> None:
-        self._budget.note(self._budget.now() - self._began, self._kind)
+    def __str__(self) -> str:
+        return f"{self.api} {self.direction}" + (f" ({self.some_of_all})" if self.some_of_all else "")
 
 
 class Selection:
@@ -87,28 +71,102 @@ class Selection:
     def __init__(self, sample: float, per_api: int | None, budget: Budget, seed: int) -> None:
         self.left_out: Counter[str] = Counter()
         self._sample = sample
-        self._per_api = per_api
         self._budget = budget
-        self._taken: Counter[Hashable] = Counter()
+        self._order: Order = Quota(per_api) if budget.share is None else Rotation(budget)
+        self._kinds: dict[Hashable, Kind] = {}
+        self._apis: dict[tuple[str, Direction], ApiTurns] = {}
+        #: The first record of each API that was called, though there may have been no time to look at its calls.
+        self._called: dict[str, tuple[str, int]] = {}
         # Not the generator of the training, nor one that another run would draw otherwise from.
         self._random = random.Random(seed)
 
-    def has_time(self) -> bool:
-        """Tell whether there is time for any check."""
-        return self._budget.allows() or self.leave_out(_NO_TIME)
+    def has_time(self, name: str, step: int) -> bool:
+        """Return whether there is time to look at a call; ``name`` is that of its forward record."""
+        api = _api_of(name)
+        if api not in self._called:
+            self._called[api] = name, step
+        return not self._budget.is_in_debt() or self.leave_out(NO_TIME)
 
-    def takes(self, kind: Hashable) -> bool:
-        """Tell whether a call with this signature is checked."""
-        if self._per_api is not None and self._taken[kind] >= self._per_api:
-            return self.leave_out(f"like {self._per_api} that were checked (per_api)")
+    def choose(self, kind: Hashable, name: str, step: int) -> Chosen | None:
+        """Return what is checked of a call with this signature, None where it is left out."""
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = Kind(name, step, self._turns(name, "forward"))
+        known.calls += 1
+        known.recurs = step > known.step
+        forward, backward = self._order.choose(known)
+        if not (forward or backward):
+            self.leave_out(self._order.refusal(known))
+            return None
         if self._sample < 1 and self._random.random() >= self._sample:
-            return self.leave_out("not in the sample (sample)")
-        if not self._budget.allows(kind):
-            return self.leave_out(_NO_TIME)
-        self._taken[kind] += 1
-        return True
+            self.leave_out("not in the sample (sample)")
+            return None
+        if forward:
+            self._order.take(known.forward)
+        if backward and known.backward is not None:
+            self._order.take(known.backward)
+        if not forward or (not backward and known.backward is not None):
+            self.leave_out(self._order.refusal(known))
+        return Chosen(known, forward, backward)
+
+    def differentiated(self, chosen: Chosen) -> Turns:
+        """Return the turns of the gradients of a kind, of which a call was seen that takes some."""
+        kind = chosen.kind
+        if kind.backward is None:
+            kind.backward = self._turns(kind.name, "backward")
+            self._order.take(kind.backward)
+        return kind.backward
+
+    def await_gradients(self, turns: Turns) -> Callable[[], None]:
+        """Set time aside for gradients that will come; return what is to be called when they no longer can."""
+        price = self._budget.price(turns)
+        self._budget.promise(price)
+        turns.waiting += 1
+
+        def end() -> None:
+            turns.waiting -= 1
+            self._budget.promise(-price)
+
+        return end
+
+    def never_judged(self) -> list[NeverJudged]:
+        """Return which kinds of calls have no verdict, by API and direction."""
+        seen: dict[tuple[str, Direction], list[tuple[Kind, Turns]]] = {}
+        for kind in self._kinds.values():
+            for turns in (kind.forward, kind.backward):
+                if turns is not None:
+                    seen.setdefault((turns.api.name, turns.api.direction), []).append((kind, turns))
+        found = [_never_judged(kinds) for kinds in seen.values()]
+        unseen = [
+            NeverJudged(api, "forward", name, step, 1, 1, has_row=False)
+            for api, (name, step) in self._called.items()
+            if (api, "forward") not in seen
+        ]
+        return sorted(filter(None, (*found, *unseen)), key=str)
 
     def leave_out(self, reason: str) -> bool:
         """Count a call, or its gradients, as not checked, and return False."""
         self.left_out[reason] += 1
         return False
+
+    def _turns(self, name: str, direction: Direction) -> Turns:
+        api = _api_of(name)
+        of_api = self._apis.setdefault((api, direction), ApiTurns(api, direction))
+        of_api.kinds += 1
+        return Turns(of_api)
+
+
+def _never_judged(kinds: Iterable[tuple[Kind, Turns]]) -> NeverJudged | None:
+    """Return what of the kinds of one API in one direction was not judged."""
+    kinds = list(kinds)
+    unjudged = [(kind, turns) for kind, turns in kinds if not turns.judged]
+    if not unjudged:
+        return None
+    kind, turns = next((each for each in unjudged if not each[1].rows), unjudged[0])
+    api, direction = turns.api.name, turns.api.direction
+    record = backward_of(kind.name) if direction == "backward" else kind.name
+    return NeverJudged(api, direction, record, kind.step, len(unjudged), len(kinds), has_row=turns.rows > 0)
+
+
+def _api_of(name: str) -> str:
+    return name.rsplit(".", 2)[0]

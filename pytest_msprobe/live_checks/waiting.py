@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -26,10 +26,15 @@ class WaitingMemory:
         """Tell whether so many bytes are left."""
         return size <= self._free
 
-    def reserve(self, kept: Awaiting, size: int) -> None:
-        """Reserve so many bytes while ``kept`` exists."""
+    def reserve(self, kept: Awaiting, size: int, end: Callable[[], None]) -> None:
+        """Reserve so many bytes while ``kept`` exists; ``end`` is called when it does no longer."""
         self._add(-size)
-        weakref.finalize(kept, self._add, size).atexit = False
+
+        def free() -> None:
+            self._add(size)
+            end()
+
+        weakref.finalize(kept, free).atexit = False
 
     def _add(self, size: int) -> None:
         with self._lock:

@@ -55,6 +55,7 @@ class SkipReason(Enum):
     ROUNDING = "the gradient is so small beside the largest that rounding may decide its signs"
     NO_COMMON_STEP = "the two runs have no step of it in common"
     NOT_SEEN = "its gradients could not be told apart"
+    NEVER_JUDGED = "no call of its kind was judged while the training ran"
     MEMORY = "too large for the free memory"
 
 

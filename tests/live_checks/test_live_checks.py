@@ -16,7 +16,6 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.live_checks.aside import may_draw
-from pytest_msprobe.live_checks.selection import Budget
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.disks import files_of_at_most
@@ -104,18 +103,6 @@ def test_a_forked_child_may_begin_a_check_of_its_own() -> None:
 def test_only_what_may_draw_is_taken_to_draw() -> None:
     assert all(map(may_draw, ("dropout", "bernoulli_", "rand", "fractional_max_pool2d", "lstm", "mylib.noise")))
     assert not any(may_draw(name) for name in ("matmul", "add_", "__mul__", "linalg.norm", "add.Tensor", "linear"))
-
-
-def test_a_budget_allows_what_fits_into_its_share() -> None:
-    now = [0.0]
-    budget = Budget(0.2, lambda: now[0])
-    with budget.spending("matmul"):
-        now[0] = 2.0
-    now[0] = 21.9
-    assert not budget.allows("matmul")
-    assert budget.allows("relu")
-    now[0] = 22.0
-    assert budget.allows("matmul")
 
 
 def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
@@ -251,7 +238,8 @@ def test_gradients_that_are_not_judged_are_counted_by_reason() -> None:
         twice.sum().backward()
         checks.step()
         late.sum().backward()
-    assert checks.counts == {"pass": 3}
+    assert checks.counts == {"pass": 3, "skip": 1}
+    assert checks.never_judged == ["Torch.exp backward"]
     reasons = ("further backward pass through the same call", "the gradients came after their step")
     assert [checks.left_out[reason] for reason in reasons] == [1, 1]
 
@@ -261,7 +249,7 @@ def test_gradients_that_cannot_be_looked_at_are_counted_and_the_backward_pass_go
     with pytest_msprobe.live(apis=["exp"]) as checks:
         (jacobian,) = torch.autograd.grad(x.exp(), x, torch.eye(3), is_grads_batched=True)
     assert torch.equal(jacobian, torch.eye(3) * torch.ones(3).exp())
-    assert checks.counts == {"pass": 1}
+    assert checks.counts == {"pass": 1, "skip": 1}
     assert [count for reason, count in checks.left_out.items() if "gradients of Tensor.exp" in reason] == [1]
 
 
@@ -277,3 +265,49 @@ def test_copies_wait_for_gradients_in_so_much_memory_and_the_other_gradients_are
     left_out = {key: count for key, count in checks.left_out.items() if "apis" not in key}
     assert left_out == {"no memory left to wait for gradients (waiting)": 2, "no gradient came": 1}
     assert checks.counts == {"pass": 9}
+
+
+def test_gradients_that_never_came_do_not_use_up_the_checks_of_those_that_come_later() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest_msprobe.live(apis=["exp"], per_api=1) as checks:
+        x.exp()
+        x.exp().sum().backward()
+        x.exp().sum().backward()
+    assert checks.counts == {"pass": 2}
+    assert checks.never_judged == []
+
+
+def test_copies_for_gradients_that_never_come_are_made_ever_more_rarely() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest_msprobe.live(apis=["exp"]) as checks:
+        for _ in range(1000):
+            x.exp()
+    assert 3 <= checks.left_out["no gradient came"] <= 12
+
+
+def test_the_summary_and_all_reports_name_what_was_never_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("junitparser")
+    x, journal, junit = torch.ones(3, requires_grad=True), tmp_path / "live.jsonl", tmp_path / "report.xml"
+    with pytest_msprobe.live(journal=journal, apis=["exp", "cosh"], per_api=1) as checks:
+        x.exp()
+        for size in (3, 4):
+            torch.func.vmap(torch.cosh)(torch.ones(size, 2))
+    assert str(checks).splitlines()[-1] == "  never judged: Tensor.exp backward, Torch.cosh forward"
+    assert main(["report", str(journal), "--junit", str(junit), "--csv", str(tmp_path / "csv"), "--markdown", "-"]) == 0
+    why = "no call of its kind was judged while the training ran"
+    assert f"| `{why}` | 2 |" in capsys.readouterr().out
+    assert junit.read_text().count(why) >= 2
+    (table,) = (tmp_path / "csv").rglob("accuracy_checking_result*.csv")
+    assert "Tensor.exp.0" in table.read_text()
+
+
+def test_at_most_ten_of_what_was_never_judged_are_named() -> None:
+    names = ("sin", "cos", "tan", "exp", "log", "sqrt", "sinh", "cosh", "tanh", "asin", "acos", "atan")
+    with pytest_msprobe.live(share=1e-6) as checks:
+        for name in names:
+            getattr(torch, name)(torch.ones(3))
+    (line,) = [line for line in str(checks).splitlines() if "never judged" in line]
+    assert line.count("Torch.") == 10
+    assert line.endswith(f", and {len(checks.never_judged) - 10} more")

@@ -14,12 +14,13 @@ from msprobe_hooks.torch.session import Operators
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.dispatch.options import checked
 from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly
 from pytest_msprobe.live_checks.dispatch.tables import DispatchTables
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.options import LiveOptions
-from pytest_msprobe.live_checks.selection import Budget, Selection
+from pytest_msprobe.live_checks.selection import Selection
 from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.live_checks.torch_recorder import TorchLiveRecorder
 
