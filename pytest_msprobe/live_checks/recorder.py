@@ -185,10 +185,10 @@ class LiveRecorder(Recorder):
                 self._judge_backward(kept, grad_outputs, grad_inputs)
             except Exception as error:
                 # Gradients may be such as cannot be copied, those of a vmap; the backward pass is the training's.
-                self.summary.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
+                self.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
             self.react()
 
-        self.watch(outputs, inputs, come)
+        self.watch(outputs, inputs, come, backward_of(kept.name))
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call; the first was judged."""
@@ -231,7 +231,7 @@ class LiveCall(ApiCall):
     def begin(self, args: Any, kwargs: Any, changed: Any = None, written: Any = None, **options: Any) -> None:
         """Keep the arguments as they are before the call, if it is to be checked."""
         recorder = self._recorder
-        with recorder.budget.spending():
+        with recorder.net(self.name), recorder.budget.spending():
             kind = recorder.selects(self.name, args, kwargs)
             if kind is not None:
                 self._given, self._kind = (args, kwargs), kind

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from msprobe_hooks.dump.names import backward_of, is_module_name
 from msprobe_hooks.recording.backward import Inputs
-from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.elements import ElementBuilder
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Count, described
 
@@ -21,7 +21,7 @@ class CallRecord:
     count: ClassVar[Count]
     count_backward: ClassVar[Count]
 
-    _elements: Elements
+    _elements: ElementBuilder
 
     def __init__(self, recorder: Recorder, name: str, frame: FrameType | None) -> None:
         self.name = name
@@ -33,15 +33,13 @@ class CallRecord:
 
     def fail(self, error: BaseException) -> None:
         """Write a record, which says what the call raised where that is a failure, and count it."""
-        try:
+        with self._recorder.net(self.name):
             if self._record is not None:
                 self._record["output"] = []
                 if self._recorder.is_failure(error):
                     self._record["exception"] = described(error)
                     self._recorder.summary.raised += 1
                 self._emit()
-        except Exception as problem:
-            self._note_error_after(problem)
 
     def _take_inputs(self, args: Any, kwargs: Any, parameters: Callable[[], Mapping[str, Any]] | None = None) -> None:
         recorder = self._recorder
@@ -79,12 +77,8 @@ class CallRecord:
             self._record["details"] = self._elements.details
         self._recorder.emit(self.name, self._record, self._parent, self.count, self._frame)
 
-    def _note_error_before(self, error: Exception) -> None:
-        # Without the call's number, so that the calls of one function are counted together.
-        self._recorder.summary.note_error(self.name.rsplit(".", 2)[0], error)
-
-    def _note_error_after(self, error: Exception) -> None:
-        self._recorder.summary.note_error(self.name.removesuffix(".forward"), error)
+    def _note_error(self, error: Exception) -> None:
+        self._recorder.note_error(self.name, error)
 
 
 class ApiCall(CallRecord):
@@ -145,7 +139,7 @@ class ApiCall(CallRecord):
                         self._elements.details["settings"] = settings
         except Exception as error:
             self._record = self._inputs = None
-            self._note_error_before(error)
+            self._note_error(error)
 
     def end(self, result: Any) -> None:
         """Take the result; arrange for the backward record."""
@@ -156,4 +150,4 @@ class ApiCall(CallRecord):
             with self._recorder.quiet():
                 self._take_output(output, result if self._changed is None else self._changed)
         except Exception as error:
-            self._note_error_after(error)
+            self._note_error(error)

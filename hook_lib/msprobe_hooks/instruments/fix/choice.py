@@ -20,6 +20,11 @@ class UnraisedError(Exception):
     """A call cannot run in another precision, or would be none the better for it; the text says why."""
 
 
+def not_looked_at(error: Exception) -> str:
+    """Return the reason for which a call runs as it is where something unforeseen was raised before it."""
+    return f"it cannot be looked at: {type(error).__name__}"
+
+
 class Names:
     """The calls that a user named: ``Torch.matmul``, ``Torch.matmul.3``, as a record is called too, ``*`` for anything.
 

@@ -12,10 +12,11 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError, not_looked_at
 from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
 from msprobe_hooks.mindspore.jit import observers, unrecorded
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Model, Observer
 
 
@@ -56,6 +57,10 @@ class CountingFunctions(ABC):
 
         return call
 
+    def note_error(self, where: str, error: Exception) -> None:
+        """Count a call that ran as it was, because nothing can be told of it."""
+        self.fixed.left[where, not_looked_at(error)] += 1
+
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""
         self._is_abandoned = True
@@ -82,13 +87,24 @@ class FixingFunctions(CountingFunctions):
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Make a call, raised where it is wanted and can be."""
-        if not self._wanted(qualified, number, frame):
+        is_wanted = False
+        with SafetyNet(self.note_error, qualified):
+            is_wanted = self._wanted(qualified, number, frame)
+        if not is_wanted:
             return function(*args, **kwargs)
         return self.fixed.make(
             qualified,
-            lambda: self.raising.make(qualified, function, args, kwargs),
+            lambda: self._raised(qualified, function, args, kwargs),
             lambda: function(*args, **kwargs),
         )
+
+    def _raised(self, qualified: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        try:
+            return self.raising.make(qualified, function, args, kwargs)
+        except UnraisedError:
+            raise
+        except Exception as error:
+            raise UnraisedError(not_looked_at(error)) from error
 
 
 class ListingFunctions(CountingFunctions):
@@ -102,7 +118,7 @@ class ListingFunctions(CountingFunctions):
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Make a call, and tell of it where it can be raised."""
-        with suppress(UnraisedError):
+        with SafetyNet(self.note_error, qualified), suppress(UnraisedError):
             self.raising.require(qualified, function, args, kwargs)
             self._tell(qualified, number)
         return function(*args, **kwargs)

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError
+from msprobe_hooks.instruments.fix.choice import Fixed, Precision, UnraisedError, not_looked_at
 from msprobe_hooks.instruments.fix.torch_checkpoints import Checkpoints
 from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table
 from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
@@ -68,13 +69,21 @@ class CountingMode(CallMode):
             qualified,
             number,
             caller,
-            lambda: self.raising.plan(func, args, kwargs, writes=api.writes),
+            lambda: self._plan(api, func, args, kwargs),
             lambda: func(*args, **kwargs),
         )
 
+    def _plan(self, api: Api, func: Any, args: Any, kwargs: Any) -> Plan:
+        try:
+            return self.raising.plan(func, args, kwargs, writes=api.writes)
+        except UnraisedError:
+            raise
+        except Exception as error:
+            raise UnraisedError(not_looked_at(error)) from error
+
     def note_error(self, where: str, error: Exception) -> None:
         """Count a call that ran as it was, because nothing can be told of it."""
-        self.fixed.left[where, f"it cannot be looked at: {type(error).__name__}"] += 1
+        self.fixed.left[where, not_looked_at(error)] += 1
 
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""
@@ -103,7 +112,10 @@ class FixingMode(CountingMode):
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
         """Make a call, raised where it is wanted and can be."""
-        if not self._checkpoints.decide(lambda: self._wanted(qualified, number, frame)):
+        is_wanted = False
+        with SafetyNet(self.note_error, qualified):
+            is_wanted = self._checkpoints.decide(lambda: self._wanted(qualified, number, frame))
+        if not is_wanted:
             return run()
         return self.fixed.make(qualified, lambda: self.raising.make(plan()), run)
 
@@ -119,18 +131,16 @@ class ListingMode(CountingMode):
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
         """Make a call, and tell of it where it can be raised; one that is made again goes with the first."""
-        checkpoint = running_checkpoint()
-        if checkpoint is not None and checkpoint.backward_pass is not None:
-            return run()
-        leaves = None
-        with suppress(UnraisedError):
-            leaves = plan().leaves
-        if leaves is None:
-            return run()
-        generators = Generators(leaves)
+        generators = None
+        with SafetyNet(self.note_error, qualified), suppress(UnraisedError):
+            checkpoint = running_checkpoint()
+            if checkpoint is None or checkpoint.backward_pass is None:
+                generators = Generators(plan().leaves)
         result = run()
-        if not generators.have_moved():
-            self._tell(qualified, number)
+        if generators is not None:
+            with SafetyNet(self.note_error, qualified):
+                if not generators.have_moved():
+                    self._tell(qualified, number)
         return result
 
 

@@ -1,0 +1,55 @@
+"""The safety net: what fails in the code that observes a training is reported, and never raised into the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import ParamSpec, TypeAlias
+
+P = ParamSpec("P")
+
+#: Takes what could not be observed, and why.
+Note: TypeAlias = Callable[[str, Exception], None]
+
+
+class SafetyNet:
+    """A context that notes the exceptions that are raised inside it and does not let them out.
+
+    KeyboardInterrupt, SystemExit and the like, which end a program, do leave it. It may be entered any number of times.
+    """
+
+    __slots__ = ("_note", "_where")
+
+    def __init__(self, note: Note, where: str) -> None:
+        self._note = note
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        # A report that fails, as with a logging handler that raises, must not reach the training either.
+        with suppress(Exception):
+            self._note(self._where, error)
+        return True
+
+
+def guarded(hook: Callable[P, object], failed: Callable[[Exception], None]) -> Callable[P, None]:
+    """Return a hook that does what another one does and never raises: ``failed`` gets its exception.
+
+    It returns None, which tells every framework to go on with the values that it had.
+    """
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(*args, **kwargs)
+        except Exception as error:
+            with suppress(Exception):
+                failed(error)
+
+    return run
