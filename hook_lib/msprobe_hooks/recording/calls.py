@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.names import backward_of, is_module_name
+from msprobe_hooks.dump.names import backward_of, is_module_name, split_called
 from msprobe_hooks.recording.backward import Inputs
 from msprobe_hooks.recording.elements import ElementBuilder
 from msprobe_hooks.recording.recorder import Recorder
@@ -77,7 +77,11 @@ class CallRecord:
             self._record["details"] = self._elements.details
         self._recorder.emit(self.name, self._record, self._parent, self.count, self._frame)
 
-    def _note_error(self, error: Exception) -> None:
+    def _note_error_before(self, error: Exception) -> None:
+        # There is no record that its number could be of.
+        self._recorder.note_error(split_called(self.name)[0], error)
+
+    def _note_error_after(self, error: Exception) -> None:
         self._recorder.note_error(self.name, error)
 
 
@@ -139,7 +143,7 @@ class ApiCall(CallRecord):
                         self._elements.details["settings"] = settings
         except Exception as error:
             self._record = self._inputs = None
-            self._note_error(error)
+            self._note_error_before(error)
 
     def end(self, result: Any) -> None:
         """Take the result; arrange for the backward record."""
@@ -150,4 +154,4 @@ class ApiCall(CallRecord):
             with self._recorder.quiet():
                 self._take_output(output, result if self._changed is None else self._changed)
         except Exception as error:
-            self._note_error(error)
+            self._note_error_after(error)

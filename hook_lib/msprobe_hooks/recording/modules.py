@@ -136,7 +136,7 @@ class ModuleCall(CallRecord):
                     self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
         except Exception as error:
             self._record = self._inputs = None
-            self._note_error(error)
+            self._note_error_before(error)
 
     def end(self, output: Any) -> None:
         """Take the output, or that there is none because the module raised."""
@@ -152,7 +152,7 @@ class ModuleCall(CallRecord):
                 else:
                     self.fail(error)
         except Exception as problem:
-            self._note_error(problem)
+            self._note_error_after(problem)
 
 
 class ParameterGradients(ABC):

@@ -13,10 +13,15 @@ P = ParamSpec("P")
 Note: TypeAlias = Callable[[str, Exception], None]
 
 
+class RaisedOnPurpose:
+    """A base of exceptions that are raised to stop a training, as by a live check that has found a wrong call."""
+
+
 class SafetyNet:
     """A context that notes the exceptions that are raised inside it and does not let them out.
 
-    KeyboardInterrupt, SystemExit and the like, which end a program, do leave it. It may be entered any number of times.
+    Those that are raised on purpose do leave it, as do KeyboardInterrupt, SystemExit and the like. It may be entered
+    any number of times.
     """
 
     __slots__ = ("_note", "_where")
@@ -31,7 +36,7 @@ class SafetyNet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, RaisedOnPurpose):
             return False
         # A report that fails, as with a logging handler that raises, must not reach the training either.
         with suppress(Exception):
@@ -49,6 +54,8 @@ def guarded(hook: Callable[P, object], failed: Callable[[Exception], None]) -> C
         try:
             hook(*args, **kwargs)
         except Exception as error:
+            if isinstance(error, RaisedOnPurpose):
+                raise
             with suppress(Exception):
                 failed(error)
 

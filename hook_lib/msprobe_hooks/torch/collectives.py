@@ -95,7 +95,7 @@ class CollectiveCall(CallRecord):
             self._tell_beginning(args, kwargs)
         except Exception as error:
             self._record = None
-            self._note_error(error)
+            self._note_error_before(error)
 
     def _take_given(self, args: Any, kwargs: Any) -> None:
         recorder = self._recorder

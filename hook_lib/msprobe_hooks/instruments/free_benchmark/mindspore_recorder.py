@@ -33,7 +33,7 @@ class FixedCall(BenchmarkedCall):
             except UnraisedError as reason:
                 recorder.leave_out(str(reason))
             except Exception as error:
-                self._note_error(error)
+                self._note_error_before(error)
             else:
                 recorder.note_fixed()
                 return result

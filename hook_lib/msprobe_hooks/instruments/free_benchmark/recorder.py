@@ -126,7 +126,7 @@ class BenchmarkedCall(ApiCall):
                 recorder.leave_out(str(reason))
             except Exception as error:
                 again = None
-                self._note_error(error)
+                self._note_error_before(error)
         result = func(*args, **kwargs)
         if again is not None:
             try:
@@ -138,7 +138,7 @@ class BenchmarkedCall(ApiCall):
             except NotPerturbedError as reason:
                 recorder.leave_out(str(reason))
             except Exception as error:
-                self._note_error(error)
+                self._note_error_after(error)
         return result
 
     @property

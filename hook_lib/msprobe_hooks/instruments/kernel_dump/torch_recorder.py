@@ -96,7 +96,7 @@ class DumpedBackward(ApiCall):
         except NotPerturbedError as reason:
             recorder.summary.not_dumped[backward_of(self.name)] = str(reason)
         except Exception as error:
-            self._note_error(error)
+            self._note_error_before(error)
         result = super().run(func, args, kwargs)
         if again is not None and inputs is not None:
             with recorder.net(self.name):
