@@ -48,7 +48,7 @@ class Summary:
     awaited: str = "supported call"
     dropped: Counter[str] = field(default_factory=Counter)
     #: How the first of errors that are alike was reported, by what was called and what went wrong.
-    _first: dict[tuple[str, str], str] = field(default_factory=dict)
+    _first: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     @property
     def records(self) -> int:
