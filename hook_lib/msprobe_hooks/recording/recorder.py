@@ -387,18 +387,17 @@ class Recorder(Framework):
     def _emit_backward(
         self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count
     ) -> None:
-        with self.net(name):
-            if not self.filter.admits(name):
-                return
-            record: dict[str, Any] = {}
-            with self.quiet():
-                if self.settings.task != "structure":
-                    elements = self.elements(name)
-                    if self.directions.input:
-                        record["input"] = elements.sequence(grad_outputs, "input")
-                    if self.directions.output:
-                        record["output"] = elements.sequence(grad_inputs, "output")
-                self.emit(name, record, parent, count)
+        if not self.filter.admits(name):
+            return
+        record: dict[str, Any] = {}
+        with self.quiet():
+            if self.settings.task != "structure":
+                elements = self.elements(name)
+                if self.directions.input:
+                    record["input"] = elements.sequence(grad_outputs, "input")
+                if self.directions.output:
+                    record["output"] = elements.sequence(grad_inputs, "output")
+            self.emit(name, record, parent, count)
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call that was recorded."""

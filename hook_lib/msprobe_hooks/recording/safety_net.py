@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import ParamSpec, TypeAlias
-
-P = ParamSpec("P")
+from typing import Any, TypeAlias
 
 #: Takes what could not be observed, and why.
 Note: TypeAlias = Callable[[str, Exception], None]
@@ -44,15 +42,16 @@ class SafetyNet:
         return True
 
 
-def guarded(hook: Callable[P, object], failed: Callable[[Exception], None]) -> Callable[P, None]:
+def guarded(hook: Callable[..., object], failed: Callable[[Exception], None]) -> Callable[..., None]:
     """Return a hook that does what another one does and never raises: ``failed`` gets its exception.
 
-    It returns None, which tells every framework to go on with the values that it had.
+    It takes positional arguments alone, as frameworks give them, and returns None, which tells a framework to go on
+    with the values that it had.
     """
 
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+    def run(*args: Any) -> None:
         try:
-            hook(*args, **kwargs)
+            hook(*args)
         except Exception as error:
             if isinstance(error, RaisedOnPurpose):
                 raise

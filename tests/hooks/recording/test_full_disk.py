@@ -145,10 +145,15 @@ def test_a_small_disk_that_is_full_ends_the_recording_and_not_the_training(small
 
 def test_a_disk_that_is_full_at_the_first_start_is_told_where_the_context_ends(tmp_path):
     done = []
-    with file_sizes() as limit, pytest.raises(RecordingError, match=r"dump\.json: cannot be written: File too large"):
-        limit(0)
+
+    def program() -> None:
         with record(tmp_path / "d"):
             done.append(torch.tanh(torch.ones(2)))
+
+    with file_sizes() as limit:
+        limit(0)
+        with pytest.raises(RecordingError, match=r"dump\.json: cannot be written: File too large"):
+            program()
     assert len(done) == 1
 
 
