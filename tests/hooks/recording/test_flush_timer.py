@@ -52,11 +52,16 @@ with record("d", model=model, **options) as session:
     ("options", "last", "tensors"),
     [
         ({"level": "L1"}, "Functional.linear.0.backward", 0),
-        ({"level": "L0"}, "Module.0.Linear.parameters_grad.0", 0),
+        pytest.param({"level": "L0"}, "Module.0.Linear.parameters_grad.0", 0, marks=pytest.mark.slow),
         ({"level": "mix", "task": "tensor"}, "Module.0.Linear.parameters_grad.0", 20),
-        ({"level": "mix", "task": "tensor", "tensor_files": "safetensors"}, "Module.0.Linear.parameters_grad.0", 1),
-        ({"level": "aten", "async_dump": True}, "Aten.sum.default.0.forward", 0),
-        ({"level": "debug"}, "x.0.debug", 0),
+        pytest.param(
+            {"level": "mix", "task": "tensor", "tensor_files": "safetensors"},
+            "Module.0.Linear.parameters_grad.0",
+            1,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"level": "aten", "async_dump": True}, "Aten.sum.default.0.forward", 0, marks=pytest.mark.slow),
+        pytest.param({"level": "debug"}, "x.0.debug", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_process_that_hangs_and_is_killed_leaves_all_records(forked, tmp_path, options, last, tensors):

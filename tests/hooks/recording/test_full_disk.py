@@ -97,8 +97,10 @@ def require_one_message(session: Session, caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["statistics", "pt", "containers"])
-@pytest.mark.parametrize("size", [0, 100, 200, 1000, 10_000])
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    "size", [0, *(pytest.param(size, marks=pytest.mark.slow) for size in (100, 200, 1000)), 10_000]
+)
+@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_file_that_cannot_grow_ends_the_recording_and_not_the_training(tmp_path, caplog, kind, size, first):
     session = open_session(settings(tmp_path / "d", **kind), None, "pytorch")
     with file_sizes() as limit:
@@ -131,7 +133,7 @@ def small_disk(tmp_path) -> Iterator[Callable[[int], Path]]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
 @pytest.mark.parametrize("kind", KINDS, ids=["statistics", "pt", "containers"])
-@pytest.mark.parametrize("size", [4, 8, 12, 16, 24, 40, 64])
+@pytest.mark.parametrize("size", [4, *(pytest.param(size, marks=pytest.mark.slow) for size in (8, 12, 16, 40, 64)), 24])
 def test_a_small_disk_that_is_full_ends_the_recording_and_not_the_training(small_disk, caplog, kind, size):
     folder = small_disk(size) / "d"
     session = open_session(settings(folder, **kind), None, "pytorch")

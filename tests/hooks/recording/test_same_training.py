@@ -150,7 +150,14 @@ def broken(*_: Any, **__: Any) -> Any:
     raise RuntimeError("this part is broken")
 
 
-@pytest.mark.parametrize(("task", "level"), [("statistics", "mix"), ("tensor", "L0"), ("overflow_check", "mix")])
+@pytest.mark.parametrize(
+    ("task", "level"),
+    [
+        ("statistics", "mix"),
+        pytest.param("tensor", "L0", marks=pytest.mark.slow),
+        pytest.param("overflow_check", "mix", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_recorder_that_breaks_is_reported_and_the_step_has_its_bits(
     tmp_path, plain, monkeypatch, caplog, part, task, level
