@@ -7,6 +7,9 @@ import weakref
 from collections.abc import Callable
 
 
+_LONGEST_WAIT = 1.0
+
+
 class FlushTimer:
     """Calls a method each time so many ``seconds`` have passed, in a daemon thread, until ``end``.
 
@@ -26,7 +29,8 @@ class FlushTimer:
     def end(self) -> None:
         """End the thread, once a call that is being made has returned."""
         self._is_running.release()
-        self._thread.join()
+        # A signal handler may end a recording while its own thread holds what that call waits for.
+        self._thread.join(_LONGEST_WAIT)
 
     def _run(self) -> None:
         while not self._is_running.acquire(timeout=self._seconds):

@@ -197,3 +197,20 @@ def test_the_step_that_hangs_is_in_the_files_of_every_rank(tmp_path: Path) -> No
         assert [name for name in names if "tanh" in name] == [f"Torch.tanh.{number}.forward" for number in range(3)]
         begun = [line.record for line in read_lines(folder) if line.event == "began"]
         assert begun == [f"Distributed.all_reduce.{number}.forward" for number in range(3 - rank)]
+
+
+def test_a_recording_that_is_closed_within_its_own_lock_does_not_hang(tmp_path):
+    session = open_session(settings(tmp_path / "d"), None, "pytorch")
+    session.recorder.flush_seconds = 0.001
+    session.start()
+    torch.tanh(torch.ones(2))
+
+    def close() -> None:
+        # As a signal handler does that comes while a record is taken.
+        with session.recorder.lock:
+            session.close()
+
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
