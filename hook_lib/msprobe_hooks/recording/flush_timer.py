@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Callable
 
-
 _LONGEST_WAIT = 1.0
 
 
