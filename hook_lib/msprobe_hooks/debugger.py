@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -104,8 +105,8 @@ class PrecisionDebugger:
         All that runs is recorded, whatever ``token_range`` and ``scheduled_tokens`` say, of which a warning tells.
 
         Raises ConfigError where the level needs a model and there is none, RecordingError where a former run left a
-        dump; both the first time, before anything has run. A dump that cannot be written later ends the recording and
-        not the training.
+        dump; both the first time, before anything has run. A full disk, and whatever else fails later, ends the
+        recording and not the training.
         """
         instance = cls._made()
         if rank_id is not None:
@@ -213,7 +214,9 @@ class PrecisionDebugger:
         atexit.unregister(self._finish)
         summary = self._close()
         if summary:
-            sys.stderr.write(f"msprobe_hooks: {summary}\n")
+            # A program may have closed it.
+            with suppress(Exception):
+                sys.stderr.write(f"msprobe_hooks: {summary}\n")
             type(self)._instance = None
 
     def _close(self) -> str:

@@ -4,6 +4,7 @@ DumpError            the file as a whole cannot be used
 ├── RecordError      one record of a usable file is malformed
 └── MissingCodecError    a file is compressed by what is not installed
 RecordingError       the dump cannot be written
+└── DiskError        the disk refuses what is written: it is full, or fails
 MonitorError         the files of a watched run cannot be read or written
 StartError           what a training was started with cannot be read or written
 ConfigError          a setting of a recording is wrong
@@ -33,6 +34,18 @@ class MissingCodecError(DumpError):
 
 class RecordingError(Exception):
     """A dump cannot be written; the text names the file, what is wrong and what to do."""
+
+
+class DiskError(RecordingError):
+    """The disk refuses what is written, because it is full or fails. It ends a recording and never a training."""
+
+
+def is_mistake(error: Exception) -> bool:
+    """Return whether an error of a recording that begins is one that its user can correct.
+
+    What the disk refuses and what is not foreseen is none: it ends the recording, and the program goes on.
+    """
+    return isinstance(error, (ConfigError, RecordingError)) and not isinstance(error, DiskError)
 
 
 class MonitorError(Exception):

@@ -35,6 +35,7 @@ from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.reports.failure import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
 
 _log = logging.getLogger("pytest_msprobe")
@@ -191,7 +192,9 @@ class LiveChecks:
     def __str__(self) -> str:
         judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
         lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
-        lines += [f"  not judged: {count} {reason}" for reason, count in self.skips.most_common()]
+        named_below = SkipReason.NEVER_JUDGED.value
+        skips = [(reason, count) for reason, count in self.skips.most_common() if reason != named_below]
+        lines += [f"  not judged: {count} {reason}" for reason, count in skips]
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
         never = self.never_judged
         lines += [f"  never judged: {_first_of(never)}"] if never else []

@@ -192,10 +192,10 @@ class LiveRecorder(Recorder):
                 self._judge_backward(kept, grad_outputs, grad_inputs)
             except Exception as error:
                 # Gradients may be such as cannot be copied, those of a vmap; the backward pass is the training's.
-                self.summary.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
+                self.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
             self.react()
 
-        self.watch(outputs, inputs, come)
+        self.watch(outputs, inputs, come, backward_of(kept.name))
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call; the first was judged."""
@@ -234,8 +234,12 @@ class LiveCall(ApiCall):
     def begin(self, args: Any, kwargs: Any, changed: Any = None, written: Any = None, **options: Any) -> None:
         """Keep the arguments as they are before the call, if it is to be checked."""
         recorder = self._recorder
-        if not recorder.looks_at(self.name):
-            return
+        with recorder.net(self.name):
+            if recorder.looks_at(self.name):
+                self._begin_if_chosen(args, kwargs, changed, written, options)
+
+    def _begin_if_chosen(self, args: Any, kwargs: Any, changed: Any, written: Any, options: dict[str, Any]) -> None:
+        recorder = self._recorder
         with recorder.budget.spending():
             chosen = recorder.choose(self.name, args, kwargs)
             if chosen is not None:

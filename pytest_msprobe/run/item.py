@@ -15,6 +15,7 @@ import pytest
 from msprobe_hooks.dump.layout import home_of
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.scopes import program_place
+from msprobe_hooks.recording.safety_net import RaisedOnPurpose
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
@@ -50,11 +51,11 @@ def forget_hooks(config: pytest.Config) -> None:
     config.stash.setdefault(_hooks_key, {}).clear()
 
 
-class PrecisionWarning(UserWarning):
+class PrecisionWarning(RaisedOnPurpose, UserWarning):
     """A result is worse than it should be, but within what its standard fails for."""
 
 
-class PrecisionError(AssertionError):
+class PrecisionError(RaisedOnPurpose, AssertionError):
     """A result is wrong; its text is the whole story, ``result`` what came of the check."""
 
     def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> None:

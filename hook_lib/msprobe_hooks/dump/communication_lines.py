@@ -7,15 +7,16 @@ can be found. Readers of dumps ignore the file, and a dump is whole without it.
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from msprobe_hooks.decoding import read_json_lines
-from msprobe_hooks.dump.writer import FILE_MODE, as_json
-from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.dump.writer import FILE_MODE, as_json, write_error
 
 FILE: Final = "communication.jsonl"
 
@@ -48,25 +49,34 @@ class CommunicationLines:
         """``folder`` is the dump's; the file is made when there is something to write."""
         self._path = folder / FILE
         self._file: int | None = None
+        self._size = 0
 
     def write(self, line: Line) -> None:
         """Append a line. Raises RecordingError where the disk refuses."""
+        text = as_json(line) + b"\n"
         try:
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, FILE_MODE)
-            os.write(self._file, as_json(line) + b"\n")
+            done = os.write(self._file, text)
+            if done < len(text):
+                # Of a disk that is full now, the system took a part of the line.
+                os.ftruncate(self._file, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise RecordingError(f"{self._path}: cannot be written: {error.strerror}") from None
+            raise write_error(self._path, "written", error) from None
+        self._size += len(text)
 
     def remove(self) -> None:
-        """Delete the file, closed."""
-        self._path.unlink(missing_ok=True)
+        """Delete the file, closed, where that is possible."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            os.close(self._file)
-            self._file = None
+            file, self._file = self._file, None
+            with suppress(OSError):
+                os.close(file)
 
 
 def read_lines(folder: Path) -> list[Line]:

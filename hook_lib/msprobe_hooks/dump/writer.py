@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STACK_FILE, TENSOR_FOLDER
-from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.errors import DiskError, RecordingError
 
 _FOLDER_MODE = 0o750
 FILE_MODE = 0o640
@@ -51,6 +52,16 @@ def former_dump(path: Path) -> RecordingError:
     )
 
 
+# What a setting or another folder would not change.
+_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def write_error(path: Path, what: str, error: OSError) -> RecordingError:
+    """Return the error for a file or folder that cannot be ``what``: created, written."""
+    kind = DiskError if error.errno in _REFUSALS else RecordingError
+    return kind(f"{path}: cannot be {what}: {error.strerror}")
+
+
 class JsonStream:
     """An object in a JSON file that grows by members. After each ``append`` the file on disk is complete."""
 
@@ -61,12 +72,18 @@ class JsonStream:
         except FileExistsError:
             raise former_dump(path) from None
         except OSError as error:
-            raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
+            raise write_error(path, "created", error) from None
         self.path = path
         self._tail = tail
         self._end = 0
         self._is_empty = True
-        self._write(head)
+        try:
+            self._write(head)
+        except RecordingError:
+            # What is on the disk is no JSON.
+            self.close()
+            self.remove()
+            raise
 
     @property
     def size(self) -> int:
@@ -93,8 +110,15 @@ class JsonStream:
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            file, self._file = self._file, -1
+            # Some file systems report a full disk here; what they lost cannot be written again.
+            with suppress(OSError):
+                os.close(file)
+
+    def remove(self) -> None:
+        """Delete the file, closed, where that is possible."""
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
     def _write(self, text: bytes) -> None:
         # Text and tail go out together, so that only a kill inside this one system call can leave a torn file.
@@ -106,13 +130,18 @@ class JsonStream:
                 view, place = view[done:], place + done
         except OSError as error:
             self._restore()
-            raise RecordingError(f"{self.path}: cannot be written: {error.strerror}") from None
+            raise write_error(self.path, "written", error) from None
         self._end += len(text)
 
     def _restore(self) -> None:
-        # The bytes of the old tail were allocated before, so this works on a full disk.
-        os.pwrite(self._file, self._tail, self._end)
-        os.ftruncate(self._file, self._end + len(self._tail))
+        """Bring the file back to what it was, as far as the disk lets."""
+        if self._end == 0:
+            return
+        # Most disks have kept the room of the old tail, and those that have not may still cut the file.
+        with suppress(OSError):
+            os.pwrite(self._file, self._tail, self._end)
+        with suppress(OSError):
+            os.ftruncate(self._file, self._end + len(self._tail))
 
 
 def make_folder(path: Path) -> None:
@@ -123,7 +152,7 @@ def make_folder(path: Path) -> None:
             if not folder.exists():
                 folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be created: {error.strerror}") from None
+        raise write_error(path, "created", error) from None
 
 
 class DumpWriter:
@@ -152,14 +181,23 @@ class DumpWriter:
             "dump_data_dir": str(self.tensor_folder.absolute()) if keeps_tensors else None,
         }
         name = DEBUG_FILE if level == "debug" else DUMP_FILE
-        self._records = JsonStream(folder / name, _encode(head)[:-1] + b',\n"data": {\n', b"\n}}\n")
-        self._stacks = JsonStream(folder / STACK_FILE, b"{\n", b"\n}\n") if extra_info else None
-        self._parents = JsonStream(folder / CONSTRUCT_FILE, b"{\n", b"\n}\n") if extra_info else None
+        self._streams: list[JsonStream] = []
+        self._stacks = self._parents = None
+        try:
+            self._records = self._stream(name, _encode(head)[:-1] + b',\n"data": {\n', b"\n}}\n")
+            if extra_info:
+                self._stacks = self._stream(STACK_FILE, b"{\n", b"\n}\n")
+                self._parents = self._stream(CONSTRUCT_FILE, b"{\n", b"\n}\n")
+        except RecordingError:
+            # A dump without its other files would be taken for one of a former run.
+            self.close()
+            self.remove()
+            raise
 
     @property
     def size(self) -> int:
         """The bytes written to the JSON files."""
-        return sum(stream.size for stream in self._streams())
+        return sum(stream.size for stream in self._streams)
 
     def records(self, records: Iterable[tuple[str, Any]]) -> list[tuple[str, Exception]]:
         """Append records to ``dump.json``; return those that JSON cannot hold, with what is wrong."""
@@ -177,17 +215,19 @@ class DumpWriter:
 
     def close(self) -> None:
         """Close the files; a second time does nothing."""
-        for stream in self._streams():
+        for stream in self._streams:
             stream.close()
 
     def remove(self) -> None:
         """Delete the files, and the folders that hold nothing else, up to that of the recording."""
-        for stream in self._streams():
-            stream.path.unlink(missing_ok=True)
+        for stream in self._streams:
+            stream.remove()
         with suppress(OSError):
             for folder in (self.tensor_folder, self.folder, self.folder.parent):
                 if folder.exists():
                     folder.rmdir()
 
-    def _streams(self) -> list[JsonStream]:
-        return [stream for stream in (self._records, self._stacks, self._parents) if stream is not None]
+    def _stream(self, name: str, head: bytes, tail: bytes) -> JsonStream:
+        stream = JsonStream(self.folder / name, head, tail)
+        self._streams.append(stream)
+        return stream

@@ -78,7 +78,7 @@ def recording(recorder: MindSporeRecorder) -> Wrap:
     """Return what makes functions that do what others do and have the call recorded."""
 
     def wrap(function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
-        settings = settings_of(function) if isinstance(function, Primitive) else None
+        settings = _settings(recorder, qualified, function) if isinstance(function, Primitive) else None
 
         @functools.wraps(function, updated=())
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -114,11 +114,18 @@ def recording_layers(recorder: MindSporeRecorder) -> Wrap:
 
             name = f"{qualified}.{recorder.number(qualified)}.forward"
             begun = recorder.api_call(name, sys._getframe(1))
-            return (*run_recorded(begun, run, args, {}, settings=settings_of(primitive)), *workspace)
+            settings = _settings(recorder, qualified, primitive)
+            return (*run_recorded(begun, run, args, {}, settings=settings), *workspace)
 
         return call
 
     return wrap
+
+
+def _settings(recorder: MindSporeRecorder, qualified: str, primitive: Primitive) -> dict[str, Any] | None:
+    with recorder.net(f"the settings of {qualified}"):
+        return settings_of(primitive)
+    return None
 
 
 def run_recorded(call: ApiCall, function: Callable[..., Any], args: Any, kwargs: Any, **options: Any) -> Any:

@@ -14,7 +14,8 @@ from mindspore import Tensor, mint
 
 from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.recording import backward
-from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, watch_nodes
+from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
+from msprobe_hooks.recording.safety_net import guarded
 
 # Taken before recording functions come into its place: sums of gradients are no calls of the program.
 _ADD = mint.add
@@ -92,17 +93,10 @@ class Inputs(backward.Inputs):
                 self.edges.setdefault(edge, [])
 
 
-def watch(
-    outputs: list[Tensor],
-    inputs: Inputs,
-    emit: Emit,
-    begun: Begun,
-    again: Callable[[], None],
-) -> None:
+def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, listener: Listener, where: str) -> None:
     """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
 
-    ``begun`` is told at the first gradient, so that the record can be finished at the end of a backward pass that uses
-    only part of the call's graph; ``again`` when a further pass goes through a call that was emitted.
+    ``where`` is what the call is named when its gradients cannot be taken.
     """
     output_nodes: dict[Node, list[tuple[int, int]]] = {}
     unchanged: dict[Node, list[tuple[int, int]]] = {}
@@ -111,10 +105,10 @@ def watch(
         if edge is not None:
             made_here = edge not in inputs.edges
             (output_nodes if made_here else unchanged).setdefault(edge[0], []).append((slot, edge[1]))
-    backward = Backward(len(outputs), inputs.count, emit, again, _ADD)
+    backward = Backward(len(outputs), inputs.count, emit, _ADD, listener, where)
     if output_nodes:
         input_nodes = boundary(output_nodes, inputs) if inputs.edges else {}
-        watch_nodes(backward, output_nodes, input_nodes, begun)
+        watch_nodes(backward, output_nodes, input_nodes)
     elif len(unchanged) == 1:
         # The call returned its inputs, as ``x.astype(x.dtype)`` does: the gradients of both are the same.
         ((node, slots),) = unchanged.items()
@@ -129,7 +123,7 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
         backward.take_grad_outputs(slots, taken, counts=False)
         backward.take_grad_inputs(places, taken)
 
-    node.register_hook(fire)
+    node.register_hook(guarded(fire, backward.fail))
 
 
 def _as_function(hook: Callable[..., None]) -> Callable[..., None]:

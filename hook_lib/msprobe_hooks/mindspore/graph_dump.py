@@ -22,7 +22,7 @@ from mindspore.common import api
 from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.dump.static_graph.layout import find_iterations, graph_folders
-from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder
+from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder, write_error
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.mindspore import graph_engine
 from msprobe_hooks.recording.config import Settings
@@ -172,5 +172,5 @@ def _written(path: Path, config: dict[str, Any]) -> Path:
         path.touch(FILE_MODE)
         path.write_text(json.dumps(config, indent=4))
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be written: {error.strerror}; name a folder that can") from None
+        raise write_error(path, "written", error) from None
     return path

@@ -24,9 +24,13 @@ def recorded(recorder: MindSporeRecorder) -> Make:
     def make(function: Callable[..., Any], run: Callable[..., Any], args: Any, kwargs: Any, frame: FrameType) -> Any:
         if not recorder.is_recording or recorder.is_suspended:
             return run(*args, **kwargs)
-        name = f"Jit.{function.__name__}"
+        # What is compiled may be any callable, which has no name and no place.
+        name = f"Jit.{getattr(function, '__name__', type(function).__name__)}"
         call = recorder.api_call(f"{name}.{recorder.number(name) + 1}.forward", frame)
-        return run_recorded(call, run, args, kwargs, settings={"function": place_of(function)})
+        settings = None
+        with recorder.net(name):
+            settings = {"function": place_of(function)}
+        return run_recorded(call, run, args, kwargs, settings=settings)
 
     return make
 
@@ -77,7 +81,9 @@ class JitCalls:
 
     def end(self) -> None:
         """Leave the executor as it was."""
-        api._JitExecutor.__call__ = self._former
+        if self._former is not None:
+            api._JitExecutor.__call__ = self._former
+            self._former = None
 
     def _without_the_others(self, run: Callable[[], Any]) -> Any:
         others = [observer for observer in self._observers if observer is not self]

@@ -61,9 +61,9 @@ class MindSporeRecorder(Recorder):
         """Return the tensors that the gradient function differentiates by."""
         return [tensor for tensor in tensors_in(values, Tensor) if takes_gradient(tensor)]
 
-    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, self.passes.at_end, self.note_repeated)
+        gradients.watch(outputs, inputs, emit, self.listener, where)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

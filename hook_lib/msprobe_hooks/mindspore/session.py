@@ -78,24 +78,25 @@ class MindSporeSession(Session):
         """Return what records calls of ``module.api``."""
         return Calls(recording(self.recorder), lambda: [(module, api, qualified)])
 
-    def start(self, model: Model | None = None, rank: int | None = None) -> None:
-        """Record from here on, where step and rank are wanted; graphs, until the process ends.
+    def _start(self, model: Model | None, rank: int | None) -> None:
+        """Record as for any framework; graphs, until the process ends.
 
-        Raises ConfigError where cells are to be recorded and there is no model, or a setting has no meaning for graphs;
-        RecordingError where the dump cannot be written, or a graph was compiled before.
+        Raises also ConfigError for a setting that has no meaning for graphs, RecordingError where a graph was compiled
+        before.
         """
         if self._graphs is not None and (self._graphs.is_on or self._records_graphs):
-            if not self._graphs.is_on:
+            if not self._graphs.is_on and self.recorder.failure is None:
                 self._graphs.begin()
             return
         if not self._is_on:
             self._prepare_cells()
-        super().start(model, rank)
+        super()._start(model, rank)
 
     def stop(self) -> None:
         """Pause; of a graph's cells, write what they told since the start."""
         if self._is_on and self._graph_cells is not None:
-            self._graph_cells.collect()
+            with self.recorder.net("cells of a graph"):
+                self._graph_cells.collect()
         super().stop()
 
     @property
@@ -118,7 +119,8 @@ class MindSporeSession(Session):
         """Finish, take the hooks off and return what was recorded."""
         summary = super().close()
         if self._graphs is not None:
-            self._graphs.end(summary)
+            with self.recorder.net("graphs"):
+                self._graphs.end(summary)
         return summary
 
     def _hook_model(self) -> None:

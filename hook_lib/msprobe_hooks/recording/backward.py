@@ -8,7 +8,10 @@ that is also used elsewhere thus shows what *this* call contributes, as a full b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from msprobe_hooks.recording.safety_net import Note, guarded
 
 #: Takes the gradients of a call's outputs and those of its inputs.
 Emit: TypeAlias = Callable[[list[Any], list[Any]], None]
@@ -84,17 +87,24 @@ class Inputs:
 
 
 class Backward:
-    """Collects the gradients of one call as they come by, and emits them once.
+    """Collects the gradients of one call, named ``where``, as they come by, and emits them once.
 
-    ``again`` is told of a further backward pass through the call, ``sum_of`` adds two gradients of one input.
+    ``sum_of`` adds two gradients of one input.
     """
 
-    __slots__ = ("_again", "_emit", "_expected", "_grad_inputs", "_grad_outputs", "_sum")
+    __slots__ = ("_emit", "_expected", "_grad_inputs", "_grad_outputs", "_sum", "_where", "listener")
 
     def __init__(
-        self, outputs: int, inputs: int, emit: Emit, again: Callable[[], None], sum_of: Callable[[Any, Any], Any]
+        self,
+        outputs: int,
+        inputs: int,
+        emit: Emit,
+        sum_of: Callable[[Any, Any], Any],
+        listener: Listener,
+        where: str,
     ) -> None:
-        self._again = again
+        self.listener = listener
+        self._where = where
         self._sum = sum_of
         self._grad_outputs: list[Any] = [None] * outputs
         self._grad_inputs: list[Any] = [None] * inputs
@@ -108,7 +118,7 @@ class Backward:
     def take_grad_outputs(self, slots: Iterable[tuple[int, int]], gradients: tuple[Any, ...], *, counts: bool) -> None:
         """Take the gradients of outputs: pairs of output and its number on the node that fires."""
         if self._emit is None:
-            self._again()
+            self.listener.again()
             return
         for slot, number in slots:
             self._grad_outputs[slot] = gradients[number]
@@ -134,6 +144,11 @@ class Backward:
             self._grad_outputs, self._grad_inputs = [], []
             emit(grad_outputs, grad_inputs)
 
+    def fail(self, error: Exception) -> None:
+        """Report that the gradients could not be taken, and emit none: those that came are not all there are."""
+        self._emit = _drop
+        self.listener.note(self._where, error)
+
     def _add(self, slot: int, gradient: Any) -> None:
         known = self._grad_inputs[slot]
         self._grad_inputs[slot] = gradient if known is None else self._sum(known, gradient)
@@ -144,8 +159,25 @@ class Backward:
             self.finish()
 
 
+def _drop(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+    pass
+
+
 #: Told at the first gradient of a call that it can be finished when the backward pass that is running ends.
 Begun: TypeAlias = Callable[[Backward], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What the hooks of all calls of a recording call.
+
+    ``begun`` at the first gradient of a call whose graph has several nodes, ``again`` in a further backward pass
+    through a call, ``note`` when gradients could not be taken.
+    """
+
+    begun: Begun
+    again: Callable[[], None]
+    note: Note
 
 
 def boundary(start: Iterable[_Node], inputs: Inputs) -> dict[_Node, list[tuple[int, list[int]]]]:
@@ -174,47 +206,44 @@ def watch_nodes(
     backward: Backward,
     output_nodes: Mapping[_Node, list[tuple[int, int]]],
     input_nodes: Mapping[_Node, list[tuple[int, list[int]]]],
-    begun: Begun,
 ) -> None:
     """Put hooks before the nodes that made a call's outputs and after those that pass gradients on to its inputs."""
     for node, slots in output_nodes.items():
         # Some outputs may go unused; once the gradients of all inputs were seen, no more can have been on their way.
         if not input_nodes:
             backward.expect()
-        node.register_prehook(GradOutputsHook(backward, slots, begun, counts=not input_nodes))
+        node.register_prehook(guarded(GradOutputsHook(backward, slots, counts=not input_nodes), backward.fail))
     for node, places in input_nodes.items():
         backward.expect()
-        node.register_hook(GradInputsHook(backward, places, begun))
+        node.register_hook(guarded(GradInputsHook(backward, places), backward.fail))
 
 
 class GradOutputsHook:
     """A hook before a node: takes the gradients of outputs."""
 
-    __slots__ = ("_backward", "_begun", "_counts", "_slots")
+    __slots__ = ("_backward", "_counts", "_slots")
 
-    def __init__(self, backward: Backward, slots: list[tuple[int, int]], begun: Begun, *, counts: bool) -> None:
+    def __init__(self, backward: Backward, slots: list[tuple[int, int]], *, counts: bool) -> None:
         self._counts = counts
         self._backward = backward
         self._slots = slots
-        self._begun = begun
 
     def __call__(self, grad_outputs: tuple[Any, ...]) -> None:
         """Take what comes to the node."""
-        self._begun(self._backward)
+        self._backward.listener.begun(self._backward)
         self._backward.take_grad_outputs(self._slots, grad_outputs, counts=self._counts)
 
 
 class GradInputsHook:
     """A hook after a node: takes the gradients that it passes on to inputs."""
 
-    __slots__ = ("_backward", "_begun", "_places")
+    __slots__ = ("_backward", "_places")
 
-    def __init__(self, backward: Backward, places: list[tuple[int, list[int]]], begun: Begun) -> None:
+    def __init__(self, backward: Backward, places: list[tuple[int, list[int]]]) -> None:
         self._backward = backward
         self._places = places
-        self._begun = begun
 
     def __call__(self, grad_inputs: tuple[Any, ...], _: tuple[Any, ...]) -> None:
         """Take what the node passes on."""
-        self._begun(self._backward)
+        self._backward.listener.begun(self._backward)
         self._backward.take_grad_inputs(self._places, grad_inputs)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.names import backward_of, is_module_name
+from msprobe_hooks.dump.names import backward_of, is_module_name, split_called
 from msprobe_hooks.recording.backward import Inputs
-from msprobe_hooks.recording.elements import Elements
+from msprobe_hooks.recording.elements import ElementBuilder
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Count, described
 
@@ -21,7 +21,7 @@ class CallRecord:
     count: ClassVar[Count]
     count_backward: ClassVar[Count]
 
-    _elements: Elements
+    _elements: ElementBuilder
 
     def __init__(self, recorder: Recorder, name: str, frame: FrameType | None) -> None:
         self.name = name
@@ -33,15 +33,13 @@ class CallRecord:
 
     def fail(self, error: BaseException) -> None:
         """Write a record, which says what the call raised where that is a failure, and count it."""
-        try:
+        with self._recorder.net(self.name):
             if self._record is not None:
                 self._record["output"] = []
                 if self._recorder.is_failure(error):
                     self._record["exception"] = described(error)
                     self._recorder.summary.raised += 1
                 self._emit()
-        except Exception as problem:
-            self._note_error_after(problem)
 
     def _take_inputs(self, args: Any, kwargs: Any, parameters: Callable[[], Mapping[str, Any]] | None = None) -> None:
         recorder = self._recorder
@@ -80,11 +78,11 @@ class CallRecord:
         self._recorder.emit(self.name, self._record, self._parent, self.count, self._frame)
 
     def _note_error_before(self, error: Exception) -> None:
-        # Without the call's number, so that the calls of one function are counted together.
-        self._recorder.summary.note_error(self.name.rsplit(".", 2)[0], error)
+        # There is no record that its number could be of.
+        self._recorder.note_error(split_called(self.name)[0], error)
 
     def _note_error_after(self, error: Exception) -> None:
-        self._recorder.summary.note_error(self.name.removesuffix(".forward"), error)
+        self._recorder.note_error(self.name, error)
 
 
 class ApiCall(CallRecord):

@@ -50,6 +50,7 @@ class ChecksumThread:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Bytes, Statistics] | threading.Event | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
         # Each is written by one thread alone.
         self._given_bytes = 0
         self._done_bytes = 0
@@ -77,6 +78,12 @@ class ChecksumThread:
             self._queue.put(done)
             done.wait()
 
+    def check(self) -> None:
+        """Raise what a checksum failed with since the last time, as for want of memory; that one is missing."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
     def close(self) -> None:
         """End the thread when all checksums are there."""
         if self._thread is not None:
@@ -90,7 +97,11 @@ class ChecksumThread:
                 job.set()
                 continue
             raw, statistics = job
-            statistics.checksum = crc32(raw)
+            try:
+                statistics.checksum = crc32(raw)
+            except Exception as error:
+                # The program waits for this thread.
+                self._failure = error
             self._done_bytes += raw.nbytes
             # The bytes are not kept until the next ones come.
             del job, raw

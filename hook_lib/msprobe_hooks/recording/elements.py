@@ -12,7 +12,7 @@ import enum
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -73,6 +73,27 @@ Save = Callable[[Any, str], str | UnsetType]
 Shared = Callable[[Any], TensorEntry]
 
 
+class ElementBuilder(Protocol):
+    """What makes the elements of one record out of Python values, at once or when the record is written.
+
+    ``details`` is what JSON loses of them.
+    """
+
+    details: dict[str, Any]
+
+    def sequence(self, values: Any, path: str, /) -> object:
+        """Take positional values; ``path`` starts the paths of their elements."""
+
+    def mapping(self, values: Mapping[str, Any], category: str, /) -> object:
+        """Take named values."""
+
+    def output(self, value: Any, /) -> object:
+        """Take what a call returned."""
+
+    def single(self, value: Any, path: str, /) -> object:
+        """Take one value, whose element has the path itself."""
+
+
 class Elements(ABC):
     """Builds the elements of one record; a framework says what its own values become.
 
@@ -114,6 +135,10 @@ class Elements(ABC):
             self._note_container(value, "output")
             return self.sequence(value, "output")
         return self.sequence((value,), "output")
+
+    def single(self, value: Any, path: str) -> list[Any]:
+        """Return the one element of a value, in a list."""
+        return [self.element(value, path)]
 
     def whole(self, value: Any) -> Any:
         """Return what a record that is one value becomes; tensors inside are filed under their place alone."""

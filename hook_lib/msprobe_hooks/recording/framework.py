@@ -49,10 +49,11 @@ class Framework(ABC):
         """Return the tensors among nested values that take a gradient."""
 
     @abstractmethod
-    def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
         """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by.
 
-        ``outputs`` are those that take a gradient, ``inputs`` are this framework's.
+        ``outputs`` are those that take a gradient, ``inputs`` are this framework's. ``where`` is what the gradients are
+        named when they cannot be taken.
         """
 
     @abstractmethod

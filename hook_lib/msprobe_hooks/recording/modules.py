@@ -6,11 +6,13 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.calls import CallRecord
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.safety_net import guarded
 
 
 def prefixed(
@@ -44,12 +46,14 @@ class ModuleHooks(ABC):
         self._running = _Running()
         self._handles: list[Any] = []
         for prefix, module in modules:
-            self._install(prefix, module)
+            with recorder.net(prefix):
+                self._install(prefix, module)
 
     def remove(self) -> None:
         """Take the hooks off."""
         for handle in self._handles:
-            handle.remove()
+            with self._recorder.net("removal of a hook"):
+                handle.remove()
         self._handles.clear()
 
     @abstractmethod
@@ -81,13 +85,14 @@ class ModuleHooks(ABC):
             if running.calls and running.calls[-1].module is module:
                 running.calls.pop().end(output)
 
-        self._handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
-        self._handles.append(module.register_forward_hook(end, with_kwargs=True, always_call=True))
+        failed = partial(recorder.note_error, prefix)
+        self._handles.append(module.register_forward_pre_hook(guarded(begin, failed), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(guarded(end, failed), with_kwargs=True, always_call=True))
         if recorder.directions.backward and recorder.directions.output:
             self._handles += gradients.install()
 
     def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any) -> ModuleCall:
-        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(2)))
+        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(3)))
         call.begin(args, kwargs, self)
         self._recorder.modules.append(call.name)
         return call
@@ -130,6 +135,7 @@ class ModuleCall(CallRecord):
                 if is_admitted and wanted.forward:
                     self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
         except Exception as error:
+            self._record = self._inputs = None
             self._note_error_before(error)
 
     def end(self, output: Any) -> None:
@@ -199,8 +205,13 @@ class ParameterGradients(ABC):
         if recorder.settings.task != "structure":
             with recorder.quiet():
                 elements = recorder.elements(name)
-                record = {key: [elements.element(one, key)] for key, one in self.in_order(arrived).items()}
+                record = {key: elements.single(one, key) for key, one in self.in_order(arrived).items()}
         recorder.emit(name, record, None, "modules")
+
+    def fail(self, error: Exception) -> None:
+        """Report that the gradients could not be taken; those that came so far are dropped."""
+        self._arrived = {}
+        self._recorder.note_error(f"{self._prefix}.parameters_grad", error)
 
     def _hook(self, name: str) -> Callable[[Any], None]:
         def arrive(given: Any) -> None:
@@ -213,4 +224,4 @@ class ParameterGradients(ABC):
             if len(self._arrived) == len(self._parameters):
                 self.finish()
 
-        return arrive
+        return guarded(arrive, self.fail)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from msprobe_hooks.recording.safety_net import guarded
+
 
 class Engine(Protocol):
     """A framework's autograd engine."""
@@ -23,6 +25,9 @@ class Finishing(Protocol):
 
     def finish(self) -> None:
         """Write what came so far; a second time does nothing."""
+
+    def fail(self, error: Exception) -> None:
+        """Report that it could not be written."""
 
 
 class BackwardPasses:
@@ -52,8 +57,13 @@ class BackwardPasses:
         with self._lock:
             self._waiting.clear()
 
+    def abandon(self) -> None:
+        """Let go in a forked child, where the lock may be held by a thread that does not exist there."""
+        self._lock = threading.Lock()
+        self._waiting.clear()
+
     def _finish(self, number: int) -> None:
         with self._lock:
             waiting = self._waiting.pop(number, {})
         for one in waiting.values():
-            one.finish()
+            guarded(one.finish, one.fail)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -24,7 +25,9 @@ def abandon_in_children(one: Abandonable) -> None:
 
 def _abandon_all() -> None:
     for one in list(_live):
-        one.abandon()
+        # One that fails must not keep the others from letting go.
+        with suppress(Exception):
+            one.abandon()
 
 
 if hasattr(os, "register_at_fork"):

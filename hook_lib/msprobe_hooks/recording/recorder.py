@@ -9,25 +9,27 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from msprobe_hooks.dump.communication_lines import Line
 from msprobe_hooks.dump.layout import recording_folder
 from msprobe_hooks.dump.spool import Dropped
-from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.recording.backward import Inputs
+from msprobe_hooks.errors import RecordingError, is_mistake
+from msprobe_hooks.recording.backward import Inputs, Listener
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.elements import ElementBuilder, Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
+from msprobe_hooks.recording.flush_timer import FlushTimer
 from msprobe_hooks.recording.framework import Framework
 from msprobe_hooks.recording.passes import BackwardPasses
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.spooling import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.step_files import StepFiles, prepare
-from msprobe_hooks.recording.summary import Count, Summary
+from msprobe_hooks.recording.summary import Count, Summary, described
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 _log = logging.getLogger("msprobe_hooks")
@@ -37,9 +39,12 @@ class Recorder(Framework):
     """One recording. Observers ask it for names, hand it records, and never see it raise.
 
     Calls are observed while it ``is_recording``; the gradients of what was observed are taken until the step's files
-    are closed. A failure to observe is counted in the summary with its reason; a failure to write stops the recording
-    and is kept in ``failure``.
+    are closed. What was recorded is in the files ``flush_seconds`` later, whatever the program does meanwhile. A
+    failure to observe is counted in the summary with its reason; a failure to write stops the recording and is kept in
+    ``failure``.
     """
+
+    flush_seconds: ClassVar[float] = 2.0
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -54,10 +59,12 @@ class Recorder(Framework):
         self._places = _Places()
         self._files: StepFiles | None = None
         self._spool: Spool | None = None
+        self._timer: FlushTimer | None = None
         self._counts: dict[str, int] = {}
         self._stacks = StackTable()
         #: What is put together until a backward pass ends.
         self.passes = BackwardPasses(self.engine)
+        self.listener = Listener(self.passes.at_end, self.note_repeated, self.note_error)
         self._started = 0.0
         self._is_begun = False
         self.checksums = ChecksumThread()
@@ -93,10 +100,11 @@ class Recorder(Framework):
         Fused optimizers change parameters unnoticed, so all is measured anew.
         """
         self._places.phase = phase
-        self.forget()
-        with self.lock:
-            if phase is not None and self.settings.level == "mix" and self._files is not None:
-                self._files.add_phase(phase)
+        with self.net(phase or "the end of a phase"):
+            self.forget()
+            with self.lock:
+                if phase is not None and self.settings.level == "mix" and self._files is not None:
+                    self._files.add_phase(phase)
 
     @property
     def is_suspended(self) -> bool:
@@ -112,8 +120,12 @@ class Recorder(Framework):
         parts = self.settings.tensor_list
         return self._keeps_all or (bool(parts) and any(part in name for part in parts))
 
-    def elements(self, name: str) -> Elements:
+    def elements(self, name: str) -> ElementBuilder:
         """Return a builder for the elements of a record."""
+        return self.written_elements(name)
+
+    def written_elements(self, name: str) -> Elements:
+        """Return a builder for the elements of a record that is written as they are now."""
         if self.keeps(name):
             return self.elements_class(name, self.summarise, self.save)
         return self.elements_class(name, self.summarise, None, self.shared)
@@ -134,6 +146,7 @@ class Recorder(Framework):
             for entry, statistics in waiting:
                 statistics.is_waiting = False
                 entry.fill(statistics)
+            self.checksums.check()
 
     def takes_gradients(self, step: int) -> bool:
         """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
@@ -164,23 +177,29 @@ class Recorder(Framework):
         """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
         if self.directions.backward and outputs:
             # There are as many of these as calls until the backward pass comes, and a closure is several objects.
-            self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count))
+            self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count), name)
+
+    def note_error(self, where: str, error: Exception) -> None:
+        """Report what could not be observed, and why."""
+        self.summary.note_error(where, error)
+
+    def net(self, where: str) -> SafetyNet:
+        """Return a context in which what fails is reported as ``where`` and does not reach the program."""
+        return SafetyNet(self.note_error, where)
 
     # life
 
     def start(self, rank: int | None) -> bool:
         """Turn recording on; False where step or rank are not wanted, or the dump could not be written.
 
-        The first time, before the program has done anything, raises RecordingError where it cannot be written or there
-        is that of a former run.
+        The first time, before the program has done anything, raises RecordingError where there is the dump of a former
+        run, or a folder that cannot be written into. A disk that is full ends the recording instead, then as later.
         """
         if self.failure is not None:
             return False
         is_first, self._is_begun = not self._is_begun, True
-        if is_first:
-            prepare(self.settings, self.step, rank)
-            if self.settings.spool is not None:
-                self._spool = Spool(self.settings.dump_path, self.settings.spool, rank)
+        if is_first and not self._write_first(lambda: self._prepare(rank)):
+            return False
         wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
         if wanted_steps is not None and self.step not in wanted_steps:
             self.summary.removed["step"] += 1
@@ -189,14 +208,15 @@ class Recorder(Framework):
             self.summary.removed["rank"] += 1
             return False
         if self._files is None:
-            if is_first:
-                self._open(rank)
-            else:
-                self._or_fail(lambda: self._open(rank))
-            if self._files is None:
+            write = self._write_first if is_first else self._or_fail
+            if not write(lambda: self._open(rank)):
                 return False
-        # Nobody looked while recording was off.
-        self.forget()
+        with self.net("the beginning of a recording"):
+            # Nobody looked while recording was off.
+            self.forget()
+        if self._timer is None:
+            with self.net("a thread that writes records in time"):
+                self._timer = FlushTimer(self._flush_in_time, self.flush_seconds)
         self.summary.started = True
         self._started = time.monotonic()
         self.is_recording = True
@@ -228,7 +248,8 @@ class Recorder(Framework):
             files, self._files = self._files, None
             self._counts.clear()
             self.passes.forget()
-            self.forget()
+            with self.net("the end of a step"):
+                self.forget()
         if files is not None:
             self._or_fail(files.close)
             self._or_fail(lambda: self._deliver(files))
@@ -237,6 +258,9 @@ class Recorder(Framework):
         """Stop, finish the files and return what was recorded."""
         self.stop()
         self.close_step()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.end()
         self.checksums.close()
         if self._spool is not None:
             self._spool.close()
@@ -244,11 +268,27 @@ class Recorder(Framework):
         self.filter.removed.clear()
         return self.summary
 
+    def fail(self, error: Exception) -> None:
+        """End the recording, whose reason is reported once; the program goes on."""
+        if self.failure is None:
+            self.failure = error if isinstance(error, RecordingError) else RecordingError(described(error))
+            self.summary.failure = str(self.failure)
+            _log.error("recording stopped: %s", self.failure)
+        self.is_recording = False
+        files, self._files = self._files, None
+        if files is not None:
+            # Mostly, this fails for the same reason.
+            with suppress(Exception):
+                files.close()
+
     def abandon(self) -> None:
         """Let go in a forked child: the files belong to the parent."""
         self.is_recording = False
         self.is_abandoned = True
         self.lock = threading.RLock()
+        # The thread is the parent's as well.
+        self._timer = None
+        self.passes.abandon()
         files, self._files = self._files, None
         if files is not None:
             files.abandon()
@@ -256,6 +296,11 @@ class Recorder(Framework):
             self._spool.abandon()
 
     # parts
+
+    def _prepare(self, rank: int | None) -> None:
+        prepare(self.settings, self.step, rank)
+        if self.settings.spool is not None:
+            self._spool = Spool(self.settings.dump_path, self.settings.spool, rank)
 
     def _add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
         files = self._files
@@ -287,27 +332,43 @@ class Recorder(Framework):
     def _flush(self, *, with_stacks: bool = False) -> None:
         files = self._files
         if files is not None:
-            try:
-                with self.quiet():
-                    self.fetch()
-            except Exception as error:
-                # A device that has failed tells it here first; the program will hear of it where it waits itself.
-                self.summary.note_error("statistics on a device", error)
+            # A device that has failed tells it here first; the program will hear of it where it waits itself.
+            with self.net("statistics on a device"), self.quiet():
+                self.fetch()
             self._or_fail(lambda: files.flush(with_stacks=with_stacks))
 
-    def _or_fail(self, write: Callable[[], None]) -> None:
-        """Write something; where that is not possible the recording ends and the program goes on."""
+    def _flush_in_time(self) -> None:
+        """Write what waits, on the timer's thread."""
+        with self.lock:
+            files = self._files
+            if files is None:
+                return
+            if self._waiting:
+                # Numbers on a device are fetched by the program's threads alone: from another one that would wait for
+                # what the device is doing, and would break the capture of a graph.
+                files.is_due = True
+            else:
+                self._or_fail(lambda: files.flush(with_stacks=False))
+
+    def _write_first(self, write: Callable[[], None]) -> bool:
+        """Write as ``_or_fail``; raises RecordingError where the user can do something about it."""
         try:
             write()
-        except RecordingError as error:
-            _log.error("recording stopped: %s", error)
-            self.is_recording = False
-            self.failure = self.failure or error
-            self.summary.failure = str(self.failure)
-            files, self._files = self._files, None
-            if files is not None:
-                with suppress(RecordingError):
-                    files.close()
+        except Exception as error:
+            if is_mistake(error):
+                raise
+            self.fail(error)
+            return False
+        return True
+
+    def _or_fail(self, write: Callable[[], None]) -> bool:
+        """Write something; where that is not possible the recording ends, the program goes on, and this is False."""
+        try:
+            write()
+        except Exception as error:
+            self.fail(error)
+            return False
+        return True
 
     def _take_gradients(
         self,
@@ -326,20 +387,17 @@ class Recorder(Framework):
     def _emit_backward(
         self, name: str, parent: str | None, grad_outputs: list[Any], grad_inputs: list[Any], count: Count
     ) -> None:
-        try:
-            if not self.filter.admits(name):
-                return
-            record: dict[str, Any] = {}
-            with self.quiet():
-                if self.settings.task != "structure":
-                    elements = self.elements(name)
-                    if self.directions.input:
-                        record["input"] = elements.sequence(grad_outputs, "input")
-                    if self.directions.output:
-                        record["output"] = elements.sequence(grad_inputs, "output")
-                self.emit(name, record, parent, count)
-        except Exception as error:
-            self.summary.note_error(name, error)
+        if not self.filter.admits(name):
+            return
+        record: dict[str, Any] = {}
+        with self.quiet():
+            if self.settings.task != "structure":
+                elements = self.elements(name)
+                if self.directions.input:
+                    record["input"] = elements.sequence(grad_outputs, "input")
+                if self.directions.output:
+                    record["output"] = elements.sequence(grad_inputs, "output")
+            self.emit(name, record, parent, count)
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call that was recorded."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.safety_net import guarded
 
 
 def save(recorder: Recorder, variable: Any, name: str, save_backward: bool = True) -> None:
@@ -15,16 +16,17 @@ def save(recorder: Recorder, variable: Any, name: str, save_backward: bool = Tru
     """
     if not recorder.is_recording:
         return
-    count = recorder.number(name)
-    _record(recorder, f"{name}.{count}.debug", variable)
-    tensors = recorder.differentiated(variable) if save_backward else []
-    if tensors:
-        SavedGradients(recorder, f"{name}_grad.{count}.debug", variable, tensors)
+    with recorder.net(name):
+        count = recorder.number(name)
+        _record(recorder, f"{name}.{count}.debug", variable)
+        tensors = recorder.differentiated(variable) if save_backward else []
+        if tensors:
+            SavedGradients(recorder, f"{name}_grad.{count}.debug", variable, tensors)
 
 
 def _record(recorder: Recorder, name: str, variable: Any) -> None:
     with recorder.quiet():
-        element = recorder.elements(name).whole(variable)
+        element = recorder.written_elements(name).whole(variable)
     recorder.emit(name, element, None, "saves")
 
 
@@ -49,6 +51,11 @@ class SavedGradients:
             self._is_done = True
             _record(self._recorder, self._name, _filled(self._shape, self._arrived))
 
+    def fail(self, error: Exception) -> None:
+        """Report that the gradients could not be taken."""
+        self._is_done = True
+        self._recorder.note_error(self._name.rsplit(".", 2)[0], error)
+
     def _hook(self, place: int) -> Callable[[Any], None]:
         def arrive(gradient: Any) -> None:
             if self._is_done or not self._recorder.takes_gradients(self._step):
@@ -58,7 +65,7 @@ class SavedGradients:
             if len(self._arrived) == self._count:
                 self.finish()
 
-        return arrive
+        return guarded(arrive, self.fail)
 
 
 class _Place(int):

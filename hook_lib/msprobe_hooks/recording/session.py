@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.errors import ConfigError, RecordingError, is_mistake
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.saves import save
 from msprobe_hooks.recording.summary import Summary
@@ -23,7 +23,7 @@ class Observer(Protocol):
         """Start observing."""
 
     def end(self) -> None:
-        """Stop observing and leave everything as it was."""
+        """Stop observing and leave everything as it was, also what began in part; a second time does nothing."""
 
 
 class Hooks(Protocol):
@@ -100,8 +100,16 @@ class Session(ABC):
         """Record from here on, where step and rank are wanted; ``rank`` is by default that of the process.
 
         Raises ConfigError where modules are to be recorded and there is no model, RecordingError where there is a dump
-        of a former run or this recording has ended.
+        of a former run or this recording has ended. Whatever else fails ends the recording and not the program.
         """
+        try:
+            self._start(model, rank)
+        except Exception as error:
+            if is_mistake(error):
+                raise
+            self.recorder.fail(error)
+
+    def _start(self, model: Model | None, rank: int | None) -> None:
         if self._is_on:
             return
         if self._has_ended:
@@ -140,7 +148,8 @@ class Session(ABC):
         self.stop()
         self._has_ended = True
         if self._hooks is not None:
-            self._hooks.remove()
+            with self.recorder.net("the end of a recording"):
+                self._hooks.remove()
             self._hooks = None
         return self.recorder.close()
 
@@ -160,7 +169,7 @@ class Session(ABC):
         custom = self._custom[id(module), api] = self.custom_api(module, api, qualified)
         self._observers.append(custom)
         if self._is_observing:
-            custom.begin()
+            self._begin(custom)
 
     def restore_custom_api(self, module: Any, api: str) -> None:
         """Undo ``register_custom_api``; does nothing where it was not done."""
@@ -168,7 +177,7 @@ class Session(ABC):
         if custom is not None:
             self._observers.remove(custom)
             if self._is_observing:
-                custom.end()
+                self._end(custom)
 
     @property
     def _is_observing(self) -> bool:
@@ -177,10 +186,23 @@ class Session(ABC):
 
     def _begin_observers(self) -> None:
         for observer in self._observers:
-            observer.begin()
+            self._begin(observer)
 
     def _end_observers(self) -> None:
         for observer in reversed(self._observers):
+            self._end(observer)
+
+    def _begin(self, observer: Observer) -> None:
+        with self.recorder.net(f"what {type(observer).__name__} observes"):
+            try:
+                observer.begin()
+            except Exception:
+                # What it has put in place until then does not stay.
+                observer.end()
+                raise
+
+    def _end(self, observer: Observer) -> None:
+        with self.recorder.net(f"the end of {type(observer).__name__}"):
             observer.end()
 
     def _take_model(self, given: Model | None) -> None:

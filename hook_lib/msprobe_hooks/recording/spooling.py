@@ -21,7 +21,7 @@ from msprobe_hooks.dump.spool import (
     size_of,
     waiting_steps,
 )
-from msprobe_hooks.dump.writer import former_dump, make_folder
+from msprobe_hooks.dump.writer import former_dump, make_folder, write_error
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.sizes import format_size
 
@@ -139,7 +139,7 @@ def _locked(path: Path) -> IO[str]:
     try:
         lock = path.open("a")
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be written: {error.strerror}") from None
+        raise write_error(path, "written", error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
@@ -17,7 +16,6 @@ from msprobe_hooks.recording.summary import Count, Summary
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 _FLUSH_RECORDS = 1000
-_FLUSH_SECONDS = 2.0
 
 
 def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
@@ -62,7 +60,12 @@ class StepFiles:
         # What only writes some calls says nothing of who waited for whom.
         is_whole = settings.task in ("statistics", "tensor", "structure") and settings.level != "debug"
         self._communication = CommunicationLines(folder) if is_whole else None
-        self.tensors = open_tensors(self._writer.tensor_folder) if settings.keeps_tensors else None
+        try:
+            self.tensors = open_tensors(self._writer.tensor_folder) if settings.keeps_tensors else None
+        except Exception:
+            self._close()
+            self.remove()
+            raise
         self._has_values = settings.task != "structure"
         self._has_parents = settings.level in ("L0", "mix")
         self._has_stacks = settings.extra_info
@@ -71,7 +74,8 @@ class StepFiles:
         self._records: list[tuple[str, Any, Count]] = []
         self._has_records = False
         self._parents: list[tuple[str, str | None]] = []
-        self._flushed = monotonic()
+        #: Set to have the next record write what waits.
+        self.is_due = False
 
     @property
     def is_empty(self) -> bool:
@@ -92,7 +96,7 @@ class StepFiles:
             self._parents.append((name, parent))
         if stack is not None and self._has_stacks:
             self._stacks.add(name, stack)
-        return len(self._records) >= _FLUSH_RECORDS or monotonic() - self._flushed > _FLUSH_SECONDS
+        return len(self._records) >= _FLUSH_RECORDS or self.is_due
 
     def tell(self, line: Line) -> None:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
@@ -108,7 +112,7 @@ class StepFiles:
 
         A record that cannot be put into JSON costs itself. Raises RecordingError where the disk refuses.
         """
-        self._flushed = monotonic()
+        self.is_due = False
         records, self._records = self._records, []
         parents, self._parents = self._parents, []
         if self.tensors is not None:

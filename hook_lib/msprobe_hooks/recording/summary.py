@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from msprobe_hooks.dump.names import direction_of, split_called
+
+_log = logging.getLogger("msprobe_hooks")
 
 #: What a record is counted as.
 Count: TypeAlias = Literal["calls", "backwards", "modules", "saves"]
@@ -42,6 +47,8 @@ class Summary:
     iterations: int = 0
     awaited: str = "supported call"
     dropped: Counter[str] = field(default_factory=Counter)
+    #: How the first of errors that are alike was reported, by what was called and what went wrong.
+    _first: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     @property
     def records(self) -> int:
@@ -53,8 +60,19 @@ class Summary:
         setattr(self, count, getattr(self, count) + 1)
 
     def note_error(self, where: str, error: Exception) -> None:
-        """Count a failure to observe; the user's code goes on."""
-        self.errors[f"{where}: {described(error)}".splitlines()[0]] += 1
+        """Count a failure to observe, and log the first of those that are alike; the user's code goes on.
+
+        ``where`` names a record, or what else is not observed. Records of one function are counted together.
+        """
+        problem = f" {described(error)}".splitlines()[0]
+        direction = direction_of(where)
+        what = f"{split_called(where)[0]} {direction}" if direction else where
+        text = self._first.setdefault((what, problem), f"{where}:{problem}")
+        self.errors[text] += 1
+        if self.errors[text] == 1 and len(self.errors) <= _NAMED:
+            _log.warning("not recorded: %s", text)
+            if len(self.errors) == _NAMED:
+                _log.warning("what else is not recorded is in the summary")
 
     def __str__(self) -> str:
         if self.is_empty:

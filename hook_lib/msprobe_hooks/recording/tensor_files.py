@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.errors import DiskError
+from msprobe_hooks.recording.summary import described
 
 _WAITING_BYTES = 64 * 2**20
 
@@ -29,7 +30,8 @@ class TensorFiles(ABC):
         self._room = threading.Condition()
         self._waiting = 0
         self._held_up = 0
-        self._failure: OSError | RuntimeError | None = None
+        self._failure: Exception | None = None
+        self._is_closed = False
         self.refused: list[tuple[str, Exception]] = []
         self.bytes = 0
         self._thread = threading.Thread(target=self._write_all, name="msprobe tensor files", daemon=True)
@@ -58,13 +60,18 @@ class TensorFiles(ABC):
         return name
 
     def have_done(self, write: Callable[[], None], size: int) -> None:
-        """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before."""
+        """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before.
+
+        Once the files are closed nothing is written.
+        """
         with self._room:
+            if self._is_closed:
+                return
             self._held_up += 1
             self._room.wait_for(lambda: self._waiting == 0 or self._waiting + size <= _WAITING_BYTES)
             self._held_up -= 1
             self._waiting += size
-        self._queue.put((write, size))
+            self._queue.put((write, size))
 
     def holds_up(self, size: int) -> bool:
         """Tell whether the program waits for room, or soon may: so much waits beside the ``size`` bytes in the making.
@@ -77,18 +84,20 @@ class TensorFiles(ABC):
         """Hand over what waits to be written together with more; nothing does where each tensor has its own turn."""
 
     def wait(self) -> None:
-        """Wait until everything is written. Raises RecordingError where a file could not be."""
+        """Wait until everything is written. Raises DiskError where a file could not be."""
         self.flush()
         self._queue.join()
-        if self._failure is not None:
-            raise RecordingError(f"{self.folder}: a tensor cannot be written: {self._failure}")
+        self._check()
 
     def close(self) -> None:
-        """Wait, and end the thread. Raises RecordingError as ``wait`` does."""
+        """Wait, and end the thread. Raises DiskError as ``wait`` does."""
         self.flush()
-        self._queue.put(None)
+        with self._room:
+            # What another thread saves from now on would wait for a thread that has ended.
+            self._is_closed = True
+            self._queue.put(None)
         self._thread.join()
-        self.wait()
+        self._check()
 
     def attempt(self, write: Callable[[], None], size: int, name: str) -> None:
         """Write in the thread. A disk that refuses ends all writing, any other failure is the matter of ``name``."""
@@ -103,13 +112,22 @@ class TensorFiles(ABC):
                 self._failure = error
             else:
                 self.refused.append((name, error))
-                with suppress(OSError, ValueError):
-                    (self.folder / name).unlink()
+            # Half a file is worth nothing, and its room is.
+            with suppress(OSError, ValueError):
+                (self.folder / name).unlink()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise DiskError(f"{self.folder}: a tensor cannot be written: {described(self._failure)}")
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:
             write, size = item
-            write()
+            try:
+                write()
+            except Exception as error:
+                # The program waits for this thread.
+                self._failure = self._failure or error
             # What a copy takes is free again before the next one is waited for.
             del item, write
             with self._room:

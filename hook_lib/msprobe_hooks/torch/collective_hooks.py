@@ -142,11 +142,13 @@ class CollectiveHooks(Generic[Call]):
         self._wait_for(manager.works, calls)
 
     def end(self) -> list[Call]:
-        """Stop watching; return what belongs to calls that nobody waited for."""
+        """Stop watching; return what belongs to calls that nobody waited for. A second time does nothing."""
         for interposed in self._interposed:
             interposed.remove()
         self._interposed.clear()
-        dist.Work.wait = self._wait  # type: ignore[method-assign]
+        if self._wait is not None:
+            dist.Work.wait = self._wait  # type: ignore[method-assign]
+            self._wait = None
         # Of several works of one call each has its entry.
         waiting, self._waiting = {id(one): one for one in self._waiting.values()}, {}
         return [call for one in waiting.values() for call in one.calls]

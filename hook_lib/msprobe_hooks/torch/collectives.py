@@ -62,8 +62,9 @@ class Collectives:
                 raise
             finally:
                 recorder.is_suspended = False
-            if self._hooks.returned(result, call):
-                call.tell("launched")
+            with recorder.net(call.name):
+                if self._hooks.returned(result, call):
+                    call.tell("launched")
             return result
 
         return around
@@ -93,7 +94,8 @@ class CollectiveCall(CallRecord):
             self._take_given(args, kwargs)
             self._tell_beginning(args, kwargs)
         except Exception as error:
-            recorder.summary.note_error(self.name, error)
+            self._record = None
+            self._note_error_before(error)
 
     def _take_given(self, args: Any, kwargs: Any) -> None:
         recorder = self._recorder
@@ -119,7 +121,8 @@ class CollectiveCall(CallRecord):
     def tell(self, event: Event) -> None:
         """Tell what has happened to the call, if it is recorded."""
         if self._record is not None:
-            self._recorder.tell_communication(Line(event, self.name, time.time()))
+            with self._recorder.net(self.name):
+                self._recorder.tell_communication(Line(event, self.name, time.time()))
 
     def fail(self, error: BaseException) -> None:
         """Tell that the call raised, and write a record that says what."""
@@ -136,7 +139,7 @@ class CollectiveCall(CallRecord):
         if is_complete:
             self.tell("ended")
         wanted = recorder.directions.output and recorder.settings.task != "structure"
-        try:
+        with recorder.net(self.name):
             if not is_complete:
                 self._record["exception"] = NEVER_WAITED_FOR
             elif given is not None and wanted:
@@ -145,8 +148,6 @@ class CollectiveCall(CallRecord):
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
             with Quiet():
                 self._emit()
-        except Exception as error:
-            recorder.summary.note_error(self.name, error)
 
 
 class BarrierCall(CollectiveCall):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -46,8 +47,13 @@ class ContainerFiles(TorchTensorFiles):
         stored.sort(key=lambda each: -each[0].item_size if each[0].frame is None else 0)
         pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]
         part = path.with_name(f"{path.name}.part")
-        write_gathered(part, pieces)
-        part.replace(path)
+        try:
+            write_gathered(part, pieces)
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            raise
         self.bytes += sum(map(len, pieces))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
 from msprobe_hooks.recording import backward
-from msprobe_hooks.recording.backward import Backward, Begun, Emit, boundary, watch_nodes
+from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
+from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch.quiet import Quiet
 
 # The class of the nodes that gradients of leaves end in.
@@ -55,18 +56,11 @@ class Inputs(backward.Inputs):
         return found
 
 
-def watch(
-    outputs: list[Tensor],
-    inputs: Inputs,
-    emit: Emit,
-    begun: Begun,
-    again: Callable[[], None],
-) -> None:
+def watch(outputs: list[Tensor], inputs: Inputs, emit: Emit, listener: Listener, where: str) -> None:
     """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when the backward pass goes through a call.
 
-    ``outputs`` are those that require a gradient. ``begun`` is told at the first gradient of a call whose graph has
-    several nodes, so that it can be finished at the end of a backward pass that uses only part of it; ``again`` when a
-    further backward pass goes through a call that was emitted.
+    ``outputs`` are those that require a gradient. ``where`` is what the call is named when its gradients cannot be
+    taken.
     """
     output_nodes: dict[Node, list[tuple[int, int]]] = {}
     unchanged: dict[Node, list[tuple[int, int]]] = {}
@@ -85,14 +79,15 @@ def watch(
         # The call returned its inputs, as ``x.to(x.dtype)`` does: the gradients of both are the same.
         if len(unchanged) == 1:
             ((node, slots),) = unchanged.items()
-            _watch_unchanged(Backward(len(outputs), inputs.count, emit, again, _sum), node, slots, inputs)
+            backward = Backward(len(outputs), inputs.count, emit, _sum, listener, where)
+            _watch_unchanged(backward, node, slots, inputs)
         return
     input_nodes = boundary(output_nodes, inputs) if inputs.count else {}
-    backward = Backward(len(outputs), inputs.count, emit, again, _sum)
+    backward = Backward(len(outputs), inputs.count, emit, _sum, listener, where)
     if len(output_nodes) == 1 and input_nodes.keys() <= output_nodes.keys():
         _watch_one_node(backward, *output_nodes.popitem(), next(iter(input_nodes.values()), []))
     else:
-        watch_nodes(backward, output_nodes, input_nodes, begun)
+        watch_nodes(backward, output_nodes, input_nodes)
 
 
 def _whole_base(tensor: Tensor, inputs: Inputs) -> tuple[Node, int] | None:
@@ -131,7 +126,7 @@ def _watch_one_node(
         backward.take_grad_outputs(slots, grad_outputs, counts=False)
         backward.take_grad_inputs(places, grad_inputs)
 
-    node.register_hook(fire)
+    node.register_hook(guarded(fire, backward.fail))
 
 
 def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]], inputs: Inputs) -> None:
@@ -142,7 +137,7 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
         backward.take_grad_outputs(slots, grad_outputs, counts=False)
         backward.take_grad_inputs(places, grad_outputs)
 
-    node.register_hook(fire)
+    node.register_hook(guarded(fire, backward.fail))
 
 
 def is_in_backward() -> bool:

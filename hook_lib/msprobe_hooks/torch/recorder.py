@@ -62,9 +62,9 @@ class TorchRecorder(Recorder):
         """Return the tensors that require a gradient."""
         return [tensor for tensor in tensors_in(values, Tensor) if tensor.requires_grad]
 
-    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit) -> None:
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, self.passes.at_end, self.note_repeated)
+        gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_failure(self, error: BaseException) -> bool:
         """Tell any other exception from the one that ends a recomputation."""

@@ -58,7 +58,8 @@ class RecordingMode(CallMode):
         else:
             result = call.run(func, args, kwargs)
         if api.qualified == "Tensor.numpy":
-            recorder.measured.expose(args[0])
+            with recorder.net(api.qualified):
+                recorder.measured.expose(args[0])
         return result
 
     def note_error(self, where: str, error: Exception) -> None:
@@ -69,14 +70,16 @@ class RecordingMode(CallMode):
         """Count a call that is in no table and has computed a tensor."""
         if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
             return
-        name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
         recorder = self._recorder
-        if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
-            recorder.summary.unrecorded[name] += 1
+        with recorder.net("a call outside of the list"):
+            name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
+            if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
+                recorder.summary.unrecorded[name] += 1
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _EXPOSING and self._recorder.is_recording:
-            self._recorder.measured.expose(args[0])
+            with self._recorder.net("a call that exposes memory"):
+                self._recorder.measured.expose(args[0])
         result = super()._pass(func, types, args, kwargs)
         if func in _BACKWARD:
             # Data parallelism reduces gradients in place, unseen, before this returns.
@@ -104,7 +107,8 @@ def _discarding(func: Any, recorder: TorchRecorder) -> Any:
         try:
             return func(*args, **kwargs)
         finally:
-            for tensor in tensors_in((args, kwargs), Tensor):
-                recorder.measured.discard(tensor)
+            with recorder.net("what a call has written to"):
+                for tensor in tensors_in((args, kwargs), Tensor):
+                    recorder.measured.discard(tensor)
 
     return run

@@ -115,10 +115,11 @@ class Operators:
 
     def begin(self) -> None:
         """Enter the mode."""
-        self._thread = threading.get_ident()
         self._mode.__enter__()  # type: ignore[no-untyped-call]
+        self._thread = threading.get_ident()
 
     def end(self) -> None:
         """Leave the mode; it must be the last one entered."""
         if self._thread == threading.get_ident():
+            self._thread = 0
             self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]

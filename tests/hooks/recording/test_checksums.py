@@ -98,3 +98,20 @@ def test_python_isal_and_zlib_agree():
     isal_zlib = pytest.importorskip("isal.isal_zlib")
     raw = np.random.default_rng(0).integers(0, 256, 100_001, np.uint8)
     assert isal_zlib.crc32(raw.data) == zlib.crc32(raw.data)
+
+
+def test_a_checksum_that_fails_is_raised_where_it_is_awaited_and_the_next_one_is_taken(monkeypatch):
+    thread, failed, taken = ChecksumThread(), Statistics(), Statistics()
+    raw = np.zeros(1000, np.uint8)
+    former = checksums.crc32
+    monkeypatch.setattr(checksums, "crc32", lambda _: [][0])
+    thread.take(raw, failed)
+    thread.wait()
+    monkeypatch.setattr(checksums, "crc32", former)
+    with pytest.raises(IndexError):
+        thread.check()
+    thread.take(raw, taken)
+    thread.wait()
+    thread.check()
+    thread.close()
+    assert (failed.checksum, taken.checksum) == (None, f"{zlib.crc32(raw):08x}")

@@ -127,8 +127,7 @@ def test_a_value_that_cannot_be_observed_does_not_stop_the_call(tmp_path):
         assert torch.ones_like(torch.zeros(2), dtype=torch.float32).sum() == 2
         session.recorder.measured._measure = None
         torch.tanh(torch.ones(2))
-    (problem,) = {text.partition(":")[0] for text in session.summary.errors} & {"Torch.tanh.0", "Torch.tanh"}
-    assert problem
+    assert {text.partition(":")[0] for text in session.summary.errors} == {"Torch.tanh"}
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")

@@ -98,3 +98,45 @@ def test_a_refused_tensor_whose_file_cannot_be_removed_ends_nothing(tmp_path):
     files.close()
     assert [name for name, _ in files.refused] == ["bad"]
     assert (tmp_path / "good").read_bytes() == b"good"
+
+
+def test_a_job_that_raises_does_not_leave_the_program_waiting_for_its_thread(tmp_path):
+    files = Files(tmp_path)
+
+    def fail() -> None:
+        raise MemoryError
+
+    files.have_done(fail, 1)
+    waiting = threading.Thread(target=_expecting_failure, args=(files,), daemon=True)
+    waiting.start()
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def _expecting_failure(files: Files) -> None:
+    with pytest.raises(RecordingError, match="a tensor cannot be written: MemoryError"):
+        files.wait()
+
+
+def test_what_is_saved_after_the_files_were_closed_leaves_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_files, "_WAITING_BYTES", 10)
+    files = Files(tmp_path)
+    files.may_write.set()
+    files.close()
+    late = threading.Thread(target=lambda: [files.save(bytearray(8), name) for name in "ab"], daemon=True)
+    late.start()
+    late.join(30)
+    assert not late.is_alive()
+
+
+def test_half_a_file_does_not_stay(tmp_path):
+    class Filling(Files):
+        def write(self, copy, path):
+            path.write_bytes(copy[:1])
+            raise OSError(28, "No space left on device")
+
+    files = Filling(tmp_path)
+    files.save(bytearray(b"whole"), "one")
+    with pytest.raises(RecordingError, match="No space left on device"):
+        files.close()
+    assert list(tmp_path.iterdir()) == []

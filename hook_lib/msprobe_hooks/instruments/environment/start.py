@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import warnings
@@ -16,7 +17,11 @@ from msprobe_hooks.errors import StartError
 from msprobe_hooks.instruments.environment.facts import digest
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts, ReplacedFunctions
 from msprobe_hooks.instruments.environment.started import Started, TensorFact, rank_file, write_started
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Model
+from msprobe_hooks.recording.summary import described
+
+_log = logging.getLogger("msprobe_hooks")
 
 #: Is told a model, and with what it is called.
 Told: TypeAlias = Callable[[Model, tuple[Any, ...], dict[str, Any]], None]
@@ -100,7 +105,14 @@ class Start:
     def _follow_first(self, model: Model) -> None:
         # What waits stays where somebody else has put something around it since.
         if self._process == os.getpid() and self._stop_waiting is not None:
-            self.follow(model)
+            with self._net("the first model"):
+                self.follow(model)
+
+    def _net(self, where: str) -> SafetyNet:
+        return SafetyNet(self._note, where)
+
+    def _note(self, where: str, error: Exception) -> None:
+        self._started.problems.append(f"{where}: {described(error)}")
 
     def _end_waiting(self) -> None:
         if self._stop_waiting is not None:
@@ -116,15 +128,15 @@ class Start:
         if self._process != os.getpid():
             return
         if self._step == 0:
-            self._end_start()
-        try:
+            with self._net("the start"):
+                self._end_start()
+        with self._net(f"step {self._step}"):
             self._note_step(model, args, kwargs)
-        except Exception as error:
-            self._started.problems.append(f"step {self._step}: {type(error).__name__}: {error}")
         self._write()
         self._step += 1
         if self._step >= self._steps:
-            self._end_following()
+            with self._net("the last step"):
+                self._end_following()
 
     def _note_step(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         started, step, training = self._started, self._step, self._training
@@ -145,16 +157,22 @@ class Start:
 
     def _at_exit(self) -> None:
         if self._process == os.getpid() and self._step == 0:
-            self._end_waiting()
-            self._end_start()
+            with self._net("the start"):
+                self._end_waiting()
+                self._end_start()
             self._started.problems.append("no model was called")
             self._write()
 
     def _write(self) -> None:
         try:
             write_started(rank_file(self._folder, self._started.rank), self._started)
-        except StartError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        except Exception as error:
+            text = str(error) if isinstance(error, StartError) else described(error)
+            try:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            except RuntimeWarning:
+                # Where warnings are errors, this one would be the training's.
+                _log.warning("%s", text)
 
 
 def _place_by_launcher() -> tuple[int, int]:

@@ -51,6 +51,11 @@ def library_of(qualified: str) -> str | None:
     return qualified.split(".")[2] if qualified.startswith(_LIBRARY) else None
 
 
+def not_looked_at(error: Exception) -> str:
+    """Return the reason for which a call runs as it is where something unforeseen was raised before it."""
+    return f"it cannot be looked at: {type(error).__name__}"
+
+
 class Names:
     """The calls that a user named: ``Torch.matmul``, ``Torch.matmul.3``, as a record is called too, ``*`` for anything.
 

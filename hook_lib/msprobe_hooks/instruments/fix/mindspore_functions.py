@@ -16,11 +16,13 @@ from msprobe_hooks.instruments.fix.choice import (
     NothingToRaiseError,
     Precision,
     UnraisedError,
+    not_looked_at,
     require_computation,
 )
 from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
 from msprobe_hooks.mindspore.jit import observers, unrecorded
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Model, Observer
 
 
@@ -61,6 +63,10 @@ class CountingFunctions(ABC):
 
         return call
 
+    def note_error(self, where: str, error: Exception) -> None:
+        """Count a call that ran as it was, because nothing can be told of it."""
+        self.fixed.left[where, not_looked_at(error)] += 1
+
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""
         self._is_abandoned = True
@@ -87,14 +93,25 @@ class FixingFunctions(CountingFunctions):
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Make a call, raised where it is wanted and can be."""
-        if not self._wanted(qualified, number, frame):
+        is_wanted = False
+        with SafetyNet(self.note_error, qualified):
+            is_wanted = self._wanted(qualified, number, frame)
+        if not is_wanted:
             return function(*args, **kwargs)
+        return self.fixed.make(
+            qualified,
+            lambda: self._raised(qualified, function, args, kwargs),
+            lambda: function(*args, **kwargs),
+        )
 
-        def raised() -> Any:
+    def _raised(self, qualified: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        try:
             require_computation(qualified)
             return self.raising.make(qualified, function, args, kwargs)
-
-        return self.fixed.make(qualified, raised, lambda: function(*args, **kwargs))
+        except UnraisedError:
+            raise
+        except Exception as error:
+            raise UnraisedError(not_looked_at(error)) from error
 
 
 class ListingFunctions(CountingFunctions):
@@ -111,6 +128,11 @@ class ListingFunctions(CountingFunctions):
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Make a call, and tell of it where it can be raised."""
+        with SafetyNet(self.note_error, qualified):
+            self._list(qualified, number, function, args, kwargs)
+        return function(*args, **kwargs)
+
+    def _list(self, qualified: str, number: int, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         try:
             require_computation(qualified)
             self.raising.require(qualified, function, args, kwargs)
@@ -119,7 +141,6 @@ class ListingFunctions(CountingFunctions):
             pass
         except UnraisedError as reason:
             self.fixed.leave(qualified, reason)
-        return function(*args, **kwargs)
 
 
 class _Inside(threading.local):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,8 @@ from msprobe_hooks.instruments.fix.choice import Fixed, NothingToRaiseError, Unr
 from msprobe_hooks.instruments.fix.plan import Left, Plan, Told, claim, leave, read_plan
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
+
+_log = logging.getLogger("msprobe_hooks")
 
 
 def attach(folder: str, framework: str) -> None:
@@ -31,6 +34,7 @@ class _Process:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._name, self._file = claim(self._folder)
+        self._is_full = False
 
     @classmethod
     @functools.cache
@@ -39,9 +43,15 @@ class _Process:
         return cls(folder)
 
     def tell(self, told: Told) -> None:
-        """Write one line."""
-        # One system call, so that whatever ends the process leaves whole lines.
-        self._file.write(msgspec.json.encode(told) + b"\n")
+        """Write one line; where the disk refuses one, none follows, and the program goes on."""
+        if self._is_full:
+            return
+        try:
+            # One system call, so that whatever ends the process leaves whole lines.
+            self._file.write(msgspec.json.encode(told) + b"\n")
+        except OSError as error:
+            self._is_full = True
+            _log.error("%s: cannot be written: %s; further calls are not listed", self._file.name, error.strerror)
 
     def tell_call(self, qualified: str, number: int) -> None:
         """Write that there is this call."""

@@ -19,12 +19,14 @@ from msprobe_hooks.instruments.fix.choice import (
     Precision,
     UnraisedError,
     library_of,
+    not_looked_at,
     require_computation,
 )
 from msprobe_hooks.instruments.fix.torch_checkpoints import Checkpoints
 from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising, returns_floats
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table
 from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
@@ -76,24 +78,34 @@ class CountingMode(CallMode):
         with self._lock:
             number = self._counts[qualified]
             self._counts[qualified] += 1
-
-        def plan() -> Plan:
-            require_computation(qualified)
-            plan = self.raising.plan(func, args, kwargs, writes=api.writes)
-            library = library_of(qualified)
-            if library is not None and library not in self.namespaces:
-                raise UnraisedError(UNNAMED_LIBRARY)
-            return plan
-
-        return self.make_named(qualified, number, caller, plan, lambda: func(*args, **kwargs))
+        return self.make_named(
+            qualified,
+            number,
+            caller,
+            lambda: self._plan(qualified, api, func, args, kwargs),
+            lambda: func(*args, **kwargs),
+        )
 
     def sees_library(self, namespace: str) -> bool:
         """Return True but for communication, so that operators are counted as left that nobody asked for."""
         return namespace not in _COMMUNICATING or super().sees_library(namespace)
 
+    def _plan(self, qualified: str, api: Api, func: Any, args: Any, kwargs: Any) -> Plan:
+        try:
+            require_computation(qualified)
+            plan = self.raising.plan(func, args, kwargs, writes=api.writes)
+        except UnraisedError:
+            raise
+        except Exception as error:
+            raise UnraisedError(not_looked_at(error)) from error
+        library = library_of(qualified)
+        if library is not None and library not in self.namespaces:
+            raise UnraisedError(UNNAMED_LIBRARY)
+        return plan
+
     def note_error(self, where: str, error: Exception) -> None:
         """Count a call that ran as it was, because nothing can be told of it."""
-        self.fixed.leave(where, UnraisedError(f"it cannot be looked at: {type(error).__name__}"))
+        self.fixed.leave(where, UnraisedError(not_looked_at(error)))
 
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""
@@ -122,7 +134,10 @@ class FixingMode(CountingMode):
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
         """Make a call, raised where it is wanted and can be."""
-        if not self._checkpoints.decide(lambda: self._wanted(qualified, number, frame)):
+        is_wanted = False
+        with SafetyNet(self.note_error, qualified):
+            is_wanted = self._checkpoints.decide(lambda: self._wanted(qualified, number, frame))
+        if not is_wanted:
             return run()
         return self.fixed.make(qualified, lambda: self.raising.make(plan()), run)
 
@@ -143,21 +158,22 @@ class ListingMode(CountingMode):
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
         """Make a call, and tell of it where it can be raised; one that is made again goes with the first."""
-        checkpoint = running_checkpoint()
-        if checkpoint is not None and checkpoint.backward_pass is not None:
-            return run()
-        planned = _planned(plan)
-        if isinstance(planned, UnraisedError):
-            result = run()
-            if not isinstance(planned, NothingToRaiseError) and returns_floats(result):
-                self.fixed.leave(qualified, planned)
-            return result
-        generators = Generators(planned.leaves)
+        planned: Plan | UnraisedError | None = None
+        generators = None
+        with SafetyNet(self.note_error, qualified):
+            checkpoint = running_checkpoint()
+            if checkpoint is None or checkpoint.backward_pass is None:
+                planned = _planned(plan)
+                generators = Generators(planned.leaves) if isinstance(planned, Plan) else None
         result = run()
-        if generators.have_moved():
-            self.fixed.leave(qualified, UnraisedError(DRAWS))
-        else:
-            self._tell(qualified, number)
+        with SafetyNet(self.note_error, qualified):
+            if isinstance(planned, UnraisedError):
+                if not isinstance(planned, NothingToRaiseError) and returns_floats(result):
+                    self.fixed.leave(qualified, planned)
+            elif generators is not None and generators.have_moved():
+                self.fixed.leave(qualified, UnraisedError(DRAWS))
+            elif generators is not None:
+                self._tell(qualified, number)
         return result
 
 

@@ -96,8 +96,14 @@ class Raising:
         if generators.have_moved():
             generators.restore()
             raise UnraisedError(DRAWS)
-        with _unseen():
-            return self._given_back(plan, raised, result)
+        try:
+            with _unseen():
+                return self._given_back(plan, raised, result)
+        except Exception as error:
+            if isinstance(error, UnraisedError) or plan.writes or plan.outcome.written:
+                raise
+            # Nothing was written over, so that the call can be made as it is, where another dtype found no memory.
+            raise UnraisedError(f"its result cannot be cast back: {type(error).__name__}") from error
 
     def _outcome(self, func: Any, leaves: Sequence[Any], spec: Any, *, writes: bool) -> Outcome:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]

@@ -32,6 +32,8 @@ class FixedCall(BenchmarkedCall):
                 result = recorder.raising.make(split_called(self.name)[0], func.function, args, kwargs)
             except UnraisedError as reason:
                 recorder.leave_out(str(reason))
+            except Exception as error:
+                self._note_error_before(error)
             else:
                 recorder.note_fixed()
                 return result

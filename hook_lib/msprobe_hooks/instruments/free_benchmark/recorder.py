@@ -110,13 +110,23 @@ class BenchmarkedCall(ApiCall):
 
     def begin(self, *_: Any, **__: Any) -> None:
         """Ask whether the call is wanted."""
-        self.is_wanted = self._recorder.filter.admits(self.name)
+        self.is_wanted = False
+        with self._recorder.net(self.name):
+            self.is_wanted = self._recorder.filter.admits(self.name)
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Make the call, make it again, and return what it gives."""
         recorder = self._recorder
-        again = self._before(func, args, kwargs) if self.is_wanted else None
-        inputs = recorder.inputs((args, kwargs)) if again is not None and self._is_differentiated else None
+        again = inputs = None
+        if self.is_wanted:
+            try:
+                again = recorder.again(self.name, func, args, kwargs)
+                inputs = recorder.inputs((args, kwargs)) if self._is_differentiated else None
+            except NotPerturbedError as reason:
+                recorder.leave_out(str(reason))
+            except Exception as error:
+                again = None
+                self._note_error_before(error)
         result = func(*args, **kwargs)
         if again is not None:
             try:
@@ -130,15 +140,6 @@ class BenchmarkedCall(ApiCall):
             except Exception as error:
                 self._note_error_after(error)
         return result
-
-    def _before(self, func: Any, args: Any, kwargs: Any) -> Again | None:
-        try:
-            return self._recorder.again(self.name, func, args, kwargs)
-        except NotPerturbedError as reason:
-            self._recorder.leave_out(str(reason))
-        except Exception as error:
-            self._note_error_before(error)
-        return None
 
     @property
     def _is_differentiated(self) -> bool:
@@ -209,6 +210,6 @@ class BenchmarkedCall(ApiCall):
             except NotPerturbedError as reason:
                 recorder.leave_out(str(reason))
             except Exception as error:
-                recorder.summary.note_error(name, error)
+                recorder.note_error(name, error)
 
-        recorder.watch(outputs, inputs, compare)
+        recorder.watch(outputs, inputs, compare, name)

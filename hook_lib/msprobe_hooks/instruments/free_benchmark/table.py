@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.errors import RecordingError
+from msprobe_hooks.dump.writer import write_error
 
 FILE_NAME = "free_benchmark.csv"
 HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", "shape", "output_index")
@@ -51,4 +51,4 @@ def append_rows(path: Path, rows: Sequence[list[Any]], form: Form = TORCH_FORM) 
         with path.open("a", encoding="utf-8", newline="", errors="backslashreplace") as file:
             csv.writer(file).writerows([form.header, *rows] if is_new else rows)
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be written: {error.strerror}") from None
+        raise write_error(path, "written", error) from None

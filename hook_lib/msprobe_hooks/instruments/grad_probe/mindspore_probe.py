@@ -17,6 +17,7 @@ from msprobe_hooks.instruments.grad_probe.writing import GradientRow, interval_s
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.values import host
 from msprobe_hooks.recording.array_statistics import Array, measure
+from msprobe_hooks.recording.safety_net import guarded
 
 
 class MindSporeGradientProbe(GradientProbe):
@@ -35,12 +36,9 @@ class MindSporeGradientProbe(GradientProbe):
         self.tell_unlisted(names)
 
         def before_call(_: nn.Cell, arguments: tuple[Any, ...]) -> None:
-            try:
-                self._observe(names, arguments[0])
-            except Exception as error:
-                self.tell_failure(error)
+            self._observe(names, arguments[0])
 
-        self._handles.append(watched.register_forward_pre_hook(before_call))
+        self._handles.append(watched.register_forward_pre_hook(guarded(before_call, self.tell_failure)))
 
     def remove_hooks(self) -> None:
         """Watch no optimizer any more."""

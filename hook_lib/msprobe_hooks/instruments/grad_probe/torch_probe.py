@@ -12,6 +12,7 @@ from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writing import GradientRow
+from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.quiet import Quiet
 
@@ -40,7 +41,7 @@ class TorchGradientProbe(GradientProbe):
             self._model = watched
             self.tell_unlisted([name for name, _ in watched.named_parameters()])
             self._handles = [
-                register_optimizer_step_pre_hook(self._before_step),
+                register_optimizer_step_pre_hook(guarded(self._before_step, self.tell_failure)),
                 register_optimizer_step_post_hook(self._after_step),
             ]
 
@@ -70,11 +71,8 @@ class TorchGradientProbe(GradientProbe):
         )
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
-        try:
-            with Quiet():
-                self._observe(optimizer)
-        except Exception as error:
-            self.tell_failure(error)
+        with Quiet():
+            self._observe(optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         if self._running is optimizer:

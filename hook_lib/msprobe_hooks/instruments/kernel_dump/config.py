@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from msprobe_hooks.dump.names import backward_of
-from msprobe_hooks.dump.writer import FILE_MODE
-from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.dump.writer import FILE_MODE, write_error
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording.config import API_NAME, OVERFLOW_TASKS, Settings
 
 _ALLOWED = 'the full name of one record at level L2, as in ["Functional.linear.0.backward"]'
@@ -41,5 +41,5 @@ def write_kernel_config(folder: Path, rank: int | None) -> Path:
         path.touch(FILE_MODE)
         path.write_text(json.dumps({"dump": settings}, indent=4))
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be written: {error.strerror}; name a folder that can") from None
+        raise write_error(path, "written", error) from None
     return path

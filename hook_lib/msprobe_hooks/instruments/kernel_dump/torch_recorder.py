@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,13 +58,24 @@ class DumpedForward(ApiCall):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Make the call, which is recorded too."""
+        recorder = self._recorder
+        is_dumped = False
 
         def dumped(*args: Any, **kwargs: Any) -> Any:
-            with self._recorder.dumped():
-                return func(*args, **kwargs)
+            nonlocal is_dumped
+            # The library may fail before the call and after it, and neither is the program's.
+            with ExitStack() as stack:
+                with recorder.net(f"the kernels of {self.name}"):
+                    stack.enter_context(recorder.dumped())
+                    is_dumped = True
+                result = func(*args, **kwargs)
+                with recorder.net(f"the kernels of {self.name}"):
+                    stack.close()
+            return result
 
         result = super().run(dumped, args, kwargs)
-        self._recorder.summary.dumped.append(self.name)
+        if is_dumped:
+            recorder.summary.dumped.append(self.name)
         return result
 
 
@@ -78,14 +89,18 @@ class DumpedBackward(ApiCall):
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Make the call, which is recorded too, and wait for its gradients."""
         recorder = self._recorder
+        again = inputs = None
         try:
             again = TorchAgain(self.name, func, args, kwargs)
             inputs = recorder.inputs((args, kwargs))
         except NotPerturbedError as reason:
             recorder.summary.not_dumped[backward_of(self.name)] = str(reason)
-            return super().run(func, args, kwargs)
+        except Exception as error:
+            self._note_error_before(error)
         result = super().run(func, args, kwargs)
-        self._await_gradients(again, inputs, result)
+        if again is not None and inputs is not None:
+            with recorder.net(self.name):
+                self._await_gradients(again, inputs, result)
         return result
 
     def _await_gradients(self, again: TorchAgain, inputs: Any, result: Any) -> None:
@@ -97,7 +112,7 @@ class DumpedBackward(ApiCall):
         elif not outputs:
             recorder.summary.not_dumped[name] = "nothing that the call gives requires a gradient"
         else:
-            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, step, arriving))
+            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, step, arriving), name)
 
     def _dump(self, again: TorchAgain, name: str, step: int, arriving: list[Any]) -> None:
         recorder = self._recorder
@@ -107,4 +122,4 @@ class DumpedBackward(ApiCall):
             again.gradients("no_change", arriving, around=recorder.dumped())
             recorder.summary.dumped.append(name)
         except Exception as error:
-            recorder.summary.note_error(name, error)
+            recorder.note_error(name, error)

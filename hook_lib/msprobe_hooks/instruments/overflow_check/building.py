@@ -53,7 +53,9 @@ class RecordBuilder:
         record = {
             key: self._elements(part) if type(part) is Side else part for key, part in self._observed.record.items()
         }
-        return record | {"details": self._builder.details} if self._builder.details else record
+        # A call may have details of its own: the settings of a primitive.
+        details = {**record.get("details", {}), **self._builder.details}
+        return record | {"details": details} if details else record
 
     def _elements(self, side: Side) -> Any:
         self._states = {id(tensor): State(tensor, version) for tensor, version in side.tensors}

@@ -14,8 +14,6 @@ from msprobe_hooks.recording.summary import Count
 # The version of what no tensor is any longer.
 _GONE = -2
 
-_NO_DETAILS: Mapping[str, Any] = {}
-
 
 class State:
     """A tensor in one of its versions, told from whatever tensor comes to its address when it is freed.
@@ -80,7 +78,7 @@ class Side:
 
     def __init__(
         self,
-        form: Literal["sequence", "mapping", "output"],
+        form: Literal["sequence", "mapping", "output", "single"],
         values: Any,
         category: str,
         tensors: Sequence[tuple[Any, int]],
@@ -103,9 +101,15 @@ class Side:
 
     def elements(self, values: Any, builder: Elements) -> Any:
         """Return what the values, or others in their place, become in JSON."""
-        if self.form == "output":
-            return builder.output(values)
-        return getattr(builder, self.form)(values, self.category)
+        match self.form:
+            case "sequence":
+                return builder.sequence(values, self.category)
+            case "mapping":
+                return builder.mapping(values, self.category)
+            case "output":
+                return builder.output(values)
+            case "single":
+                return builder.single(values, self.category)
 
 
 class PostponedElements:
@@ -116,9 +120,7 @@ class PostponedElements:
     moves no version.
     """
 
-    __slots__ = ("_before_change", "_changes_all", "_given", "_says_so", "_tensors_of")
-
-    details = _NO_DETAILS
+    __slots__ = ("_before_change", "_changes_all", "_given", "_says_so", "_tensors_of", "details")
 
     def __init__(
         self,
@@ -133,6 +135,7 @@ class PostponedElements:
         self._says_so = says_so
         self._changes_all = changes_all
         self._given: list[tuple[Any, int]] = []
+        self.details: dict[str, Any] = {}
 
     def sequence(self, values: Any, category: str) -> Side:
         """Take positional values."""
@@ -164,6 +167,10 @@ class PostponedElements:
     def output(self, value: Any) -> Side:
         """Take what a call returned."""
         return Side("output", value, "output", self._tensors_of(value))
+
+    def single(self, value: Any, path: str) -> Side:
+        """Take one value."""
+        return Side("single", value, path, self._tensors_of(value))
 
 
 class Observed:

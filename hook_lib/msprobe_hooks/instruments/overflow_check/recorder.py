@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -31,7 +31,7 @@ from msprobe_hooks.instruments.overflow_check.observed import (
 from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.elements import Elements, TensorEntry
+from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.summary import Count
 
 _log = logging.getLogger("msprobe_hooks")
@@ -72,23 +72,22 @@ class OverflowRecorder(LookingRecorder):
 
     # what observers ask
 
-    def elements(self, name: str) -> Elements:
+    def elements(self, name: str) -> PostponedElements:
         """Return what takes the values of a record in place of its elements' builder."""
-        postponed = PostponedElements(
+        return PostponedElements(
             self.tensors_of,
             self._before_change,
             says_so=_is_in_place(name),
             changes_all=is_communication(name),
         )
-        return cast("Elements", postponed)
 
-    def watch(self, outputs: list[Any], inputs: Any, emit: Emit) -> None:
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
         """Have ``emit`` called as any recorder does; what it emits belongs to the call that was seen last."""
         forward = self._threads.last
         if forward is not None:
             self._put_stubs(forward)
             emit = functools.partial(self._emit_beside, forward, emit)
-        super().watch(outputs, inputs, emit)  # type: ignore[safe-super]
+        super().watch(outputs, inputs, emit, where)  # type: ignore[safe-super]
 
     def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
         """Take a record, look at what it gives, and write it where inf or nan arises in it."""
@@ -144,7 +143,8 @@ class OverflowRecorder(LookingRecorder):
 
     def close_step(self) -> None:
         """Finish the files of the step; one in which nothing was found leaves none."""
-        self._settle()
+        with self.net("the end of a step"):
+            self._settle()
         files = self._files
         super().close_step()
         for known in (self._non_finite, self._around):
@@ -152,7 +152,7 @@ class OverflowRecorder(LookingRecorder):
         self._threads = _Thread()
         if files is not None and files.is_empty:
             files.remove()
-            self.summary.folders.pop()
+            self.summary.folders.remove(files.folder)
 
     # parts
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from types import TracebackType
+
+from msprobe_hooks.recording.safety_net import SafetyNet
+from msprobe_hooks.recording.summary import described
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -16,34 +18,13 @@ class Errors(Counter[str]):
         """Count what went wrong, and tell it the first time."""
         self[where] += 1
         if self[where] == 1:
-            _log.warning("not watched: %s: %s: %s", where, type(error).__name__, error)
+            _log.warning("not watched: %s: %s", where, described(error))
 
-    def kept_from(self, where: str) -> KeptErrors:
+    def kept_from(self, where: str) -> SafetyNet:
         """Return a context, to be entered any number of times, that exceptions do not leave: they are noted."""
-        return KeptErrors(self, where)
+        return SafetyNet(self.note, where)
 
     def tell_counts(self) -> None:
         """Tell how often each came."""
         for where, count in self.items():
             _log.warning("not watched (%d x): %s", count, where)
-
-
-class KeptErrors:
-    """A context that notes exceptions in place of raising them; what ends a program is raised."""
-
-    __slots__ = ("_errors", "_where")
-
-    def __init__(self, errors: Errors, where: str) -> None:
-        self._errors = errors
-        self._where = where
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._errors.note(self._where, error)
-        return True

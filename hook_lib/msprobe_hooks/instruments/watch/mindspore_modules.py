@@ -7,12 +7,12 @@ from types import FrameType
 
 from mindspore import Tensor
 
-from msprobe_hooks.instruments.watch.modules import Modules, ignored
+from msprobe_hooks.instruments.watch.modules import Modules
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.mindspore.engine import MindSporeEngine
 from msprobe_hooks.mindspore.recompute import is_recomputed
-from msprobe_hooks.recording.backward import Begun, Emit
+from msprobe_hooks.recording.backward import Emit
 
 
 class Cells(Modules):
@@ -29,9 +29,9 @@ class Cells(Modules):
         """Return where gradients leave a call."""
         return gradients.Inputs(tensors)
 
-    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, begun: Begun) -> None:
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, begun, ignored)
+        gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_recomputed(self, frame: FrameType) -> bool:
         """Tell whether a call is made again in a backward pass, as of a cell whose ``recompute`` was set."""

@@ -12,15 +12,25 @@ from mindspore import Tensor
 from msprobe_hooks.instruments.watch.weights import Weight
 from msprobe_hooks.mindspore.values import host
 from msprobe_hooks.recording.array_statistics import Array
+from msprobe_hooks.recording.safety_net import guarded
 
 # What the optimizers call Adam's moments.
 _MOMENTS: Final = {"exp_avg": ("exp_avg", "moments1", "moment1"), "exp_avg_sq": ("exp_avg_sq", "moments2", "moment2")}
 
 
 class CallHooks:
-    """Has functions called before each call of an optimizer, with its gradients by parameter, and after it."""
+    """Has functions called before each call of an optimizer, with its gradients by parameter, and after it.
 
-    def __init__(self, optimizer: Any, before: Callable[[dict[int, Tensor]], None], after: Callable[[], None]) -> None:
+    ``failed`` gets what they raise.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        before: Callable[[dict[int, Tensor]], None],
+        after: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         def begin(_: Any, given: tuple[Any, ...]) -> None:
             gradients = given[0] if given and isinstance(given[0], (tuple, list)) else ()
             before({id(one): gradient for one, gradient in zip(optimizer.parameters, gradients, strict=False)})
@@ -28,7 +38,10 @@ class CallHooks:
         def end(*_: Any) -> None:
             after()
 
-        self._handles = [optimizer.register_forward_pre_hook(begin), optimizer.register_forward_hook(end)]
+        self._handles = [
+            optimizer.register_forward_pre_hook(guarded(begin, failed)),
+            optimizer.register_forward_hook(guarded(end, failed)),
+        ]
 
     def remove(self) -> None:
         """Take the hooks off."""

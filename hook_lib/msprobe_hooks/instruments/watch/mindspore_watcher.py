@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import mindspore
@@ -72,7 +73,7 @@ class MindSporeWatcher(Watcher):
             self._given = {}
             self.end_step()
 
-        return CallHooks(self.optimizer, before, after)
+        return CallHooks(self.optimizer, before, after, partial(self._note, "the optimizer"))
 
     def state(self) -> OptimizerState:
         """Return the state of the optimizer."""

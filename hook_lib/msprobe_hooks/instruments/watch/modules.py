@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from msprobe_hooks.instruments.watch.checks import selected
 from msprobe_hooks.instruments.watch.collection import Collection
-from msprobe_hooks.recording.backward import Begun, Emit, Inputs, tensors_in
+from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
 from msprobe_hooks.recording.passes import BackwardPasses, Engine
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
@@ -42,6 +42,7 @@ class Modules(ABC):
         self._recomputed: Counter[str] = Counter()
         # A call is finished when the backward pass that has reached it ends, whatever of it has come by then.
         self._passes = BackwardPasses(self.engine)
+        self.listener = Listener(self._passes.at_end, _ignored, collection.errors.note)
         count = collection.harmless("the model", self._begin_micro_batch)
         self._handles: list[Any] = [model.register_forward_pre_hook(count)]
         for name, module, fields in wanted:
@@ -56,10 +57,10 @@ class Modules(ABC):
         """Return where gradients leave a call that is given these tensors, each of which takes a gradient."""
 
     @abstractmethod
-    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, begun: Begun) -> None:
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
         """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when a backward pass goes through a call.
 
-        ``begun`` is told of a call that the pass has reached, which may use only part of it.
+        ``where`` is what the gradients are named when they cannot be taken.
         """
 
     def is_recomputed(self, frame: FrameType) -> bool:
@@ -133,7 +134,7 @@ class Modules(ABC):
 
         where = f"the gradients of module {call.name!r}"
         harmless: Any = self._collection.harmless(where, emit)
-        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, self._passes.at_end)
+        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, where)
 
     def _measure(self, task: str, call: Call, named: Named) -> None:
         names = [f"{call.name}.{name}" for name, _ in named]
@@ -221,5 +222,5 @@ def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
     return (output if isinstance(output, (tuple, list)) else (output,)), {}
 
 
-def ignored() -> None:
+def _ignored() -> None:
     """Do nothing where a further backward pass goes through a call: the first is told."""

@@ -7,8 +7,8 @@ from types import FrameType
 
 from torch import Tensor
 
-from msprobe_hooks.instruments.watch.modules import Modules, ignored
-from msprobe_hooks.recording.backward import Begun, Emit
+from msprobe_hooks.instruments.watch.modules import Modules
+from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.engine import TorchEngine
 from msprobe_hooks.torch.recompute import is_recomputed
@@ -28,9 +28,9 @@ class TorchModules(Modules):
         """Return where gradients leave a call."""
         return gradients.Inputs(tensors)
 
-    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, begun: Begun) -> None:
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
         """Have ``emit`` called by hooks on the nodes of the autograd graph."""
-        gradients.watch(outputs, inputs, emit, begun, ignored)
+        gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_recomputed(self, frame: FrameType) -> bool:
         """Tell whether activation checkpointing makes a call."""

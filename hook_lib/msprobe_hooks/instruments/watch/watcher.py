@@ -170,8 +170,8 @@ class Watcher(ABC):
             with collection.errors.kept_from("what a step brought"):
                 self._take_step()
         self.step += 1
-        self._begin_step()
         with collection.errors.kept_from("what follows a step"):
+            self._begin_step()
             self._called_after_step()
 
     @property
@@ -283,6 +283,9 @@ class Watcher(ABC):
         """Measure what there is just before the optimizer steps; it never raises."""
         if self._around_step is not None:
             self.collection.harmless("the optimizer", self._around_step.before)()
+
+    def _note(self, where: str, error: Exception) -> None:
+        self.collection.errors.note(where, error)
 
     def _begin_step(self) -> None:
         for observer in self._observers:

@@ -143,3 +143,31 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     write_environment(tmp_path / "start", steps=1)
     with pytest.warns(RuntimeWarning, match="cannot be written"):
         train(Model(), steps=1)
+
+
+@pytest.mark.parametrize("part", ["switches", "place", "batch", "before_calls"])
+def test_what_cannot_be_told_is_a_problem_of_the_file_and_not_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("this part is broken")
+
+    torch.manual_seed(1)
+    plain = train(Model())
+    monkeypatch.setattr(f"msprobe_hooks.instruments.environment.torch_training.TorchTraining.{part}", broken)
+    start = write_environment(tmp_path, steps=1)
+    torch.manual_seed(1)
+    assert torch.equal(train(Model()), plain)
+    assert any("this part is broken" in problem for problem in start._started.problems)
+    start._end_waiting()
+    for each in start._random:
+        each.end()
+
+
+def test_a_file_that_cannot_be_written_ends_no_training_in_which_warnings_are_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    write_environment(tmp_path / "file", steps=1)
+    train(Model())
+    assert "cannot be written" in caplog.text

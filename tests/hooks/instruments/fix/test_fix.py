@@ -284,3 +284,25 @@ def test_everything_is_as_before_at_the_end_even_after_an_error():
 def test_wrong_arguments_are_told_before_anything_runs(names, to, text):
     with pytest.raises(ConfigError, match=text), fix(*names, to=to):
         pass
+
+
+def test_a_call_that_cannot_be_looked_at_runs_as_it_is(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("this part is broken")
+
+    x = normal(999)
+    monkeypatch.setattr("msprobe_hooks.instruments.fix.torch_raising.Raising.plan", broken)
+    with fix("Torch.cumsum") as fixed:
+        assert torch.equal(cumulated(x), torch.cumsum(x, 0))
+    assert "it cannot be looked at: RuntimeError" in str(fixed)
+
+
+def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(monkeypatch):
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    x = normal(999)
+    monkeypatch.setattr("msprobe_hooks.instruments.fix.choice.Names.admit", broken)
+    with fix("Torch.cumsum") as fixed:
+        assert torch.equal(cumulated(x), torch.cumsum(x, 0))
+    assert "it cannot be looked at: OSError" in str(fixed)

@@ -237,3 +237,17 @@ def test_a_change_beyond_what_was_learned_is_told(benchmark):
 def test_a_wrong_key_is_named_with_its_value_and_what_is_allowed(benchmark, section, wrong):
     with pytest.raises(ConfigError, match=wrong):
         benchmark(**section)
+
+
+@pytest.mark.parametrize("part", ["inputs", "watch", "differentiated", "again"])
+def test_a_part_that_breaks_is_reported_and_changes_no_bit_of_the_training(benchmark, monkeypatch, part):
+    def broken(*_, **__):
+        raise RuntimeError("this part is broken")
+
+    plain, found = training(), []
+    monkeypatch.setattr(
+        f"msprobe_hooks.instruments.free_benchmark.torch_recorder.TorchBenchmarkRecorder.{part}", broken
+    )
+    _, summary = benchmark(lambda: found.extend(training()), fuzz_stage="backward", fuzz_device="npu", list=["."])
+    assert all(torch.equal(one, other) for one, other in zip(plain, found, strict=True))
+    assert any("this part is broken" in problem for problem in summary.errors)

@@ -5,6 +5,7 @@ import sys
 import types
 
 import pytest
+import torch
 
 from msprobe_hooks import ConfigError, PrecisionDebugger, record
 from msprobe_hooks.errors import RecordingError
@@ -75,3 +76,29 @@ def test_a_torch_npu_that_cannot_dump_has_the_missing_function_named(tmp_path, m
     monkeypatch.setitem(sys.modules, "torch_npu", old)
     with pytest.raises(ConfigError, match=r"no torch_npu\.npu\.set_dump"), record(tmp_path, level="L2", list=[WANTED]):
         pass
+
+
+@pytest.mark.parametrize("part", ["init_dump", "set_dump", "finalize_dump"])
+@pytest.mark.parametrize("wanted", [WANTED, "Torch.tanh.0.backward"])
+def test_a_library_that_fails_is_reported_and_the_call_runs(tmp_path, monkeypatch, part, wanted):
+    def broken(*_):
+        raise RuntimeError("this part is broken")
+
+    def works(*_):
+        return None
+
+    library = types.ModuleType("torch_npu")
+    parts = dict.fromkeys(("synchronize", "init_dump", "set_dump", "finalize_dump"), works)
+    library.npu = types.SimpleNamespace(**parts | {part: broken})
+    monkeypatch.setitem(sys.modules, "torch_npu", library)
+
+    def computed():
+        x = torch.ones(2, requires_grad=True)
+        y = torch.tanh(x)
+        y.sum().backward()
+        return torch.stack([y.detach(), x.grad])
+
+    with record(tmp_path / "d", level="L2", list=[wanted]) as session:
+        recorded = computed()
+    assert torch.equal(recorded, computed())
+    assert any("this part is broken" in problem for problem in session.summary.errors)

@@ -1,0 +1,61 @@
+"""The safety net: what fails in the code that observes a training is reported, and never raised into the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeAlias
+
+#: Takes what could not be observed, and why.
+Note: TypeAlias = Callable[[str, Exception], None]
+
+
+class RaisedOnPurpose:
+    """A base of exceptions that are raised to stop a training, as by a live check that has found a wrong call."""
+
+
+class SafetyNet:
+    """A context that notes the exceptions that are raised inside it and does not let them out.
+
+    Those that are raised on purpose do leave it, as do KeyboardInterrupt, SystemExit and the like. It may be entered
+    any number of times.
+    """
+
+    __slots__ = ("_note", "_where")
+
+    def __init__(self, note: Note, where: str) -> None:
+        self._note = note
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, RaisedOnPurpose):
+            return False
+        # A report that fails, as with a logging handler that raises, must not reach the training either.
+        with suppress(Exception):
+            self._note(self._where, error)
+        return True
+
+
+def guarded(hook: Callable[..., object], failed: Callable[[Exception], None]) -> Callable[..., None]:
+    """Return a hook that does what another one does and never raises: ``failed`` gets its exception.
+
+    It takes positional arguments alone, as frameworks give them, and returns None, which tells a framework to go on
+    with the values that it had.
+    """
+
+    def run(*args: Any) -> None:
+        try:
+            hook(*args)
+        except Exception as error:
+            if isinstance(error, RaisedOnPurpose):
+                raise
+            with suppress(Exception):
+                failed(error)
+
+    return run
