@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.errors import JournalError
@@ -83,7 +84,7 @@ class BisectionJournal:
         if not is_resumed:
             raise JournalError("exists already", file=lines.path, remedy="go on with --resume, or name another file")
         lines.drop_cut_line()
-        first, *rest = lines.path.read_bytes().splitlines() or [b""]
+        first, *rest = read_regular(lines.path).splitlines() or [b""]
         _require_same(lines.path, first, header)
         for number, line in enumerate(rest, start=2):
             try:

@@ -10,9 +10,11 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import CommandError
@@ -66,7 +68,7 @@ class Table:
 def read_configuration(path: Path) -> Configuration:
     """Read a configuration. Raises CommandError that names the key and what is allowed."""
     try:
-        content = decode_yaml(path.read_bytes())
+        content = decode_yaml(read_regular(path))
     except OSError as error:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:
@@ -189,7 +191,7 @@ def read_table(path: Path) -> Iterator[Sequence[Any]]:
 def _read_csv(path: Path) -> Iterator[list[str]]:
     csv.field_size_limit(2**31 - 1)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             yield from csv.reader(file, strict=True)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CommandError(f"cannot be read as a table: {error}", file=path) from None
@@ -203,6 +205,7 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
             f"{path}: reading workbooks requires openpyxl: pip install 'pytest-msprobe[xlsx]', or merge CSV files"
         ) from None
     try:
+        require_regular(path)
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as error:  # openpyxl raises whatever the zip or the XML inside of it raises
         raise CommandError(f"is no workbook: {error}", file=path) from None

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import Number, TensorElement
 from msprobe_hooks.errors import DumpError, MissingCodecError
+from msprobe_hooks.regular_files import open_regular, read_regular
 
 
 def content_key(element: TensorElement, folder: Path) -> Hashable | None:
@@ -77,8 +78,8 @@ def file_checksum(folder: Path, name: str) -> str | None:
         if contained is not None:
             return f"{zlib.crc32(read_elements(path, find_tensor(path, contained[1]), mapped=True).data):08x}"
         if path.suffix == ".npy":
-            return f"{zlib.crc32(path.read_bytes()):08x}"
-        with zipfile.ZipFile(path) as archive:
+            return f"{zlib.crc32(read_regular(path)):08x}"
+        with open_regular(path) as content, zipfile.ZipFile(content) as archive:
             parts = [part.CRC for part in archive.infolist() if part.filename.endswith("/data/0")]
     except MissingCodecError:
         raise

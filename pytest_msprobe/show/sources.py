@@ -24,6 +24,7 @@ from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.schema import MAX_DEPTH, TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.errors import CommandError
@@ -125,7 +126,7 @@ def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
 
 
 def _of_file(path: Path) -> Iterator[Named]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         beginning = file.read(16)
     if beginning.startswith(_NUMPY):
         yield _named("", _numpy_tensor(path))

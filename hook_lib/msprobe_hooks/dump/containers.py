@@ -23,6 +23,7 @@ import msgspec
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import DumpError, MissingCodecError, clipped
+from msprobe_hooks.regular_files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,7 +193,7 @@ def _item_size(dtype: str) -> int:
 # A file that is written anew has another time or size.
 @lru_cache(maxsize=16)
 def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         begin = _LENGTH_BYTES + length
         if begin > size or length > _LONGEST_HEADER:

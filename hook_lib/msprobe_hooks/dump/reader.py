@@ -23,6 +23,7 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
+from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.npy import Array
@@ -144,7 +145,7 @@ def _read_bytes(path: Path) -> bytes:
                 f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may"
                 " have; record fewer steps, or set scope or list in the recording's config.json"
             )
-        text = path.read_bytes()
+        text = read_regular(path)
     except FileNotFoundError:
         raise DumpError(f"{path}: no such file; give the dump.json that a recording wrote, or its folder") from None
     except OSError as error:

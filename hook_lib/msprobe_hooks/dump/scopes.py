@@ -16,6 +16,7 @@ from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.dump.names import forward_of, typeable_name
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import read_regular
 
 _MAX_DEPTH = 400
 # Not a record: how many micro steps Megatron made of a step.
@@ -174,7 +175,7 @@ def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T],
 
 def _content(path: Path) -> dict[str, Any] | Problem:
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except FileNotFoundError:
         return Problem(path, "missing", "no such file")
     except OSError as error:

@@ -12,6 +12,7 @@ import torch
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
@@ -78,7 +79,7 @@ def _read(path: Path, mapped: bool) -> torch.Tensor:
         if path.suffix == ".npy":
             if mapped:
                 return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 return torch.from_numpy(np.load(file, allow_pickle=False))
         # What torch wrote before 1.6 cannot be mapped.
         with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, dtype_name
 
@@ -69,7 +70,7 @@ class _MetadataReader(pickle.Unpickler):
 def read_dcp(path: Path) -> Checkpoint:
     """Read the tensors of the folder of a ``.metadata`` file. Raises CheckpointError, also where a part is missing."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             metadata = _MetadataReader(file).load()
         places: dict[str, dict[tuple[int, ...], Any]] = {}
         for index, place in metadata.storage_data.items():

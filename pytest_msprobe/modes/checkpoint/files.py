@@ -15,6 +15,7 @@ from zipfile import is_zipfile
 import torch
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 
@@ -70,7 +71,7 @@ def read_safetensors(path: Path) -> Checkpoint:
 def read_sharded(index: Path) -> Checkpoint:
     """Read the shards that ``*.safetensors.index.json`` names. Raises CheckpointError, also where one is missing."""
     try:
-        shards = decode_json(index.read_bytes(), dict[str, Any]).get("weight_map", {})
+        shards = decode_json(read_regular(index), dict[str, Any]).get("weight_map", {})
         names = sorted(set(map(str, shards.values())))
     except (OSError, JsonError, AttributeError) as error:
         raise CheckpointError(f"not an index of safetensors: {error}", file=index) from None

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.files import load_torch
 from pytest_msprobe.modes.checkpoint.measuring import have_equal_bits
@@ -66,8 +67,8 @@ class _Sizes:
 def newest(folder: Path) -> Path:
     """Return the newest iteration's folder, by ``latest_checkpointed_iteration.txt``. Raises CheckpointError."""
     tracker = folder / LATEST
-    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
-    if not text.isdecimal():
+    text = read_regular(tracker).decode("utf-8", "replace").strip()
+    if not text.isdecimal() or len(text) > 9:
         raise CheckpointError(f"names iteration {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself")
     return folder / f"iter_{int(text):07d}"
 

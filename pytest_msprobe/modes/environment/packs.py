@@ -17,6 +17,7 @@ from msprobe_hooks.instruments.environment.packages import normalized
 from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
 from msprobe_hooks.instruments.environment.texts import arguments_without_secrets
 from msprobe_hooks.instruments.environment.variables import allowed_variables
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.modes.environment import scripts
 from pytest_msprobe.modes.environment.facts import Facts, Value, by_step
 
@@ -44,7 +45,7 @@ WATCHED = frozenset(
 def read_pack(path: Path) -> dict[int, Facts]:
     """Return the facts of each rank; what no rank owns is the first one's. Raises StartError."""
     try:
-        with ZipFile(path) as archive:
+        with open_regular(path) as file, ZipFile(file) as archive:
             return _Pack(path, archive).facts()
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {error.strerror or error}") from None

@@ -15,6 +15,7 @@ from msprobe_hooks.dump.npy import dtype_name, header_of
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.layout import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
 from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.regular_files import read_regular
 
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>.+)\.(?P<task>\d+)\.(?P<stream>\d+)\.(?P<time>\d+)"
@@ -133,7 +134,7 @@ def _number(cell: str) -> float | bool | None:
 def table_rows(path: Path) -> list[list[str]]:
     """Return the rows of a table that are not empty. Raises DumpError where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
         return [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
