@@ -16,8 +16,8 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/", "/dev/stdin")
 
 
-def open_regular(path: Path | str) -> BinaryIO:
-    """Open a file to read its bytes.
+def open_regular(path: Path | str, buffering: int = -1) -> BinaryIO:
+    """Open a file to read its bytes, without a buffer where ``buffering`` is 0.
 
     Raises OSError, also where the path is a folder, FIFO, device or socket; a pipe of the shell is read.
     """
@@ -28,7 +28,7 @@ def open_regular(path: Path | str) -> BinaryIO:
         if not stat.S_ISREG(mode):
             _require_pipe_of_shell(path, mode)
             os.set_blocking(descriptor, True)
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
         raise

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.engine.values.torch_files import weights_only_warning
 from pytest_msprobe.reports.carried import drop_results
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
@@ -18,6 +19,7 @@ from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.mode import reads_torch_files
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.progress import register_progress
 from pytest_msprobe.run.setups import setups_key
@@ -40,7 +42,11 @@ def register(config: pytest.Config) -> None:
 
 def header(config: pytest.Config) -> list[str]:
     """Return the header of a run with dumps."""
-    lines = config.stash[options_key].mode.header(config) if config.stash[dumps_key] else []
+    if not config.stash[dumps_key]:
+        return []
+    mode = config.stash[options_key].mode
+    warning = weights_only_warning() if reads_torch_files(mode) else ""
+    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else [])]
     return [printable(line) for line in lines]
 
 

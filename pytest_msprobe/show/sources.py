@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ from msprobe_hooks.dump.containers import find_tensor, is_stored_as_bytes
 from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.npy import header_of
 from msprobe_hooks.dump.opening import open_dump
-from msprobe_hooks.dump.schema import MAX_DEPTH, TensorElement
+from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
+from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.skips import Skip
 
@@ -131,7 +133,7 @@ def _of_file(path: Path) -> Iterator[Named]:
     if beginning.startswith(_NUMPY):
         yield _named("", _numpy_tensor(path))
     elif is_zipfile(path) or beginning.startswith(b"\x80"):
-        yield from _leaves(_torch_content(path))
+        yield from _leaves(path, _torch_content(path))
     elif beginning[8:9] == b"{" or path.suffix == ".safetensors":
         yield from _safetensors(path)
     else:
@@ -160,12 +162,14 @@ def _torch_content(path: Path) -> Any:
     try:
         if is_zipfile(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
             raise CommandError(f"{path}: an archive of numpy; unpack it and give one of its .npy files")
-        with torch.sparse.check_sparse_tensor_invariants(), warnings.catch_warnings():  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
             # How unusual a file is helps nobody to read it.
             warnings.simplefilter("ignore")
-            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            return load_torch_file(path, mapped=True)
     except CommandError:
         raise
+    except RefusedFileError as error:
+        raise CommandError(f"{path}: {error}") from None
     except BadZipFile as error:
         raise CommandError(f"{path}: a damaged archive: {error}; copy the file again") from None
     except Exception as error:
@@ -212,23 +216,16 @@ def _contained(path: Path, name: str) -> Named:
         return Named(name, Value(name, "torch.Tensor", f"torch.{stored.dtype}", stored.shape), problem=str(error))
 
 
-def _leaves(node: Any, name: str = "", depth: int = 0) -> Iterator[Named]:
+def _leaves(path: Path, tree: Any) -> Iterator[Named]:
     """Yield the tensors of a nested file by their dotted names, and the numbers and texts beside them."""
-    if isinstance(node, torch.Tensor):
-        yield _named(name, node.detach())
-        return
-    children: Iterable[tuple[object, Any]]
-    if isinstance(node, Mapping):
-        children = node.items()
-    elif isinstance(node, (list, tuple)):
-        children = enumerate(node)
-    else:
-        yield Named(name, Value(name, type(node).__name__, text=str(node)))
-        return
-    if depth > MAX_DEPTH:
-        raise CommandError(f"{name}: nested deeper than {MAX_DEPTH} levels")
-    for key, child in children:
-        yield from _leaves(child, f"{name}.{key}" if name else str(key), depth + 1)
+    try:
+        for name, leaf in leaves(tree):
+            if isinstance(leaf, torch.Tensor):
+                yield _named(name, leaf.detach())
+            else:
+                yield Named(name, Value(name, type(leaf).__name__, text=str(leaf)))
+    except TreeError as error:
+        raise CommandError(f"{path}: {error}") from None
 
 
 def _named(name: str, tensor: torch.Tensor) -> Named:

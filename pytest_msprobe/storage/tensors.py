@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from msprobe_hooks.regular_files import require_regular
-from pytest_msprobe.engine.replay.memory import free_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out, span
+from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
 
 _STORED_AS_THEY_ARE = frozenset(

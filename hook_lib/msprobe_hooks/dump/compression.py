@@ -58,7 +58,7 @@ def compressed(elements: memoryview, item_size: int) -> bytes | None:
 
 
 def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray[np.uint8]:
-    """Return the elements, ``size`` bytes, that a frame holds; no memory is taken for more.
+    """Return the elements, ``size`` bytes, that a frame holds; no memory is taken for more than twice as many.
 
     Raises FrameError where it holds anything else, ImportError where the codec's library is not installed.
     """
@@ -70,9 +70,11 @@ def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray
         if told != size or size > len(frame) * _MOST_GROWTH:
             raise FrameError(f"its {len(frame)} bytes tell of {told}, and {size} were recorded")
         content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
+        elements = np.empty((size // item_size, item_size), np.uint8)
     except zstandard.ZstdError as error:
         raise FrameError(str(error)) from None
-    elements = np.empty((size // item_size, item_size), np.uint8)
+    except MemoryError:
+        raise FrameError(f"there is no memory for its {size / 2**30:.1f} GiB") from None
     for place, plane in enumerate(np.frombuffer(content, np.uint8).reshape(item_size, -1)):
         elements[:, place] = plane
     return elements.reshape(-1)

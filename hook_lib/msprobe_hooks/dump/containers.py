@@ -72,6 +72,11 @@ class Contained(NamedTuple):
     size: int
     codec: str | None = None
 
+    @property
+    def element_bytes(self) -> int:
+        """How many bytes its elements take when they are not compressed."""
+        return math.prod(self.shape) * _item_size(self.dtype)
+
 
 class Described(NamedTuple):
     """A tensor that is to be written: its name, torch's name of its dtype, its shape, the bytes of one element.
@@ -178,9 +183,8 @@ def _decompressed(path: Path, tensor: Contained, frame: NDArray[np.uint8]) -> ND
         raise DumpError(f"{what} is compressed as {codec!r}, which this version cannot read; upgrade pytest-msprobe")
     if not compression.is_available():
         raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {compression.REMEDY}")
-    item_size = _item_size(tensor.dtype)
     try:
-        return compression.decompressed(frame, item_size, math.prod(tensor.shape) * item_size)
+        return compression.decompressed(frame, _item_size(tensor.dtype), tensor.element_bytes)
     except compression.FrameError as error:
         raise DumpError(f"{what} cannot be decompressed: {error}; {_REMEDY}") from None
 
