@@ -15,6 +15,7 @@ import pytest
 from msprobe_hooks.dump.layout import home_of
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.scopes import program_place
+from msprobe_hooks.typeable import id_name
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
@@ -23,7 +24,7 @@ from pytest_msprobe.hosts.elsewhere import elsewhere, with_host
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
@@ -74,6 +75,9 @@ class JudgedItem(pytest.Item, ABC):
     running_hooks: Any = None
     #: What came of it, when it has been judged.
     result: DirectionResult | None = None
+
+    def __init__(self, *, name: str, **kwargs: Any) -> None:
+        super().__init__(name=id_name(name), **kwargs)
 
     @property
     def ihook(self) -> Any:
@@ -141,7 +145,7 @@ class JudgedItem(pytest.Item, ABC):
         result = self.reach_verdict()
         verdict = result.verdict
         if verdict.outcome == "skip":
-            pytest.skip(printable(verdict.reason))
+            pytest.skip(one_line(verdict.reason))
         if verdict.outcome == "fail":
             card = self.card()
             rerun = rerun_command(self.config, home_of(self.path), self.name, card)
@@ -219,7 +223,7 @@ class DumpItem(JudgedItem):
             DumpItem._given_by_pytest = frozenset({*vars(cls.from_parent(file, name=name, dump=dump)), *slots})
         item = cls.__new__(cls)
         item._is_made, item.dump = False, dump
-        item.name, item.parent, item.path = name, file, file.path
+        item.name, item.parent, item.path = id_name(name), file, file.path
         item.config, item.session = file.config, file.session
         return item
 
