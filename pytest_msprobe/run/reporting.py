@@ -14,7 +14,7 @@ from pytest_msprobe.reports.carried import drop_results
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.shown_failure import ShowsFailures
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
@@ -47,7 +47,7 @@ def header(config: pytest.Config) -> list[str]:
     mode = config.stash[options_key].mode
     warning = weights_only_warning() if reads_torch_files(mode) else ""
     lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else [])]
-    return [printable(line) for line in lines]
+    return [one_line(line) for line in lines]
 
 
 class StartLine:
@@ -64,7 +64,7 @@ class StartLine:
     def write(self, start: Start) -> None:
         """Write the line, for the first process that starts."""
         if self._is_wanted and self._reporter is not None:
-            self._reporter.write_line(printable(f"msprobe: on {start}"))
+            self._reporter.write_line(one_line(f"msprobe: on {start}"))
         self._is_wanted = False
 
     def card_of(self, gateway: str) -> str:

@@ -25,6 +25,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
+from msprobe_hooks.typeable import typeable_name
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
@@ -71,15 +72,16 @@ def _distinct(found: Iterable[Named]) -> Iterator[Named]:
     """Yield tensors, those that are called alike with a number, as ``{"a": {"b": ...}}`` and ``{"a.b": ...}`` are."""
     names = Counter[str]()
     for each in found:
-        names[each.name] += 1
-        yield each if names[each.name] == 1 else replace(each, name=f"{each.name}#{names[each.name]}")
+        name = typeable_name(each.name)
+        names[name] += 1
+        yield replace(each, name=name if names[name] == 1 else f"{name}#{names[name]}")
 
 
 def _of_folder(folder: Path, name: str) -> list[Named]:
     from pytest_msprobe.modes.check.cases.case import JSON_NAME
 
     if (folder / JSON_NAME).is_file():
-        return _chosen(folder, list(_of_case(folder)), name)
+        return _chosen(folder, list(_distinct(_of_case(folder))), name)
     dumps = find_dumps(folder)
     if len(dumps) > 1:
         raise CommandError(f"{folder}: holds {len(dumps)} dumps, the first is {dumps[0]}; name one of them")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msprobe_hooks.dump.schema import MAX_DEPTH
+from msprobe_hooks.typeable import typeable_name
 
 # How many places may be walked: as many as these, and a few for each entry that is written. Real files share little.
 _FREE_PLACES = 10_000
@@ -24,6 +25,8 @@ class TreeError(ValueError):
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     """Yield what is not a dict, list or tuple with its dotted name, such as ``model.weight`` or ``states.0``.
+
+    Names can be typed: what has no shape is spelled out.
 
     Raises TreeError where containers are nested too deeply, are repeated too often, or have too long names.
     """
@@ -46,7 +49,8 @@ class _Walk:
         self._count(node, name)
         children: Iterable[tuple[Any, Any]] = node.items() if isinstance(node, Mapping) else enumerate(node)
         for key, child in children:
-            yield from self.leaves(child, f"{name}.{key}" if name else str(key), depth + 1)
+            place = typeable_name(str(key))
+            yield from self.leaves(child, f"{name}.{place}" if name else place, depth + 1)
 
     def _count(self, node: Mapping[Any, Any] | list[Any] | tuple[Any, ...], name: str) -> None:
         entries = len(node)

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from zipfile import BadZipFile
 
 from msprobe_hooks.regular_files import open_regular
 
@@ -126,7 +127,7 @@ def _directory(file: BinaryIO) -> bytes:
         if end >= _LOCATOR_BYTES:
             break
     else:
-        raise RefusedFileError("an archive that was cut off; copy or save it again")
+        raise BadZipFile("it is cut off")
     start = int.from_bytes(tail[end + 16 : end + 20], "little")
     if tail.startswith(_LOCATOR, end - _LOCATOR_BYTES):
         file.seek(int.from_bytes(tail[end - 12 : end - 4], "little"))
@@ -134,7 +135,7 @@ def _directory(file: BinaryIO) -> bytes:
         # Of two places, the reader takes one or the other: both are looked at.
         start = min(start, int.from_bytes(record[48:56], "little"))
     if size - start > _LARGEST_DIRECTORY:
-        raise RefusedFileError("an archive whose list of files is damaged; copy or save it again")
+        raise BadZipFile("its list of files is damaged")
     if start >= size - len(tail):
         return tail[start - size :]
     file.seek(start)
