@@ -65,7 +65,7 @@ def _sound(header: NpyHeader, size: int) -> NpyHeader:
 
 def header_of(file: Path | str) -> NpyHeader:
     """Read the header of a ``.npy`` file; raises as `read_header`."""
-    with open_regular(file) as stream:
+    with open_regular(file, buffering=0) as stream:
         return read_header(stream)
 
 
