@@ -124,7 +124,7 @@ class _Pack:
         except JsonError as error:
             raise StartError(f"{self._path}: {name}: {error}") from None
 
-    def _typed(self, name: str, kind: Any, largest: int = _LARGEST_FILE) -> Any:
+    def _typed(self, name: str, kind: Any, largest: int | None = None) -> Any:
         try:
             return decode_json(self._read(name, largest), kind, strict=False)
         except JsonFormError as error:
@@ -132,7 +132,8 @@ class _Pack:
         except JsonError as error:
             raise StartError(f"{self._path}: {name}: {error}") from None
 
-    def _read(self, name: str, largest: int = _LARGEST_FILE) -> bytes:
+    def _read(self, name: str, largest: int | None = None) -> bytes:
+        largest = _LARGEST_FILE if largest is None else largest
         if self._archive.getinfo(name).file_size > largest:
             raise StartError(
                 f"{self._path}: {name} unpacks to more than {_size(largest)}, which msprobe never writes; do not use it"
