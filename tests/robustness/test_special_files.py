@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,8 +118,15 @@ def test_a_fifo_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["journal.jsonl", "baseline.jsonl", "dump.json", "table.csv", "statistic.csv"])
 def test_a_device_without_end_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).symlink_to("/dev/zero")
-    with pytest.raises(USER_ERRORS, match="it is a device, and only regular files are read"):
-        READERS[name](tmp_path / name)
+    former = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    # What would read it ends before the machine's memory does.
+    resource.setrlimit(resource.RLIMIT_AS, (taken + 2**31, former[1]))
+    try:
+        with pytest.raises(USER_ERRORS, match="it is a device, and only regular files are read"):
+            READERS[name](tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, former)
 
 
 def test_commands_and_runs_name_the_file(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
