@@ -7,6 +7,7 @@ legacy ``.tar`` file runs code (CVE-2025-32434), before 2.10 a crafted pickle wr
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -62,7 +63,8 @@ def weights_only_warning() -> str:
         installed = _installed_torch()
     except PackageNotFoundError:
         return ""
-    if tuple(int(number) for number in installed.split(".")[:2]) >= SAFE_SINCE:
+    numbers = re.match(r"(\d+)\.(\d+)", installed)
+    if numbers and (int(numbers[1]), int(numbers[2])) >= SAFE_SINCE:
         return ""
     since = ".".join(map(str, SAFE_SINCE))
     return (
