@@ -223,7 +223,8 @@ class DumpItem(JudgedItem):
             DumpItem._given_by_pytest = frozenset({*vars(cls.from_parent(file, name=name, dump=dump)), *slots})
         item = cls.__new__(cls)
         item._is_made, item.dump = False, dump
-        item.name, item.parent, item.path = id_name(name), file, file.path
+        # The names of a dump's records are such as ids hold.
+        item.name, item.parent, item.path = name, file, file.path
         item.config, item.session = file.config, file.session
         return item
 

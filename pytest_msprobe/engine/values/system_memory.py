@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from msprobe_hooks.dump.compression import MOST_GROWTH
 from msprobe_hooks.dump.containers import Contained
 from msprobe_hooks.errors import DumpError, clipped
 
@@ -18,8 +19,11 @@ _ALWAYS_FREE = 64 * 2**20
 
 def require_memory(path: Path, tensor: Contained) -> None:
     """Raise DumpError where a compressed tensor is larger than what is free: 256 KB can stand for 8 GiB."""
+    if tensor.codec is None or tensor.element_bytes > tensor.size * MOST_GROWTH:
+        # A frame cannot hold so much, and its reader says so.
+        return
     # The frame's content, and the elements that are put together of it.
-    needed = 0 if tensor.codec is None else 2 * tensor.element_bytes
+    needed = 2 * tensor.element_bytes
     if needed > _ALWAYS_FREE and needed > (free := free_bytes()):
         raise DumpError(
             f"{path}: tensor {clipped(tensor.name)!r} takes {needed / 2**30:.1f} GiB to decompress, and "
