@@ -25,14 +25,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
+from msprobe_hooks.typeable import typeable_name
 
 
 class UserError(Exception):
     """What the user gave cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
 
+    #: Whether the text is one line: names of others that it holds start no line of their own.
+    is_one_line = True
+
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
-        super().__init__(f"{where}{problem}{'; ' if remedy else ''}{remedy}")
+        text = f"{where}{problem}{'; ' if remedy else ''}{remedy}"
+        super().__init__(typeable_name(text) if self.is_one_line else text)
         self.problem = problem
         self.file = file
         self.remedy = remedy
@@ -84,6 +89,8 @@ class FolderError(UserError):
 
 class FreshRunError(UserError):
     """pytest could not run a module; the text holds the last lines of its output."""
+
+    is_one_line = False
 
 
 class CommandError(UserError):

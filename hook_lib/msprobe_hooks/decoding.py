@@ -16,6 +16,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from msprobe_hooks.errors import clipped
+from msprobe_hooks.regular_files import read_regular
 
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ def read_json_lines(path: Path, kind: type[T]) -> list[T]:
     What is no such line, as the last one of a process that was killed, is left out.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_regular(path).splitlines()
     except OSError:
         return []
     found = []

@@ -12,10 +12,19 @@ ConfigError          a setting of a recording is wrong
 
 from __future__ import annotations
 
+from msprobe_hooks.typeable import typeable_name
+
 _LONGEST = 300
 
 
-class DumpError(Exception):
+class _OneLineError(Exception):
+    """An error whose text holds names of others, which start no line of their own."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(typeable_name(text))
+
+
+class DumpError(_OneLineError):
     """A dump file cannot be used; the text names the file, what is wrong and what to do."""
 
 
@@ -48,11 +57,11 @@ def is_mistake(error: Exception) -> bool:
     return isinstance(error, (ConfigError, RecordingError)) and not isinstance(error, DiskError)
 
 
-class MonitorError(Exception):
+class MonitorError(_OneLineError):
     """Files of a watched run cannot be read or written; the text names the file, what is wrong and what to do."""
 
 
-class StartError(Exception):
+class StartError(_OneLineError):
     """What a training was started with cannot be read or written; the text names the file and what is wrong."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.instruments.fix.plan import Left
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.errors import JournalError
@@ -92,9 +93,9 @@ class BisectionJournal:
         if not is_resumed:
             raise JournalError("exists already", file=lines.path, remedy="go on with --resume, or name another file")
         # Before anything is cut off: the file may be somebody else's.
-        _require_same(lines.path, lines.path.read_bytes().partition(b"\n")[0], header)
+        _require_same(lines.path, read_regular(lines.path).partition(b"\n")[0], header)
         lines.drop_cut_line()
-        _, *rest = lines.path.read_bytes().splitlines()
+        _, *rest = read_regular(lines.path).splitlines()
         for number, line in enumerate(rest, start=2):
             try:
                 noted = decode_json(line, _Line)

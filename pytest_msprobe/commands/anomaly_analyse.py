@@ -12,7 +12,7 @@ from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.instruments.series.anomalies import Anomaly
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.anomaly_file import ANALYSIS_FILE, read_anomalies
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.storage.whole import whole_file
 
 
@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     first = heapq.nsmallest(arguments.topk, wanted, key=lambda named: named[1].order)
     path = (arguments.out_path or arguments.data_path) / ANALYSIS_FILE
     _write(path, first)
-    print(printable(f"{len(first)} of {len(wanted)} anomalies, the earliest first: {path}"))
+    print(one_line(f"{len(first)} of {len(wanted)} anomalies, the earliest first: {path}"))
     for number, (_, anomaly) in enumerate(first):
-        print(printable(f"{number}: {anomaly.message}"))
+        print(one_line(f"{number}: {anomaly.message}"))
     return 0
 
 

@@ -102,11 +102,15 @@ def _place_of_copy(table: Path, output: Path) -> Path:
 def _extended(table: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
     from msprobe_hooks.dump.static_graph.tensors import table_rows
 
-    titles, *rows = table_rows(table)
-    place = [title.strip() for title in titles].index("Op Name")
+    titles, *rows = table_rows(table) or [[]]
+    if "Op Name" not in (names := [title.strip() for title in titles]):
+        raise CommandError("has no column 'Op Name'", file=table, remedy="record it again")
+    place = names.index("Op Name")
     yield [*titles, *_TITLES[1:]]
     for row in rows:
-        yield [*row, *_told(lines, row[place].replace("/", "_"))]
+        # A row may end before its last columns, which are statistics.
+        blanks = [""] * (len(titles) - len(row))
+        yield [*row, *blanks, *_told(lines, row[place].replace("/", "_"))]
 
 
 def _told(lines: SourceLines, op: str) -> tuple[str, str]:

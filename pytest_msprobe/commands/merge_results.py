@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_msprobe.commands.merging import find_tables, merge, read_configuration, write_merged
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.storage.whole import whole_file
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror or error}", file=path) from None
     for api in merged.unused:
-        print(printable(f"no table holds {api}"))
+        print(one_line(f"no table holds {api}"))
     values = max((len(rows) for rows in merged.sheets.values()), default=0)
     print(f"{values} values of {len(merged.ranks)} ranks, {len(merged.sheets)} metrics: {path}")
     return 0

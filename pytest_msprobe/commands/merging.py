@@ -10,9 +10,11 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import CommandError
@@ -66,7 +68,7 @@ class Table:
 def read_configuration(path: Path) -> Configuration:
     """Read a configuration. Raises CommandError that names the key and what is allowed."""
     try:
-        content = decode_yaml(path.read_bytes())
+        content = decode_yaml(read_regular(path))
     except OSError as error:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:
@@ -179,7 +181,7 @@ def _metrics_of(path: Path, titles: list[str], configuration: Configuration) -> 
 
 
 def read_table(path: Path) -> Iterator[Sequence[Any]]:
-    """Yield a table's rows, its titles first. Raises CommandError where the file is none."""
+    """Yield a table's rows, its titles first, all of one length. Raises CommandError where the file is no table."""
     if path.suffix == ".csv":
         yield from _read_csv(path)
     else:
@@ -188,9 +190,19 @@ def read_table(path: Path) -> Iterator[Sequence[Any]]:
 
 def _read_csv(path: Path) -> Iterator[list[str]]:
     csv.field_size_limit(2**31 - 1)
+    width = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from csv.reader(file, strict=True)
+        with TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for row in filter(None, reader):
+                width = width or len(row)
+                if len(row) != width:
+                    raise CommandError(
+                        f"line {reader.line_num} has {len(row)} cells, and the titles are {width}",
+                        file=path,
+                        remedy="the table is damaged: copy or write it again",
+                    )
+                yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CommandError(f"cannot be read as a table: {error}", file=path) from None
 
@@ -203,12 +215,19 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
             f"{path}: reading workbooks requires openpyxl: pip install 'pytest-msprobe[xlsx]', or merge CSV files"
         ) from None
     try:
+        require_regular(path)
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as error:  # openpyxl raises whatever the zip or the XML inside of it raises
         raise CommandError(f"is no workbook: {error}", file=path) from None
+    width = 0
     try:
         for number, sheet in enumerate(workbook.worksheets):
-            yield from sheet.iter_rows(min_row=1 if number == 0 else 2, values_only=True)
+            for row in sheet.iter_rows(min_row=1 if number == 0 else 2, values_only=True):
+                width = width or len(row)
+                # A workbook leaves out the empty cells at the end of a row.
+                yield row + (None,) * (width - len(row))
+    except Exception as error:  # the rows are parsed as they are asked for
+        raise CommandError(f"is a damaged workbook: {error}", file=path) from None
     finally:
         workbook.close()
 

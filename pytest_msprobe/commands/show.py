@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _found(arguments: argparse.Namespace) -> Shown:
     from pytest_msprobe.engine.loading import import_torch
+    from pytest_msprobe.engine.values.torch_files import weights_only_warning
 
     import_torch()
     from pytest_msprobe.show.contents import look
@@ -90,6 +92,8 @@ def _found(arguments: argparse.Namespace) -> Shown:
     from pytest_msprobe.show.pairs import pair_up
     from pytest_msprobe.show.sources import open_named
 
+    if warning := weights_only_warning():
+        print(f"pytest-msprobe: warning: {warning}", file=sys.stderr)
     first = open_named(arguments.first)
     if arguments.second is None:
         return Shown((arguments.first,), tuple(look(named, arguments.count) for named in first))

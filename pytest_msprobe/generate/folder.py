@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.storage.whole import whole_file
 
@@ -59,7 +60,7 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     if not os.path.lexists(path):
         return {}
     try:
-        manifest = decode_json(path.read_bytes(), _Manifest)
+        manifest = decode_json(read_regular(path), _Manifest)
     except JsonError:
         manifest = None
     if path.is_symlink() or manifest is None or manifest.generated_by != _AUTHOR:
@@ -86,7 +87,7 @@ def _require_own(folder: Path, name: str, content: Content, digest: str | None) 
 def _digest(content: Content) -> str:
     digest = hashlib.blake2b(digest_size=16)
     if isinstance(content, Path):
-        with content.open("rb") as file:
+        with open_regular(content) as file:
             while block := file.read(2**20):
                 digest.update(block)
     else:

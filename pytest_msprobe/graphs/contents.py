@@ -11,6 +11,8 @@ from pathlib import Path, PurePath
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import Number, TensorElement
 from msprobe_hooks.errors import DumpError, MissingCodecError
+from msprobe_hooks.regular_files import open_regular, read_regular
+from pytest_msprobe.engine.values.system_memory import require_memory
 
 
 def content_key(element: TensorElement, folder: Path) -> Hashable | None:
@@ -75,10 +77,12 @@ def file_checksum(folder: Path, name: str) -> str | None:
     path = folder / file
     try:
         if contained is not None:
-            return f"{zlib.crc32(read_elements(path, find_tensor(path, contained[1]), mapped=True).data):08x}"
+            tensor = find_tensor(path, contained[1])
+            require_memory(path, tensor)
+            return f"{zlib.crc32(read_elements(path, tensor, mapped=True).data):08x}"
         if path.suffix == ".npy":
-            return f"{zlib.crc32(path.read_bytes()):08x}"
-        with zipfile.ZipFile(path) as archive:
+            return f"{zlib.crc32(read_regular(path)):08x}"
+        with open_regular(path) as content, zipfile.ZipFile(content) as archive:
             parts = [part.CRC for part in archive.infolist() if part.filename.endswith("/data/0")]
     except MissingCodecError:
         raise

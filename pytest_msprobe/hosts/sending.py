@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.hosts.arrival import CHUNK
 from pytest_msprobe.storage.digests import fingerprint
 
@@ -46,7 +47,7 @@ class Baggage:
         """Return what stands in a file of the run from an offset on. Raises ValueError for any other; OSError."""
         if path not in self.files:
             self._require_tensor_file(path)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(offset)
             return file.read(CHUNK)
 

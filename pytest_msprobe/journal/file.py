@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.lines import AppendedLines
@@ -141,7 +142,7 @@ def read_header(path: Path) -> Header:
 def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
     """Return the header and the whole lines after it, of the journal's first ``size`` bytes."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.readline()
             rest = file.read(-1 if size is None else max(0, size - len(first)))
     except OSError as error:

@@ -6,6 +6,7 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
+from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.errors import JournalError
 
 
@@ -16,6 +17,8 @@ class AppendedLines:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                require_regular(path)
             self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise JournalError(f"cannot be written: {error.strerror}", file=path) from None

@@ -10,7 +10,7 @@ import pytest
 from pytest_msprobe.reports.carried import results_in
 from pytest_msprobe.reports.properties import card_told
 from pytest_msprobe.reports.side_by_side import Row, odd_columns, side_by_side
-from pytest_msprobe.reports.text import aligned, clipped, printable
+from pytest_msprobe.reports.text import aligned, clipped, one_line
 from pytest_msprobe.reports.worst import Worst, add_worst
 from pytest_msprobe.results.result import from_plain
 
@@ -34,7 +34,7 @@ class CardsReport:
         if len(self._worst) > 1:
             terminalreporter.section("msprobe cards")
             for line in lines(dict(sorted(self._worst.items()))):
-                terminalreporter.line(printable(line))
+                terminalreporter.line(one_line(line))
 
 
 def lines(cards: Mapping[str, Mapping[str, Worst]]) -> Iterator[str]:

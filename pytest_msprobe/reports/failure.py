@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msprobe_hooks.typeable import typeable_name
 from pytest_msprobe.reports.error_map import map_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
@@ -41,7 +42,7 @@ def _story(result: DirectionResult, verbosity: int, place: str) -> list[str]:
         lines += ["", *_output_lines(output, numbers=verbosity > 1, is_first_told=output is deciding)]
         lines += [f"  {line}" for line in map_lines(output.error_map)] if verbosity > 0 and output.error_map else []
     if not result.outputs:
-        lines += result.verdict.reason.splitlines()[1:]
+        lines += _lines(result.verdict.reason)[1:]
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - (deciding is not None)
     if hidden > 0 and verbosity == 0:
         lines += ["", f"{hidden} more wrong; -v shows every output"]
@@ -80,7 +81,7 @@ def _how(result: DirectionResult) -> str:
 def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -> list[str]:
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
-    lines = [f"{output.path}{tensor}: {verdict.outcome} by {verdict.standard}"]
+    lines = [f"{typeable_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
     lines += _indented(output.difference) + _indented(verdict.reason)[is_first_told:]
     if numbers:
         for name, value in verdict.metrics.items():
@@ -90,4 +91,9 @@ def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -
 
 
 def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]
+    return [f"  {line}" for line in _lines(text)]
+
+
+def _lines(text: str) -> list[str]:
+    # Python splits at characters, too, that only stand in names of others.
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []

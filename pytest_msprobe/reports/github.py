@@ -16,7 +16,7 @@ from msprobe_hooks.dump.scopes import Surroundings, program_place
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.journal.runs import WholeRun
 from pytest_msprobe.reports.failure import RERUN
-from pytest_msprobe.reports.text import clipped, printable
+from pytest_msprobe.reports.text import clipped, spelled_out
 
 _SHOWN = 10
 _TEXT_LENGTH = 4000
@@ -83,7 +83,7 @@ def _command(properties: dict[str, str], text: str) -> str:
 
 def _escaped(text: str, more: str = "") -> str:
     r"""Return a text as a workflow command holds it: nothing in a name begins another command."""
-    shown = printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    shown = spelled_out(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     for char in more:
         shown = shown.replace(char, f"%{ord(char):02X}")
     return shown

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_msprobe.reports.failed_apis import FailedApis
 from pytest_msprobe.reports.properties import card_told
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
 from pytest_msprobe.results.skips import SkipReason
@@ -45,7 +45,7 @@ def write_section(
     if has_counted or before:
         reporter.section("msprobe")
         for line in lines(before):
-            reporter.line(printable(line))
+            reporter.line(one_line(line))
 
 
 class Summary:

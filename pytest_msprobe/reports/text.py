@@ -5,14 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+# A log of GitHub Actions takes such a line as a command, whatever printed it.
+_COMMAND = re.compile(r"^([ \t]*):(?=:)", re.MULTILINE)
+
 
 def printable(text: str) -> str:
-    r"""Return the text with what has no shape spelled out, as in ``\x1b``; line breaks and tabs stay."""
+    """Return a text for a terminal or a log: what has no shape is spelled out, and no line begins with ``::``."""
+    return spelled_out(_COMMAND.sub(r"\1\\x3a", text) if "::" in text else text)
+
+
+def spelled_out(text: str) -> str:
+    r"""Return the text with what has no shape spelled out, as in ``\x1b``; line breaks and tabs stay.
+
+    For a single name, which has no line breaks, there is `typeable_name`, and for a text within a line `one_line`.
+    """
     if text.isprintable():
         return text
     return "".join(
         char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return the text as one line that can be shown, for places where each line is of something else."""
+    return printable(" ".join(text.split("\n")))
 
 
 def clipped(text: str, length: int) -> str:
@@ -33,7 +49,7 @@ def aligned(rows: Sequence[Sequence[str]], numbers: range) -> Iterator[str]:
 
 def code_span(text: str) -> str:
     """Return a text as Markdown code within a line, also in a table: nothing in it is markup."""
-    line = " ".join(printable(text).split("\n")).replace("|", "\\|")
+    line = one_line(text).replace("|", "\\|")
     quotes = _longer_than_any_run(line, 1)
     padding = " " if line.startswith("`") or line.endswith("`") or not line.strip() else ""
     return f"{quotes}{padding}{line}{padding}{quotes}"

@@ -16,6 +16,7 @@ from msprobe_hooks.dump.names import parse_api_name, split_direction
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.hosts.elsewhere import as_controller_has
@@ -64,7 +65,7 @@ def _may_be_dump(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _BEGINNING.match(file.read(4096)) is not None
     except OSError:
         # What it cannot be read for is told as of any dump.

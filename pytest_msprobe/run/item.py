@@ -16,6 +16,7 @@ from msprobe_hooks.dump.layout import home_of
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.scopes import program_place
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
+from msprobe_hooks.typeable import id_name
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
@@ -24,7 +25,7 @@ from pytest_msprobe.hosts.elsewhere import elsewhere, with_host
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
@@ -86,6 +87,9 @@ class JudgedItem(pytest.Item, ABC):
     _parallel_custom_item = True
 
     _has_own_marks = False
+
+    def __init__(self, *, name: str, **kwargs: Any) -> None:
+        super().__init__(name=id_name(name), **kwargs)
 
     @property
     def originalname(self) -> str:
@@ -161,7 +165,7 @@ class JudgedItem(pytest.Item, ABC):
         result = self.reach_verdict()
         verdict = result.verdict
         if verdict.outcome == "skip":
-            pytest.skip(printable(verdict.reason))
+            pytest.skip(one_line(verdict.reason))
         if verdict.outcome == "fail":
             card = self.card()
             rerun = rerun_command(self.config, home_of(self.path), self.name, card)
@@ -241,6 +245,7 @@ class DumpItem(JudgedItem):
             DumpItem._given_by_pytest = frozenset({*vars(cls.from_parent(file, name=name, dump=dump)), *slots})
         item = cls.__new__(cls)
         item._is_made, item.dump = False, dump
+        # The names of a dump's records are such as ids hold.
         item.name, item.parent, item.path = name, file, file.path
         item.config, item.session = file.config, file.session
         return item

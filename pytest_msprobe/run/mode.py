@@ -179,6 +179,11 @@ def shares(config: pytest.Config, flag: str) -> bool:
     return flag in getattr(modes_of(config).chosen(config)[0], "shared_options", ())
 
 
+def reads_torch_files(mode: Mode) -> bool:
+    """Return whether a mode may read files that torch saved: it then has a true attribute ``reads_torch_files``."""
+    return bool(getattr(mode, "reads_torch_files", False))
+
+
 def modes_of(config: pytest.Config) -> ModeRegistry:
     """Return the registry of this run."""
     registry = config.pluginmanager.get_plugin(_PLUGIN)

@@ -10,16 +10,18 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.engine.values.torch_files import weights_only_warning
 from pytest_msprobe.reports.carried import drop_results, worker_of
 from pytest_msprobe.reports.failure import failure_text, place_in_words
 from pytest_msprobe.reports.labels import labelled, labels_key
 from pytest_msprobe.reports.properties import replace_properties
 from pytest_msprobe.reports.shown_failure import ShowsFailures
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, broken, to_plain
 from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.mode import reads_torch_files
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.progress import register_progress
 from pytest_msprobe.run.setups import setups_key
@@ -46,8 +48,12 @@ def register(config: pytest.Config) -> None:
 
 def header(config: pytest.Config) -> list[str]:
     """Return the header of a run with dumps."""
-    lines = config.stash[options_key].mode.header(config) if config.stash[dumps_key] else []
-    return [printable(line) for line in lines]
+    if not config.stash[dumps_key]:
+        return []
+    mode = config.stash[options_key].mode
+    warning = weights_only_warning() if reads_torch_files(mode) else ""
+    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else [])]
+    return [one_line(line) for line in lines]
 
 
 class StartLine:
@@ -64,7 +70,7 @@ class StartLine:
     def write(self, start: Start) -> None:
         """Write the line, for the first process that starts."""
         if self._is_wanted and self._reporter is not None:
-            self._reporter.write_line(printable(f"msprobe: on {start}"))
+            self._reporter.write_line(one_line(f"msprobe: on {start}"))
         self._is_wanted = False
 
     def card_of(self, gateway: str) -> str:

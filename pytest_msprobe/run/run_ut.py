@@ -11,6 +11,7 @@ import pytest
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import clipped
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
 
 _SECTIONS = ("run_ut", "acc_check")
@@ -80,7 +81,7 @@ def run_ut(config: pytest.Config) -> RunUt:
 def read_run_ut(path: Path) -> RunUt:
     """Read the section of a file. Raises OptionError that names file, key and what is expected."""
     try:
-        content = decode_json(path.read_bytes())
+        content = decode_json(read_regular(path))
     except OSError as error:
         raise OptionError(f"cannot be read ({error.strerror})", file=path) from None
     except JsonError as error:

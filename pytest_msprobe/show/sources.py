@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,15 @@ from msprobe_hooks.dump.containers import find_tensor, is_stored_as_bytes
 from msprobe_hooks.dump.layout import find_dumps
 from msprobe_hooks.dump.npy import header_of
 from msprobe_hooks.dump.opening import open_dump
-from msprobe_hooks.dump.schema import MAX_DEPTH, TensorElement
+from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
+from msprobe_hooks.typeable import typeable_name
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
+from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.skips import Skip
 
@@ -68,15 +72,16 @@ def _distinct(found: Iterable[Named]) -> Iterator[Named]:
     """Yield tensors, those that are called alike with a number, as ``{"a": {"b": ...}}`` and ``{"a.b": ...}`` are."""
     names = Counter[str]()
     for each in found:
-        names[each.name] += 1
-        yield each if names[each.name] == 1 else replace(each, name=f"{each.name}#{names[each.name]}")
+        name = typeable_name(each.name)
+        names[name] += 1
+        yield replace(each, name=name if names[name] == 1 else f"{name}#{names[name]}")
 
 
 def _of_folder(folder: Path, name: str) -> list[Named]:
     from pytest_msprobe.modes.check.cases.case import JSON_NAME
 
     if (folder / JSON_NAME).is_file():
-        return _chosen(folder, list(_of_case(folder)), name)
+        return _chosen(folder, list(_distinct(_of_case(folder))), name)
     dumps = find_dumps(folder)
     if len(dumps) > 1:
         raise CommandError(f"{folder}: holds {len(dumps)} dumps, the first is {dumps[0]}; name one of them")
@@ -125,12 +130,12 @@ def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
 
 
 def _of_file(path: Path) -> Iterator[Named]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         beginning = file.read(16)
     if beginning.startswith(_NUMPY):
         yield _named("", _numpy_tensor(path))
     elif is_zipfile(path) or beginning.startswith(b"\x80"):
-        yield from _leaves(_torch_content(path))
+        yield from _leaves(path, _torch_content(path))
     elif beginning[8:9] == b"{" or path.suffix == ".safetensors":
         yield from _safetensors(path)
     else:
@@ -159,12 +164,14 @@ def _torch_content(path: Path) -> Any:
     try:
         if is_zipfile(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
             raise CommandError(f"{path}: an archive of numpy; unpack it and give one of its .npy files")
-        with torch.sparse.check_sparse_tensor_invariants(), warnings.catch_warnings():  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
             # How unusual a file is helps nobody to read it.
             warnings.simplefilter("ignore")
-            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            return load_torch_file(path, mapped=True)
     except CommandError:
         raise
+    except RefusedFileError as error:
+        raise CommandError(f"{path}: {error}") from None
     except BadZipFile as error:
         raise CommandError(f"{path}: a damaged archive: {error}; copy the file again") from None
     except Exception as error:
@@ -211,23 +218,16 @@ def _contained(path: Path, name: str) -> Named:
         return Named(name, Value(name, "torch.Tensor", f"torch.{stored.dtype}", stored.shape), problem=str(error))
 
 
-def _leaves(node: Any, name: str = "", depth: int = 0) -> Iterator[Named]:
+def _leaves(path: Path, tree: Any) -> Iterator[Named]:
     """Yield the tensors of a nested file by their dotted names, and the numbers and texts beside them."""
-    if isinstance(node, torch.Tensor):
-        yield _named(name, node.detach())
-        return
-    children: Iterable[tuple[object, Any]]
-    if isinstance(node, Mapping):
-        children = node.items()
-    elif isinstance(node, (list, tuple)):
-        children = enumerate(node)
-    else:
-        yield Named(name, Value(name, type(node).__name__, text=str(node)))
-        return
-    if depth > MAX_DEPTH:
-        raise CommandError(f"{name}: nested deeper than {MAX_DEPTH} levels")
-    for key, child in children:
-        yield from _leaves(child, f"{name}.{key}" if name else str(key), depth + 1)
+    try:
+        for name, leaf in leaves(tree):
+            if isinstance(leaf, torch.Tensor):
+                yield _named(name, leaf.detach())
+            else:
+                yield Named(name, Value(name, type(leaf).__name__, text=str(leaf)))
+    except TreeError as error:
+        raise CommandError(f"{path}: {error}") from None
 
 
 def _named(name: str, tensor: torch.Tensor) -> Named:

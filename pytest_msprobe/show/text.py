@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_msprobe.reports.error_map import map_lines
-from pytest_msprobe.reports.text import aligned, clipped, printable
+from pytest_msprobe.reports.text import aligned, clipped, one_line
 from pytest_msprobe.show.findings import Contents, Difference, DifferingElement, Histogram, Pair, Shown, ShownTensor
 
 # More tensors than this are a table, and are told one by one where they are named.
@@ -26,7 +26,7 @@ _METRICS = (
 def show_lines(shown: Shown) -> Iterator[str]:
     """Yield the lines of all that is shown; nothing in them moves a terminal's cursor."""
     for line in _pairs(shown) if len(shown.files) > 1 else _tensors(shown.files[0], shown.tensors):
-        yield printable(line)
+        yield one_line(line)
 
 
 def _tensors(file: str, tensors: Sequence[ShownTensor]) -> Iterator[str]:

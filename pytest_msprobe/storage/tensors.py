@@ -13,9 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from pytest_msprobe.engine.replay.memory import free_bytes
+from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out, span
+from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
 
 _STORED_AS_THEY_ARE = frozenset(
@@ -61,6 +62,7 @@ def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
     """
     dtype = dtype_named(stored.dtype)
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             # The tensor lies in the mapped file, which may be gone once it is closed.
             found = file.get_tensor(name).clone()

@@ -103,3 +103,11 @@ def test_a_text_that_is_missing_or_tells_nothing_is_one_clear_line(
 def test_a_folder_without_a_graph_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["code-mapping", str(tmp_path)]) == 2
     assert f"{tmp_path}: no dump of a static graph" in capsys.readouterr().err
+
+
+def test_a_row_that_ends_early_keeps_its_lines_in_their_columns(run: GraphFolder, tmp_path: Path) -> None:
+    statistics_of(run, f"{TITLES}\n{ROW.removesuffix(',0,1')}\n")
+    assert main(["code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
+    (row,) = table(tmp_path / "out")
+    assert row["Scope Name"] == "Default/act-ReLU/ReLU-op0"
+    assert row["L2Norm Value"] == ""

@@ -156,3 +156,26 @@ def test_a_file_that_is_no_workbook_is_named(tmp_path: Path, capsys: pytest.Capt
         table(tmp_path / "in", f"rank{rank}_20260131120000.csv", ["Torch.add.0.forward.input.0", 1, 1, 2, 3])
     (tmp_path / "in" / "compare_result_rank2_20260131120000.xlsx").write_bytes(b"PK\x03\x04 no workbook")
     assert "rank2_20260131120000.xlsx: is no workbook" in failing(tmp_path, capsys, "api: [Torch.add]")
+
+
+@pytest.mark.parametrize("damaged", ["Distributed.all_reduce.0.forward.input.0", "a,b,c,d,e,f", "Torch.x,1"])
+def test_a_row_of_another_length_is_named_by_its_line(
+    tmp_path: Path, damaged: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        row = ["Distributed.all_reduce.0.forward.input.0", 1, 1, 2, 3]
+        table(tmp_path / "in", f"rank{rank}_20260131120000.csv", row)
+    path = tmp_path / "in/compare_result_rank1_20260131120000.csv"
+    path.write_text(path.read_text() + f"\n{damaged}\n")
+    words = ["-i", tmp_path / "in", "-o", tmp_path / "out", "-config", configuration(tmp_path, "api: [Torch.x]")]
+    assert main(["merge-results", *map(str, words)]) == 2
+    told = capsys.readouterr().err
+    assert f"{path}: line 4 has {damaged.count(',') + 1} cells, and the titles are 5; the table is damaged" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_workbook_whose_rows_end_early_has_blank_cells(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        whole = ["Distributed.all_reduce.0.forward.input.0", 1, 1, 2, 3]
+        table(tmp_path / "in", f"rank{rank}_20260131120000.xlsx", whole, ["Distributed.all_reduce.1.forward.input.0"])
+    assert merged(tmp_path)["Max diff"][2] == ["Distributed.all_reduce.1.forward.input.0", None, None]

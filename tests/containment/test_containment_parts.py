@@ -23,7 +23,7 @@ from pytest_msprobe.containment.exit_cause import KILLED_FROM_OUTSIDE, explain
 from pytest_msprobe.containment.memory_reservation import MemoryReservation
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
-from pytest_msprobe.engine.replay.memory import free_bytes, total_bytes
+from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 from pytest_msprobe.results.skips import Skip
 from tests.support.forked import Forked
 
@@ -162,7 +162,8 @@ def other_worker(forked: Forked, tmp_path: Path, tmp_path_factory: pytest.TempPa
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from pytest_msprobe.containment.memory_reservation import MemoryReservation\n"
-        "from pytest_msprobe.engine.replay.memory import SHARE, free_bytes\n"
+        "from pytest_msprobe.engine.replay.memory import SHARE\n"
+        "from pytest_msprobe.engine.values.system_memory import free_bytes\n"
         "reservation = MemoryReservation(Path(sys.argv[1]), 'other')\n"
         "reservation.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"
         "Path(sys.argv[2], str(os.getpid())).touch(); signal.pause()"

@@ -7,13 +7,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 import yaml
 from hypothesis import given
+from safetensors.torch import save_file
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import MonitorError
@@ -31,11 +34,13 @@ from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.modes.check.cases.case import read_case
+from pytest_msprobe.modes.checkpoint.opening import read_checkpoint
 from pytest_msprobe.modes.compare.across.apis import read_apis
 from pytest_msprobe.modes.compare.across.cells import read_cells
 from pytest_msprobe.modes.compare.across.layers import read_layers
 from pytest_msprobe.modes.compare.mapping import read_mapping
 from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.environment.packs import read_pack
 from pytest_msprobe.modes.overflow.ignore import load_rules
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import broken
@@ -242,3 +247,53 @@ def test_a_details_table_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None
     content = TABLE.read_bytes()[:4000]
     for _ in range(FILES_PER_EXAMPLE):
         tried_on(read_details, tmp_path / "accuracy_checking_details_1.csv", damaged(content, pick))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return small checkpoints of each kind by their files' names, and the part that the last one names."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    torch.save({"model": {"w": torch.ones(2, 3)}, "steps": [1, 2]}, folder / "x.pt")
+    save_file({"w": torch.ones(2, 3)}, folder / "x.safetensors")
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.save({"w": torch.ones(2, 3)}, checkpoint_id=folder, no_dist=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def load_all(path: Path) -> None:
+    """Read all parameters of a checkpoint."""
+    for parameter in read_checkpoint(path).parameters.values():
+        parameter.load()
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_checkpoint_is_taken_or_refused(tmp_path: Path, checkpoints: dict[str, bytes], pick: Pick) -> None:
+    for name, content in checkpoints.items():
+        (tmp_path / name).write_bytes(content)
+    for _ in range(FILES_PER_EXAMPLE):
+        name = pick(["x.pt", "x.safetensors", ".metadata"])
+        tried_on(load_all, tmp_path / name, damaged(checkpoints[name], pick))
+
+
+FACT = {"max": 1.0, "min": 0.0, "mean": 0.5, "norm": 1.0}
+PACK = {
+    "env": {"NCCL_ALGO": "ring"},
+    "hyperparameters/hyperparameters_static.json": {"lr": 0.1, "model": {"layers": 2}},
+    "dataset/step0/rank0/dataset.json": {"args": {"0": FACT}},
+    "weights/step0/rank0/weight.json": {"w": FACT},
+    "random/rank0.json": {"torch.rand": [{"stack": ["a"], "count": 1}]},
+}
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_pack_of_an_environment_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None:
+    for _ in range(FILES_PER_EXAMPLE):
+        content = io.BytesIO()
+        changed = pick(sorted(PACK))
+        with ZipFile(content, "w", ZIP_DEFLATED) as archive:
+            for name, tree in PACK.items():
+                archive.writestr(name, as_text(mutated(tree, pick) if name == changed else tree))
+        whole = content.getvalue()
+        tried_on(read_pack, tmp_path / "pack.zip", damaged(whole, pick) if pick((True, False, False)) else whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 
@@ -56,6 +58,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> None:
         output = result.stdout.str() + result.stderr.str()
         assert "INTERNALERROR" not in output
         assert "Traceback (most recent call last)" not in output
+        assert not re.search(r"(?m)^[ \t]*::", output), "a log of GitHub would take a line as a command"
         if result.ret == pytest.ExitCode.USAGE_ERROR:
             return
         assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)

@@ -21,8 +21,8 @@ REMEDY: Final = "pip install 'pytest-msprobe[compression]'"
 _LEAST_BYTES = 1024
 # A frame that saves less than a sixteenth is not worth the time to read it.
 _LEAST_SHARE = 16
-# The smallest block of a frame takes 4 bytes and holds 128 KiB.
-_MOST_GROWTH = 2**15
+#: How many bytes one of a frame can stand for: its smallest block takes 4 bytes and holds 128 KiB.
+MOST_GROWTH: Final = 2**15
 
 
 class FrameError(ValueError):
@@ -58,7 +58,7 @@ def compressed(elements: memoryview, item_size: int) -> bytes | None:
 
 
 def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray[np.uint8]:
-    """Return the elements, ``size`` bytes, that a frame holds; no memory is taken for more.
+    """Return the elements, ``size`` bytes, that a frame holds; no memory is taken for more than twice as many.
 
     Raises FrameError where it holds anything else, ImportError where the codec's library is not installed.
     """
@@ -67,12 +67,14 @@ def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray
 
     try:
         told = zstandard.frame_content_size(frame.data)
-        if told != size or size > len(frame) * _MOST_GROWTH:
+        if told != size or size > len(frame) * MOST_GROWTH:
             raise FrameError(f"its {len(frame)} bytes tell of {told}, and {size} were recorded")
         content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
+        elements = np.empty((size // item_size, item_size), np.uint8)
     except zstandard.ZstdError as error:
         raise FrameError(str(error)) from None
-    elements = np.empty((size // item_size, item_size), np.uint8)
+    except MemoryError:
+        raise FrameError(f"there is no memory for its {size / 2**30:.1f} GiB") from None
     for place, plane in enumerate(np.frombuffer(content, np.uint8).reshape(item_size, -1)):
         elements[:, place] = plane
     return elements.reshape(-1)

@@ -23,6 +23,7 @@ import msgspec
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import DumpError, MissingCodecError, clipped
+from msprobe_hooks.regular_files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +71,11 @@ class Contained(NamedTuple):
     start: int
     size: int
     codec: str | None = None
+
+    @property
+    def element_bytes(self) -> int:
+        """How many bytes its elements take when they are not compressed."""
+        return math.prod(self.shape) * _item_size(self.dtype)
 
 
 class Described(NamedTuple):
@@ -177,9 +183,8 @@ def _decompressed(path: Path, tensor: Contained, frame: NDArray[np.uint8]) -> ND
         raise DumpError(f"{what} is compressed as {codec!r}, which this version cannot read; upgrade pytest-msprobe")
     if not compression.is_available():
         raise MissingCodecError(f"{what} is compressed, and zstandard is not installed; {compression.REMEDY}")
-    item_size = _item_size(tensor.dtype)
     try:
-        return compression.decompressed(frame, item_size, math.prod(tensor.shape) * item_size)
+        return compression.decompressed(frame, _item_size(tensor.dtype), tensor.element_bytes)
     except compression.FrameError as error:
         raise DumpError(f"{what} cannot be decompressed: {error}; {_REMEDY}") from None
 
@@ -192,7 +197,7 @@ def _item_size(dtype: str) -> int:
 # A file that is written anew has another time or size.
 @lru_cache(maxsize=16)
 def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         begin = _LENGTH_BYTES + length
         if begin > size or length > _LONGEST_HEADER:

@@ -11,6 +11,7 @@ import msgspec
 
 from msprobe_hooks.dump.reader import FRAMEWORKS, LEVELS, TASKS, Dump, read_dump
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import read_regular
 
 _HEAD = re.compile(r'"(task|level|framework)"\s*:\s*"(\w+)"')
 _DATA = re.compile(r'"data"\s*:\s*\{')
@@ -35,7 +36,7 @@ def read_dump_or_part(path: Path) -> ReadDump:
         return ReadDump(read_dump(path))
     except DumpError as error:
         try:
-            text = path.read_bytes().decode("utf-8", "replace")
+            text = read_regular(path).decode("utf-8", "replace")
         except OSError:
             raise error from None
         if not text.strip():

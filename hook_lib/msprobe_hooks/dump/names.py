@@ -262,10 +262,3 @@ def shared_record(name: str) -> str:
     """Return a record's name with the spelling of its API that all spellings share."""
     called = name.rpartition(".")[0].rpartition(".")[0]
     return f"{_ALIASES.get(called, called)}{name[len(called) :]}"
-
-
-def typeable_name(name: str) -> str:
-    """Return a name that can be shown and typed: what has no shape is spelled out, as ESC by its escape."""
-    if name.isprintable():
-        return name
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)

@@ -6,10 +6,13 @@ import io
 import math
 import os
 import re
+import stat
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
+
+from msprobe_hooks.regular_files import not_regular, open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +42,7 @@ class NpyHeader(NamedTuple):
     offset: int
 
 
-def read_header(stream: io.FileIO) -> NpyHeader:
+def read_header(stream: BinaryIO) -> NpyHeader:
     """Read the header of an open ``.npy`` file.
 
     Raises ValueError where it is none, is cut off or holds pickled objects, OSError where it cannot be read.
@@ -62,7 +65,7 @@ def _sound(header: NpyHeader, size: int) -> NpyHeader:
 
 def header_of(file: Path | str) -> NpyHeader:
     """Read the header of a ``.npy`` file; raises as `read_header`."""
-    with io.FileIO(file) as stream:
+    with open_regular(file, buffering=0) as stream:
         return read_header(stream)
 
 
@@ -82,9 +85,12 @@ class NpyFile(NamedTuple):
 def read_file(file: Path | str) -> NpyFile:
     """Read the header of a ``.npy`` file and, where it is small, its array; raises as `read_header`."""
     # The system is asked four times for a file, of which there are tens of thousands.
-    descriptor = os.open(file, os.O_RDONLY)
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise not_regular(file, status.st_mode)
+        size = status.st_size
         content = os.read(descriptor, size) if size <= _MAPPED_BYTES else b""
     finally:
         os.close(descriptor)

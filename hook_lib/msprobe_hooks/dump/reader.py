@@ -12,7 +12,7 @@ import msgspec
 
 from msprobe_hooks.decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.dump.layout import TENSOR_FOLDER
-from msprobe_hooks.dump.names import is_module_name, typeable_name
+from msprobe_hooks.dump.names import is_module_name
 from msprobe_hooks.dump.schema import (
     MAX_DEPTH,
     BackwardRecord,
@@ -23,6 +23,8 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
+from msprobe_hooks.regular_files import read_regular
+from msprobe_hooks.typeable import numbered
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.npy import Array
@@ -144,7 +146,7 @@ def _read_bytes(path: Path) -> bytes:
                 f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may"
                 " have; record fewer steps, or set scope or list in the recording's config.json"
             )
-        text = path.read_bytes()
+        text = read_regular(path)
     except FileNotFoundError:
         raise DumpError(f"{path}: no such file; give the dump.json that a recording wrote, or its folder") from None
     except OSError as error:
@@ -169,10 +171,10 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
 
 
 def _typeable(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Return records by names that can be shown and typed: what has no shape is spelled out, as ESC by its escape."""
-    if all(map(str.isprintable, records)):
+    """Return records by names that ids can hold; of several that are then spelled alike, none is lost."""
+    if all(map(str.isprintable, records)) and "::" not in "\n".join(records):
         return records
-    return {typeable_name(name): record for name, record in records.items()}
+    return dict(zip(numbered(records), records.values(), strict=True))
 
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:

@@ -14,8 +14,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
-from msprobe_hooks.dump.names import forward_of, typeable_name
+from msprobe_hooks.dump.names import forward_of
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import read_regular
+from msprobe_hooks.typeable import id_name
 
 _MAX_DEPTH = 400
 # Not a record: how many micro steps Megatron made of a step.
@@ -142,7 +144,7 @@ def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
     """Return the parents and whether all is of a form that msprobe writes."""
     # Megatron's micro steps stand beside the parent.
     parents = {
-        typeable_name(name): _first(value) if isinstance(value, list) else value
+        id_name(name): _first(value) if isinstance(value, list) else value
         for name, value in content.items()
         if name != _MICRO_STEP_COUNT
     }
@@ -151,13 +153,13 @@ def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
 
 
 def _typeable(parent: Any) -> str | None:
-    return None if parent is None else typeable_name(parent)
+    return None if parent is None else id_name(parent)
 
 
 def _micro_steps(content: dict[str, Any]) -> tuple[dict[str, int], bool]:
     """Return the micro steps that stand beside parents."""
     steps = ((name, value[1]) for name, value in content.items() if isinstance(value, list) and len(value) == 2)
-    return {typeable_name(name): step for name, step in steps if type(step) is int and step >= 0}, True
+    return {id_name(name): step for name, step in steps if type(step) is int and step >= 0}, True
 
 
 def _first(values: list[Any]) -> Any:
@@ -174,7 +176,7 @@ def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T],
 
 def _content(path: Path) -> dict[str, Any] | Problem:
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except FileNotFoundError:
         return Problem(path, "missing", "no such file")
     except OSError as error:

@@ -23,6 +23,7 @@ from mindspore.ops.operations.debug_ops import TensorDump
 
 from msprobe_hooks.errors import RecordingError
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.regular_files import open_regular
 
 _FILE = re.compile(
     r"(?P<cell>\d+)\.(?P<direction>forward|backward)\.(?P<side>[a-z]+)\.(?P<slot>.+)\."
@@ -165,6 +166,7 @@ def _order(slot: str) -> list[tuple[bool, int, str]]:
 def _tensor(file: Path) -> Tensor:
     told = _FILE.fullmatch(file.name)
     assert told is not None
-    array = np.load(file, allow_pickle=False)
+    with open_regular(file) as content:
+        array = np.load(content, allow_pickle=False)
     # Of bfloat16, which numpy lacks, MindSpore writes float32.
     return Tensor(array).astype(mindspore.bfloat16) if told["dtype"] == "bfloat16" else Tensor(array)

@@ -14,6 +14,7 @@ from typing import Any
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.regular_files import read_regular
 from msprobe_hooks.sizes import parse_size
 
 _MAX_NUMBER = 1_000_000
@@ -24,7 +25,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
         raise ConfigError("config_path", path, "the path of a .json file")
     try:
-        found = decode_json(Path(path).read_bytes())
+        found = decode_json(read_regular(path))
     except OSError as error:
         raise ConfigError("config_path", str(path), f"a file that can be read ({error.strerror})") from None
     except JsonError as error:

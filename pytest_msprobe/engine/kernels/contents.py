@@ -11,6 +11,7 @@ from numpy import load
 from msprobe_hooks.dump.kernels import Kernel
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.reader import GraphDump
+from msprobe_hooks.regular_files import open_regular
 
 DAMAGED: Final = b""
 
@@ -21,7 +22,8 @@ _of_views: dict[Path, frozenset[tuple[tuple[int, ...], bytes]]] = {}
 def digest(folder: Path, element: TensorElement) -> bytes:
     """Return what tensors of equal elements share, whatever their shape; DAMAGED for a file that is not whole."""
     try:
-        array = load(folder / (element.data_name or ""), allow_pickle=False)
+        with open_regular(folder / (element.data_name or "")) as file:
+            array = load(file, allow_pickle=False)
     except Exception:
         # Bytes that are no array make numpy raise almost anything.
         return DAMAGED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from pytest_msprobe.devices.device import Device
@@ -13,6 +12,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.shared_inputs import shared_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.freed_pages import return_freed_pages
+from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _GOLDEN_BYTES = 8
@@ -32,10 +32,6 @@ _FREED_ABOVE = 2**30
 
 # No tensor has more; sizes as malformed records have them would lie beyond what floats hold.
 _MOST_ELEMENTS = 2**63
-
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_CGROUP_USAGE = Path("/sys/fs/cgroup/memory.current")
-_MEMINFO = Path("/proc/meminfo")
 
 
 #: Lets so many bytes be taken of what a function says is free; raises Skip, with the sizes, where they do not fit.
@@ -135,39 +131,3 @@ def _itemsize(element: TensorElement) -> int:
 def fits_easily(needed: int) -> bool:
     """Tell whether so many bytes can be taken though nobody was asked: a small part of what is free."""
     return needed < _ALWAYS_FREE or needed < free_bytes() * _UNASKED_SHARE
-
-
-def total_bytes() -> float:
-    """Return how much memory this process could take if it were alone; inf where the system does not tell."""
-    return min(_meminfo("MemTotal:"), _cgroup_limit())
-
-
-def free_bytes() -> float:
-    """Return how many bytes this process may still take: of the machine, and of its control group if that is less.
-
-    Returns inf where the system tells neither.
-    """
-    return min(_meminfo("MemAvailable:"), _free_of_cgroup())
-
-
-def _meminfo(field: str) -> float:
-    try:
-        lines = _MEMINFO.read_text().splitlines()
-    except OSError:
-        return math.inf
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), math.inf)
-
-
-def _free_of_cgroup() -> float:
-    try:
-        return _cgroup_limit() - int(_CGROUP_USAGE.read_text())
-    except OSError:
-        return math.inf
-
-
-def _cgroup_limit() -> float:
-    try:
-        limit = _CGROUP_LIMIT.read_text().strip()
-    except OSError:
-        return math.inf
-    return math.inf if limit == "max" else int(limit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -12,9 +11,12 @@ import torch
 from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
 from msprobe_standards.layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.system_memory import require_memory
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
+from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 
 # Smaller files are read sooner than they are mapped.
 _WORTH_MAPPING = 2**21
@@ -57,6 +59,7 @@ def read_contained(path: Path, name: str, *, mapped: bool = False) -> torch.Tens
     """Load a tensor of a container, ``mapped`` where it is not compressed. Raises DumpError."""
     try:
         tensor = find_tensor(path, name)
+        require_memory(path, tensor)
         elements = torch.from_numpy(read_elements(path, tensor, mapped=mapped))
     except OSError as error:
         raise DumpError(f"{path}: cannot be read, copy or record it again: {error.strerror}") from None
@@ -78,12 +81,11 @@ def _read(path: Path, mapped: bool) -> torch.Tensor:
         if path.suffix == ".npy":
             if mapped:
                 return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 return torch.from_numpy(np.load(file, allow_pickle=False))
-        # What torch wrote before 1.6 cannot be mapped.
-        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
-            # Indices that lie outside of a tensor would reach any memory.
-            loaded = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped and is_zipfile(path))
+        loaded = load_torch_file(path, mapped=mapped)
+    except RefusedFileError as error:
+        raise DumpError(f"{path}: {error}") from None
     except Exception as error:
         # Bytes that are no tensor make torch's and numpy's readers raise almost anything.
         first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]

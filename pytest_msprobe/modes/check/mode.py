@@ -53,6 +53,7 @@ class CheckMode:
     flag = "--msprobe-dump"
     flag_help = "dump.json to check, or a folder of them"
     shared_options = (HTML,)
+    reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a check."""

@@ -15,7 +15,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.reports.carried import checks_in, results_in
 from pytest_msprobe.reports.labels import labels_key
 from pytest_msprobe.reports.properties import card_told
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.verdicts.html import write_verdicts_page
 from pytest_msprobe.reports.verdicts.model import CheckedRecord, RunFacts
@@ -86,10 +86,10 @@ class CheckPage:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page is, or why there is none."""
         if self._problem:
-            terminalreporter.line(printable(f"ERROR: msprobe report: {self._problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
         else:
             left_out = "" if len(self._rows) else " is not written: nothing was judged"
-            terminalreporter.line(printable(f"msprobe report: {self._path}{left_out}"))
+            terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
 
     def _facts(self) -> RunFacts:
         stash = self._config.stash

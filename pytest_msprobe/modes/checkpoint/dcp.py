@@ -12,6 +12,9 @@ from typing import Any, BinaryIO
 
 import torch
 
+from msprobe_hooks.dump.values import TOO_LARGE
+from msprobe_hooks.regular_files import open_regular
+from pytest_msprobe.engine.values.torch_files import load_torch_file
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, dtype_name
 
@@ -31,6 +34,8 @@ _KNOWN = {
 }
 _DTYPES = {name for name in vars(torch) if isinstance(getattr(torch, name), torch.dtype)}
 _PATHS = ("pathlib", "pathlib._local")
+# More than any tensor has.
+_MOST_DIMENSIONS = 100
 
 
 class _Record:
@@ -69,21 +74,21 @@ class _MetadataReader(pickle.Unpickler):
 def read_dcp(path: Path) -> Checkpoint:
     """Read the tensors of the folder of a ``.metadata`` file. Raises CheckpointError, also where a part is missing."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             metadata = _MetadataReader(file).load()
         places: dict[str, dict[tuple[int, ...], Any]] = {}
         for index, place in metadata.storage_data.items():
-            places.setdefault(index.fqn, {})[tuple(getattr(index, "offset", None) or ())] = place
+            places.setdefault(_name(index.fqn), {})[_sizes(getattr(index, "offset", None) or ())] = place
         found = {
-            name: Parameter(
-                tuple(torch.Size(known.size)),
-                dtype_name(known.properties.dtype),
+            _name(name): Parameter(
+                _sizes(known.size),
+                dtype_name(_dtype(known)),
                 partial(_load, path, name, known, places.get(name, {})),
             )
             for name, known in metadata.state_dict_metadata.items()
             if hasattr(known, "chunks")
         }
-        files = {str(place.relative_path) for place in metadata.storage_data.values()}
+        files = {_name(place.relative_path) for place in metadata.storage_data.values()}
     except Exception as error:
         # Bytes that are no pickle make Python's reader raise almost anything.
         raise CheckpointError(f"not the metadata of a checkpoint: {error}", file=path) from None
@@ -95,25 +100,49 @@ def read_dcp(path: Path) -> Checkpoint:
     return Checkpoint("torch.distributed.checkpoint", found)
 
 
+def _sizes(given: Any) -> tuple[int, ...]:
+    """Return sizes or offsets, which become keys: to hash tuples that share their entries may take for ever."""
+    sizes = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if not isinstance(given, (tuple, list)) or len(sizes) > _MOST_DIMENSIONS or {*map(type, sizes)} - {int}:
+        raise ValueError("sizes and offsets of tensors are not whole numbers")
+    if any(not 0 <= size < TOO_LARGE for size in sizes):
+        raise ValueError("sizes and offsets of tensors are negative or too large")
+    return sizes
+
+
+def _name(given: Any) -> str:
+    if not isinstance(given, str):
+        raise ValueError(f"a {type(given).__name__} in place of a name")
+    return given
+
+
+def _dtype(known: Any) -> torch.dtype:
+    dtype = known.properties.dtype
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"a {type(dtype).__name__} in place of a dtype")
+    return dtype
+
+
 def _load(path: Path, name: str, known: Any, places: Mapping[tuple[int, ...], Any]) -> torch.Tensor:
     """Put a tensor together of its parts, which must fill it."""
     try:
-        chunks = {tuple(chunk.offsets): tuple(chunk.sizes) for chunk in known.chunks}
-        held, wanted = sum(map(math.prod, chunks.values())), math.prod(known.size)
+        chunks = {_sizes(chunk.offsets): _sizes(chunk.sizes) for chunk in known.chunks}
+        size = _sizes(known.size)
+        held, wanted = sum(map(math.prod, chunks.values())), math.prod(size)
         if held != wanted:
             raise ValueError(f"its parts hold {held} of {wanted} elements")
-        whole = torch.empty(known.size, dtype=known.properties.dtype)
+        whole = torch.empty(size, dtype=_dtype(known))
         for offsets, sizes in chunks.items():
             place = places.get(offsets)
             if place is None:
                 raise ValueError(f"no file has its part at {list(offsets)}")
             if getattr(place, "transform_descriptors", None):
                 raise ValueError("it is compressed, which is not read")
-            with (path.parent / str(place.relative_path)).open("rb") as file:
+            with open_regular(path.parent / place.relative_path) as file:
                 file.seek(place.offset)
-                part = torch.load(io.BytesIO(file.read(place.length)), map_location="cpu", weights_only=True)
-            where = tuple(slice(first, first + size) for first, size in zip(offsets, sizes, strict=True))
-            if part.dtype != whole.dtype or min(offsets, default=0) < 0 or whole[where].shape != sizes:
+                part = load_torch_file(io.BytesIO(file.read(place.length)))
+            where = tuple(slice(first, first + count) for first, count in zip(offsets, sizes, strict=True))
+            if part.dtype != whole.dtype or whole[where].shape != sizes:
                 raise ValueError(f"its part at {list(offsets)} is no part of a tensor of this shape and dtype")
             whole[where] = part.reshape(sizes)
     except Exception as error:

@@ -10,11 +10,12 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
 import torch
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
+from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 
@@ -29,8 +30,9 @@ def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
     Classes beside tensors and containers are those that are ``allowed``; any other is named and refused.
     """
     try:
-        with torch.serialization.safe_globals(list(allowed)), torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
-            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+        return load_torch_file(path, mapped=True, allowed=allowed)
+    except RefusedFileError as error:
+        raise CheckpointError(str(error), file=path) from None
     except Exception as error:
         # Bytes that are no checkpoint make torch's reader raise almost anything.
         unknown = _UNKNOWN.search(str(error))
@@ -55,7 +57,7 @@ def read_torch(path: Path) -> Checkpoint:
     """Read all tensors of a file of torch, nested under dotted names. Raises CheckpointError."""
     found: dict[str, Parameter] = {}
     names = Counter[str]()
-    for name, tensor in tensors_in(load_torch(path, [argparse.Namespace])):
+    for name, tensor in tensors_in(load_torch(path, [argparse.Namespace]), path):
         # {"a": {"b": ...}} and {"a.b": ...} are called alike.
         names[name] += 1
         found[name if names[name] == 1 else f"{name}#{names[name]}"] = parameter(tensor)
@@ -70,7 +72,7 @@ def read_safetensors(path: Path) -> Checkpoint:
 def read_sharded(index: Path) -> Checkpoint:
     """Read the shards that ``*.safetensors.index.json`` names. Raises CheckpointError, also where one is missing."""
     try:
-        shards = decode_json(index.read_bytes(), dict[str, Any]).get("weight_map", {})
+        shards = decode_json(read_regular(index), dict[str, Any]).get("weight_map", {})
         names = sorted(set(map(str, shards.values())))
     except (OSError, JsonError, AttributeError) as error:
         raise CheckpointError(f"not an index of safetensors: {error}", file=index) from None

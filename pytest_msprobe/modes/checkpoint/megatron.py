@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.errors import shown
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.files import load_torch
 from pytest_msprobe.modes.checkpoint.measuring import have_equal_bits
@@ -66,8 +68,8 @@ class _Sizes:
 def newest(folder: Path) -> Path:
     """Return the newest iteration's folder, by ``latest_checkpointed_iteration.txt``. Raises CheckpointError."""
     tracker = folder / LATEST
-    text = tracker.read_text(encoding="utf-8", errors="replace").strip()
-    if not text.isdecimal():
+    text = read_regular(tracker).decode("utf-8", "replace").strip()
+    if not text.isdecimal() or len(text) > 9:
         raise CheckpointError(f"names iteration {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself")
     return folder / f"iter_{int(text):07d}"
 
@@ -112,11 +114,16 @@ def _sizes(path: Path) -> _Sizes:
     def size(name: str, default: int = 1) -> int:
         value = told.get(name) or default
         if not isinstance(value, int) or not 0 <= value <= 1_000_000:
-            raise CheckpointError(f"args.{name} is {value!r}, no size", file=path)
+            raise CheckpointError(f"args.{name} is {_in_words(value)}, no size", file=path)
         return value
 
     tensor, pipeline, expert = (size(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
     return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(told.get("swiglu")))
+
+
+def _in_words(value: object) -> str:
+    # Containers that share their entries have a text without end.
+    return shown(value) if isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
 
 
 def _weights(path: Path) -> dict[tuple[str, int], Tensor]:
@@ -129,7 +136,7 @@ def _weights(path: Path) -> dict[tuple[str, int], Tensor]:
     stages = {"model": 0} if "model" in tree else {f"model{n}": n for n in range(len(tree)) if f"model{n}" in tree}
     found = {}
     for key, stage in stages.items():
-        tensors = dict(tensors_in(tree[key]))
+        tensors = dict(tensors_in(tree[key], path))
         taken = Counter(map(_of_core, tensors))
         for name, tensor in tensors.items():
             # Of a model with both, encoder and decoder stay two.

@@ -34,6 +34,7 @@ class CheckpointMode:
     )
     #: An option of a comparison that means the same here.
     shared_options = (GOLDEN,)
+    reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of checkpoints."""

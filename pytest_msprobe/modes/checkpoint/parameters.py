@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from msprobe_hooks.dump.schema import MAX_DEPTH
+from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
 
 
@@ -40,12 +41,9 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def tensors_in(tree: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors of nested dicts and lists under dotted names. Raises CheckpointError where they never end."""
-    if isinstance(tree, Tensor):
-        yield path, tree
-    elif isinstance(tree, (Mapping, list, tuple)):
-        if depth > MAX_DEPTH:
-            raise CheckpointError(f"{path[:80]} ... is nested deeper than {MAX_DEPTH} levels")
-        for key, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-            yield from tensors_in(value, f"{path}.{key}" if path else str(key), depth + 1)
+def tensors_in(tree: Any, file: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a file's nested dicts and lists under dotted names. Raises CheckpointError."""
+    try:
+        yield from ((name, leaf) for name, leaf in leaves(tree) if isinstance(leaf, Tensor))
+    except TreeError as error:
+        raise CheckpointError(str(error), file=file, remedy="save nested dicts and lists of tensors alone") from None

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.communications import RankCalls
 from pytest_msprobe.modes.communication.alarms import Alarm, alarm_of
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.words import ranks_in_words
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 
 _OTHERS_SHOWN = 5
 
@@ -69,7 +69,7 @@ class CommunicationReport:
             return
         terminalreporter.section("msprobe communication")
         for line in self.lines():
-            terminalreporter.line(printable(line))
+            terminalreporter.line(one_line(line))
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""

@@ -29,6 +29,7 @@ class CompareMode:
     name = "compare"
     flag = "--msprobe-compare"
     flag_help = "dump.json of the run under test, or a folder of steps and ranks, to compare with --msprobe-golden"
+    reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a comparison."""

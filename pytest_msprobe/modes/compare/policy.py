@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.given import is_limit, shown
 from pytest_msprobe.modes.compare.rules import RULES, RowRule
@@ -44,7 +45,7 @@ def load_policy(source: str) -> ComparePolicy:
     if path is None:
         raise ValueError(f"unknown policy {source!r} {known}")
     try:
-        table = decode_yaml(path.read_bytes())
+        table = decode_yaml(read_regular(path))
     except FileNotFoundError:
         raise ValueError(f"unknown policy {source!r} {known}") from None
     except OSError as error:

@@ -20,7 +20,7 @@ from pytest_msprobe.modes.compare.reports.layout import Column, columns, file_co
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.whole import whole_file
 
@@ -66,9 +66,9 @@ class CompareReports:
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = f" (without the {before.total()} calls that had finished before this run)" if before else ""
         for line in self._lines:
-            terminalreporter.line(printable(f"{line}{note}"))
+            terminalreporter.line(one_line(f"{line}{note}"))
         for problem in self._problems:
-            terminalreporter.line(printable(f"ERROR: {problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: {problem}"), red=True)
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():

@@ -16,7 +16,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_msprobe.modes.compare.items import ComparedItem
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.run.empty_phases import empty_report, is_followed, may_be_left_out
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _call_report(item: ComparedItem, result: DirectionResult, start: float) -> p
         item.location,
         {item.name: 1},
         "skipped" if skipped else "passed",
-        (str(item.path), 0, f"Skipped: {printable(result.verdict.reason)}") if skipped else None,
+        (str(item.path), 0, f"Skipped: {one_line(result.verdict.reason)}") if skipped else None,
         "call",
         duration=stop - start,
         start=start,

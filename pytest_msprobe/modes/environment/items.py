@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from msprobe_hooks.typeable import numbered
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.environment.facts import SECTIONS
@@ -56,9 +56,6 @@ MARKS = {
 
 def fact_items(file: pytest.File, pairs: Iterable[tuple[str, Pair]]) -> Iterator[FactItem]:
     """Yield an item for each pair; the text before it tells the rank where a file holds several."""
-    names = Counter[str]()
-    for prefix, pair in pairs:
-        name = f"{prefix}{pair.item_name}"
-        names[name] += 1
-        unique = name if names[name] == 1 else f"{name}#{names[name]}"
-        yield FactItem.from_parent(file, name=unique, pair=pair)
+    named = list(pairs)
+    for name, (_, pair) in zip(numbered(f"{prefix}{pair.item_name}" for prefix, pair in named), named, strict=True):
+        yield FactItem.from_parent(file, name=name, pair=pair)

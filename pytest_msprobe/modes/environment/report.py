@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.modes.environment.facts import SECTIONS
 from pytest_msprobe.modes.environment.workbook import FILE, Ranked, write_result
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _SHOWN = 10
@@ -58,9 +58,9 @@ class EnvironmentReport:
             return
         terminalreporter.section("msprobe environment")
         for line in self.lines():
-            terminalreporter.line(printable(line))
+            terminalreporter.line(one_line(line))
         if self._problem:
-            terminalreporter.line(printable(f"ERROR: {self._problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: {self._problem}"), red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""

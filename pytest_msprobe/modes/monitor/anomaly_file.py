@@ -9,6 +9,7 @@ from pathlib import Path
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.instruments.series.anomalies import FILE, Alert, Anomaly, entry
 from msprobe_hooks.instruments.series.tables import Row
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.alarmed import Alarm, Alarmed
 from pytest_msprobe.storage.whole import whole_file
@@ -34,7 +35,7 @@ def read_anomalies(folder: Path) -> list[tuple[str, Anomaly]]:
 
 def _read(path: Path) -> list[tuple[str, Anomaly]]:
     try:
-        return list(decode_json(path.read_bytes(), dict[str, Anomaly]).items())
+        return list(decode_json(read_regular(path), dict[str, Anomaly]).items())
     except OSError as error:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except JsonError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.typeable import numbered
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.monitor.naming import item_name
@@ -35,7 +37,7 @@ class SeriesItem(JudgedItem):
     def judge(self) -> DirectionResult:
         """Have the series judged."""
         try:
-            return self._judge.judge(self.key)
+            return replace(self._judge.judge(self.key), record=self.name)
         except MonitorError as error:
             return broken(self.name, Breakdown.RECORD, str(error))
 
@@ -54,8 +56,9 @@ class SeriesItem(JudgedItem):
 
 def series_items(file: pytest.File, judge: SeriesJudge) -> Iterator[SeriesItem]:
     """Yield an item for each series, in the order computed."""
-    for key in judge.keys:
-        yield SeriesItem.from_parent(file, name=item_name(key), key=key, judge=judge)
+    keys = list(judge.keys)
+    for key, name in zip(keys, numbered(map(item_name, keys)), strict=True):
+        yield SeriesItem.from_parent(file, name=name, key=key, judge=judge)
 
 
 def mark_lines(judges: Iterable[SeriesJudge]) -> dict[str, str]:

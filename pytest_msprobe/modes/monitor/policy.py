@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.rules import RULES, Rule, make_rule
 from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import RulesError
@@ -76,7 +77,7 @@ def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
     """
     path = _BUILT_IN.get(source, Path(source))
     try:
-        table = decode_yaml(path.read_bytes())
+        table = decode_yaml(read_regular(path))
     except FileNotFoundError:
         raise RulesError("no such policy", file=source, remedy=f"known are {', '.join(sorted(_BUILT_IN))}") from None
     except OSError as error:

@@ -10,7 +10,7 @@ import pytest
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.modes.monitor.options import monitor_key
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 
 _OTHERS_SHOWN = 5
@@ -59,9 +59,9 @@ class MonitorReport:
             return
         terminalreporter.section("msprobe monitor")
         for line in self.lines():
-            terminalreporter.line(printable(line))
+            terminalreporter.line(one_line(line))
         if self._problem:
-            terminalreporter.line(printable(f"ERROR: {self._problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: {self._problem}"), red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""

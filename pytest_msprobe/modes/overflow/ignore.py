@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRule, IgnoreRules
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.given import shown
 from pytest_msprobe.errors import RulesError
 
@@ -27,7 +28,7 @@ def _read(path: Path) -> dict[str, IgnoreRule]:
     from msprobe_standards.decoding import YamlError, decode_yaml
 
     try:
-        content = decode_yaml(path.read_bytes())
+        content = decode_yaml(read_regular(path))
     except OSError as error:
         raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:

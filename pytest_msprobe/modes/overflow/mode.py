@@ -34,6 +34,7 @@ class OverflowMode:
     name = "overflow"
     flag = "--msprobe-overflow"
     shared_options = vis_options.OPTIONS
+    reads_torch_files = True
     flag_help = "dump.json in which to look for the origin of inf and nan, or a folder of them: a step or all its ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:

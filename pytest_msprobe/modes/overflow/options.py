@@ -10,6 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.ignored import IgnoreRules
 from msprobe_hooks.dump.scenes import LEVELS, Level
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.modes.overflow.ignore import load_rules
 
@@ -38,7 +39,7 @@ class OverflowOptions:
 
     def settings(self) -> dict[str, str]:
         """Return what a journal must agree with."""
-        ignored = "built in" if self.ignore is None else self.ignore.read_text(encoding="utf-8")
+        ignored = "built in" if self.ignore is None else read_regular(self.ignore).decode()
         return {"overflow_level": self.level, "overflow_ignore": ignored, "overflow_replay": str(self.replay)}
 
 

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.run.header import files_in_one_line, kinds_of
 
@@ -82,9 +82,9 @@ class OverflowReport:
             return
         terminalreporter.section("msprobe overflow")
         for line in self.lines():
-            terminalreporter.line(printable(line))
+            terminalreporter.line(one_line(line))
         if self._problem:
-            terminalreporter.line(printable(f"ERROR: {self._problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: {self._problem}"), red=True)
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""

@@ -15,12 +15,11 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.memory import (
     admit_at_once,
-    free_bytes,
     needed_bytes,
     needed_on_card,
     require_memory,
-    total_bytes,
 )
+from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 

@@ -202,3 +202,10 @@ def test_every_record_of_a_real_dump_is_read(path: Path) -> None:
     for name in dump.api_names:
         record = dump.forward(name) if name.endswith(".forward") else dump.backward(name)
         assert record.name == name
+
+
+def test_names_that_are_spelled_alike_once_they_can_be_typed_stay_apart(tmp_path: Path) -> None:
+    body = {"input_args": [], "input_kwargs": {}, "output": []}
+    names = ["Torch.a\x1b::b.0.forward", r"Torch.a\x1b:\x3ab.0.forward"]
+    dump = read_dump(write_dump(tmp_path, dict.fromkeys(names, body)))
+    assert [*dump.records] == [r"Torch.a\x1b:\x3ab.0.forward", r"Torch.a\x1b:\x3ab.0.forward#2"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.engine.replay import memory
 from pytest_msprobe.engine.replay.blockwise import plan
+from pytest_msprobe.engine.values import system_memory
 from tests.support.dumps import forward, tensor, value
 from tests.support.runs import Checked
 
@@ -24,8 +24,8 @@ def checked(
     limit, usage = pytester.path / "memory.max", pytester.path / "memory.current"
     limit.write_text(str(400 * MIB))
     usage.write_text("0")
-    monkeypatch.setattr(memory, "_CGROUP_LIMIT", limit)
-    monkeypatch.setattr(memory, "_CGROUP_USAGE", usage)
+    monkeypatch.setattr(system_memory, "_CGROUP_LIMIT", limit)
+    monkeypatch.setattr(system_memory, "_CGROUP_USAGE", usage)
     monkeypatch.setattr(plan, "_BLOCK", MIB)
     given = tensor(4096, 3072)
     index = tensor(4096, 3072, dtype="int64", low=0, high=3071)

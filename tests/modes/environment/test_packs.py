@@ -137,7 +137,7 @@ def test_a_pack_that_unpacks_to_more_than_any_is_refused_unread(check: Check, tm
         content = content[: place + 24] + (2**29).to_bytes(4, "little") + content[place + 28 :]
     pack.write_bytes(content)
     checked = check(f"--msprobe-environment={pack}", f"--msprobe-golden={BENCH}")
-    assert "unpacks to more than 1 GiB" in checked.errors
+    assert "unpacks to more than 256 MiB" in checked.errors
 
 
 def test_what_is_no_pack_is_refused_by_name(check: Check, tmp_path: Path) -> None:

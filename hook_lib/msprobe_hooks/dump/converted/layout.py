@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from msprobe_hooks.dump.names import typeable_name
+from msprobe_hooks.regular_files import read_regular
+from msprobe_hooks.typeable import id_name
 
 NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
 SUFFIX: Final = ".npy"
@@ -49,7 +50,7 @@ def parse_name(name: str) -> KernelFile | None:
         return None
     kind, op, task, stream, time, numbers, side, slot = found.groups()
     slice_ = tuple(map(int, numbers[1:].split("."))) if numbers else ()
-    return KernelFile(kind, typeable_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
+    return KernelFile(kind, id_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
 
 
 def is_shortened(name: str) -> bool:
@@ -59,7 +60,7 @@ def is_shortened(name: str) -> bool:
 
 def full_names(mapping: Path) -> dict[str, str]:
     """Return the names that were too long by those that stand for them. Raises OSError where there is no such file."""
-    lines = mapping.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_regular(mapping).decode("utf-8", "replace").splitlines()
     return {short: name.strip() for short, _, name in (line.partition(",") for line in lines)}
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from io import TextIOWrapper
 from pathlib import Path
 
 from msprobe_hooks.dump.static_graph.statement import Statement, parse_statement
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import open_regular
 
 _STATEMENT = re.compile(r"\s*(?P<name>%\w+)\([^()]*\) = ")
 _SCOPE = re.compile(r"\s*#.*scope.*?:\s*\((?P<scope>[^()]*)\)\s*$", re.IGNORECASE)
@@ -61,7 +63,7 @@ def read_ir(path: Path) -> list[IrNode]:
     """
     lines = _Lines()
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(open_regular(path), "utf-8", "replace") as file:
             nodes = [node for node in _nodes(lines.of(file)) if node.scope]
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}; name the .ir file that the run wrote") from None

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msprobe_hooks.dump.kernels import SIDES, Side, unreadable
-from msprobe_hooks.dump.names import typeable_name
 from msprobe_hooks.dump.npy import dtype_name, header_of
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.layout import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
 from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.regular_files import read_regular
+from msprobe_hooks.typeable import id_name
 
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>.+)\.(?P<task>\d+)\.(?P<stream>\d+)\.(?P<time>\d+)"
@@ -88,7 +89,7 @@ def _read_file(file: Path, home: Path, full_names: dict[str, str]) -> KernelTens
     element = TensorElement(_TENSOR_TYPE, dtype, shape, data_name=file.relative_to(home).as_posix())
     return KernelTensor(
         named["type"],
-        typeable_name(named["op"]),
+        id_name(named["op"]),
         int(named["time"]),
         SIDES[named["side"]],
         int(named["slot"]),
@@ -122,7 +123,7 @@ def _of_row(cells: dict[str, str]) -> KernelTensor:
     greatest, least, mean, norm = (_number(cells.get(title, "")) for title in _STATISTICS)
     checksum = cells.get("MD5") or None
     element = TensorElement(_TENSOR_TYPE, cells["Data Type"], shape, greatest, least, mean, norm, checksum=checksum)
-    op = typeable_name(cells["Op Name"].replace("/", "_"))
+    op = id_name(cells["Op Name"].replace("/", "_"))
     return KernelTensor(cells["Op Type"], op, int(cells["Timestamp"]), SIDES[cells["IO"]], int(cells["Slot"]), element)
 
 
@@ -133,7 +134,7 @@ def _number(cell: str) -> float | bool | None:
 def table_rows(path: Path) -> list[list[str]]:
     """Return the rows of a table that are not empty. Raises DumpError where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
         return [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}") from None

@@ -11,6 +11,7 @@ import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.errors import StartError
+from msprobe_hooks.regular_files import read_regular
 
 _FILE = re.compile(r"rank([0-9]+)\.json")
 _FORMAT = "msprobe-environment"
@@ -91,7 +92,7 @@ def read_started(path: Path) -> Started:
     """Read the file of a rank. Raises StartError for anything else."""
     remedy = "name what msprobe_hooks.write_environment wrote"
     try:
-        started = decode_json(path.read_bytes(), Started, strict=False)
+        started = decode_json(read_regular(path), Started, strict=False)
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {error.strerror or error}; {remedy}") from None
     except JsonError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.regular_files import read_regular
 
 SUFFIXES = (".sh", ".yaml", ".yml")
 HIDDEN = "(hidden)"
@@ -46,7 +47,7 @@ def read_texts(paths: Iterable[str | Path]) -> dict[str, str]:
         if path.suffix not in SUFFIXES:
             raise ConfigError("files", str(path), f"files that end in {', '.join(SUFFIXES)}")
         try:
-            content = path.read_bytes()
+            content = read_regular(path)
         except OSError as error:
             raise ConfigError("files", str(path), f"files that can be read ({error.strerror})") from None
         if len(content) > _LARGEST:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError, shown
 from msprobe_hooks.instruments.grad_probe import sign_maps
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
+from msprobe_hooks.regular_files import open_regular
 
 _SUMMARY, _STEP, _RANK = (
     re.compile(r"grad_summary_([0-9]+)\.csv"),
@@ -39,7 +41,7 @@ class ProbedRank:
 def summary_rows(path: Path) -> list[list[str]]:
     """Return the header of a summary and a row for each gradient, its parameter first. Raises MonitorError."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise MonitorError(f"{path}: cannot be read, copy or record it again: {error}") from None

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.regular_files import open_regular
 
 SignMap: TypeAlias = NDArray[np.bool_]
 
@@ -42,7 +43,7 @@ def packed(signs: SignMap) -> NDArray[Any]:
 def read(path: Path) -> SignMap:
     """Return the map in a file of either kind. Raises MonitorError where there is none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:
         # Bytes that are no array make numpy's reader raise almost anything.

@@ -23,6 +23,7 @@ import numpy as np
 from msprobe_hooks.errors import MonitorError, shown
 from msprobe_hooks.instruments.series.layout import FileName, make_folder, opener, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
+from msprobe_hooks.regular_files import open_regular
 
 SUFFIX: Final = ".csv"
 
@@ -175,7 +176,7 @@ class CsvPart:
         self._task = task
         stat = path.stat()
         self.written, self._size = stat.st_mtime_ns, stat.st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = file.readline(_LONGEST_HEADER).decode("utf-8-sig", errors="replace")
         if not header.endswith("\n"):
             raise CutFileError(path, "it ends before its header does")
@@ -249,7 +250,7 @@ class CsvPart:
         """Yield number and cells of each whole line; the others are told in the notes."""
         cut: list[int] = []
         left = self._size
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             for number, line in enumerate(file, 1):
                 left -= len(line)
                 if number == 1:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.reports.csv import METRIC_COLUMNS, STATUS
@@ -27,7 +28,7 @@ def read_details(path: Path) -> list[RecordRow]:
     Raises BaselineError where the file is no such table, is cut short, or has two rows of one name.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise _foreign(path) if isinstance(error, UnicodeDecodeError) else _unreadable(path, error) from None
     records: dict[str, list[OutputRow]] = {}

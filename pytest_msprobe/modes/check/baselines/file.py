@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.result import Start, as_json
@@ -98,7 +99,7 @@ def read_baseline(path: Path) -> Baseline:
     Raises BaselineError where the file is missing, foreign, of another format or not whole.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except OSError as error:
         raise BaselineError(f"cannot be read: {error.strerror}", file=path) from None
     if not lines[0].startswith(b"{"):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from msprobe_hooks.regular_files import open_regular
 from msprobe_hooks.sizes import format_size
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors
 from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY, slug
@@ -47,7 +48,7 @@ def file_name(record: str, digest: str) -> str:
 def digest_of(path: Path) -> str:
     """Return the digest of a file's content."""
     digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.errors import BaselineError, JournalError
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.modes.check.baselines.details_table import read_details
@@ -36,7 +37,7 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read a run. Raises BaselineError where the file is none, is damaged, or holds no numbers."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.readline(1 << 20)
     except OSError as error:
         raise BaselineError(f"cannot be read: {error.strerror}", file=path) from None

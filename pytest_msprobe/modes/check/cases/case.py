@@ -16,6 +16,7 @@ from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.dump.names import Direction, parse_api_name, split_direction
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.given import shown
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.call import Call
@@ -86,7 +87,7 @@ def read_case(folder: Path) -> Case:
     """
     path = folder / JSON_NAME
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError as error:
         raise CaseError(
             f"{path}: cannot be read: {error.strerror}; give a folder that --msprobe-save-failures wrote"

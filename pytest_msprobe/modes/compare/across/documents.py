@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from msprobe_hooks.errors import clipped
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, compose_yaml
 from pytest_msprobe.errors import OptionError
 
@@ -80,7 +81,7 @@ def read_document(path: Path, example: str) -> Part:
     Raises OptionError that names file, line and problem.
     """
     try:
-        node = compose_yaml(path.read_bytes())
+        node = compose_yaml(read_regular(path))
     except OSError as error:
         raise OptionError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:

@@ -19,7 +19,7 @@ from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPa
 from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.modes.monitor.pairs.judging import GoldenJudge
 from pytest_msprobe.modes.monitor.pairs.signs import Signs
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.whole import whole_file
 
@@ -117,9 +117,9 @@ class MonitorPage:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page is."""
         if self._problem:
-            terminalreporter.line(printable(f"ERROR: msprobe report: {self._problem}"), red=True)
+            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
         elif self._judged:
-            terminalreporter.line(printable(f"msprobe report: {self._options.path}"))
+            terminalreporter.line(one_line(f"msprobe report: {self._options.path}"))
 
 
 def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:
