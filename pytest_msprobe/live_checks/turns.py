@@ -9,6 +9,8 @@ from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.results.result import DirectionResult
 
+NO_TIME = "no time left (share)"
+
 # How many turns the mean length of a round goes back.
 _REMEMBERED = 64
 
@@ -126,9 +128,9 @@ class Quota:
 class Rotation:
     """APIs take turns for as long as the training runs, and among the calls of an API its kinds.
 
-    Who waited longest comes first, and a kind that was never checked waited for a round longer. Nothing waits for a
-    certain call, since it may never be made again: while the training pays back what former checks took, the bar is at
-    more than a round of waiting, and it falls while no call is found that waited for so long.
+    What waited longest comes first; a kind that was never checked counts as one that waited for a round longer. No time
+    is kept for one certain call, which may never be made again. Instead a call is checked at once if its API waited for
+    more than a round, and the less it waited, the more time must have been saved up meanwhile.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -174,6 +176,3 @@ class Rotation:
         elif kind.recurs:
             waited += 1
         return max(0.0, _DUE - waited + too_soon) / _SEARCHED_IN_A_STEP * budget.saved_in_a_step
-
-
-NO_TIME = "no time left (share)"
