@@ -124,7 +124,7 @@ class Policy:
                     f"unknown policy {str(source)!r} (known: {', '.join(known)}, or the path of a .yaml file)"
                 )
             path = policy_file(str(source))
-        if path.exists() and not path.is_file():
+        if path.exists() and not (path.is_file() or path.is_dir()):
             # Reading a FIFO would wait for a writer.
             raise ValueError(f"{path}: not a regular file; give the path of a .yaml file")
         try:
