@@ -53,9 +53,14 @@ def guarded(hook: Callable[..., object], failed: Callable[[Exception], None]) ->
         try:
             hook(*args)
         except Exception as error:
-            if isinstance(error, RaisedOnPurpose):
-                raise
-            with suppress(Exception):
-                failed(error)
+            report(error, failed)
 
     return run
+
+
+def report(error: Exception, failed: Callable[[Exception], None]) -> None:
+    """Have an exception taken by ``failed``, which must not raise another; one that is raised on purpose goes on."""
+    if isinstance(error, RaisedOnPurpose):
+        raise error
+    with suppress(Exception):
+        failed(error)

@@ -10,7 +10,7 @@ from torch.autograd.graph import Node
 
 from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
-from msprobe_hooks.recording.safety_net import guarded
+from msprobe_hooks.recording.safety_net import guarded, report
 from msprobe_hooks.torch.quiet import Quiet
 
 # The class of the nodes that gradients of leaves end in.
@@ -123,10 +123,14 @@ def _watch_one_node(
     backward.expect()
 
     def fire(grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
-        backward.take_grad_outputs(slots, grad_outputs, counts=False)
-        backward.take_grad_inputs(places, grad_inputs)
+        # As `guarded`, and without a function more for each call: most calls make one node.
+        try:
+            backward.take_grad_outputs(slots, grad_outputs, counts=False)
+            backward.take_grad_inputs(places, grad_inputs)
+        except Exception as error:
+            report(error, backward.fail)
 
-    node.register_hook(guarded(fire, backward.fail))
+    node.register_hook(fire)
 
 
 def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]], inputs: Inputs) -> None:
