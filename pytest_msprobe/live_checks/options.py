@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework, require_framework
@@ -16,6 +16,8 @@ from msprobe_hooks.recording.session import Model
 from msprobe_hooks.sizes import parse_size
 from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+
+_PER_API: Final = 3
 
 Level = Literal["L1", "aten"]
 OnFailure = Literal["warn", "fail", "stop"]
@@ -37,7 +39,7 @@ class LiveOptions:
     exclude: Sequence[str] = ()
     level: Level = "L1"
     sample: float = 1.0
-    per_api: int | None = 3
+    per_api: int | None = _PER_API
     share: float | None = None
     backward: bool = True
     waiting: str = "4GiB"
@@ -54,6 +56,10 @@ class LiveOptions:
             _require_share("share", self.share)
         if self.per_api is not None and (type(self.per_api) is not int or self.per_api < 1):
             raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
+        if self.share is not None and self.per_api not in (None, _PER_API):
+            raise ConfigError(
+                "per_api", self.per_api, "no value together with share, with which kinds of calls take turns"
+            )
         require_framework(self.framework)
         missing = missing_piece(self.framework)
         if missing is not None:
