@@ -35,7 +35,6 @@ from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.reports.failure import first_of_several
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
 
 _log = logging.getLogger("pytest_msprobe")
@@ -192,12 +191,10 @@ class LiveChecks:
     def __str__(self) -> str:
         judged = ", ".join(f"{count} {outcome}" for outcome, count in self.counts.items()) or "nothing"
         lines = [f"live check: {judged}, in {self.seconds:.1f} s"]
-        named_below = SkipReason.NEVER_JUDGED.value
-        skips = [(reason, count) for reason, count in self.skips.most_common() if reason != named_below]
-        lines += [f"  not judged: {count} {reason}" for reason, count in skips]
+        lines += [f"  not judged: {count} {reason}" for reason, count in self.skips.most_common()]
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
         never = self.never_judged
-        lines += [f"  never judged: {_first_of(never)}"] if never else []
+        lines += [f"  never judged: {first_names(never)}"] if never else []
         lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
         lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
         return "\n".join(lines)
@@ -219,7 +216,8 @@ class LiveChecks:
                 warnings.warn_explicit(warning, None, code.co_filename, line)
 
 
-def _first_of(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """Return the first ten of the names, and how many more there are."""
     more = [f"and {len(names) - _TOLD} more"] if len(names) > _TOLD else []
     return ", ".join([*names[:_TOLD], *more])
 

@@ -77,7 +77,6 @@ class Findings:
         words = f"{reason.value}: {detail}" if detail else reason.value
         result = DirectionResult(record, Verdict("skip", "", words), skip=reason)
         self.counts["skip"] += 1
-        self.skips[reason.value] += 1
         self._append(Entry(f"{place}::{record}", result.outcome, result))
 
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:

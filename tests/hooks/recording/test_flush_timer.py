@@ -199,17 +199,17 @@ def test_the_step_that_hangs_is_in_the_files_of_every_rank(tmp_path: Path) -> No
 
 
 def test_a_recording_that_is_closed_within_its_own_lock_does_not_hang(tmp_path):
-    session = open_session(settings(tmp_path / "d"), None, "pytorch")
-    session.recorder.flush_seconds = 0.001
-    session.start()
-    torch.tanh(torch.ones(2))
-
-    def close() -> None:
+    def record_and_close() -> None:
+        session = open_session(settings(tmp_path / "d"), None, "pytorch")
+        session.recorder.flush_seconds = 0.001
+        session.start()
+        torch.tanh(torch.ones(2))
         # As a signal handler does that comes while a record is taken.
         with session.recorder.lock:
             session.close()
 
-    closing = threading.Thread(target=close, daemon=True)
-    closing.start()
-    closing.join(60)
-    assert not closing.is_alive()
+    # A recording observes the thread that starts it, until that thread closes it.
+    recording = threading.Thread(target=record_and_close, daemon=True)
+    recording.start()
+    recording.join(60)
+    assert not recording.is_alive()

@@ -102,8 +102,11 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
         if key not in _OPTIONS:
             raise ConfigError(key, options[key], "one of the options " + ", ".join(sorted(_OPTIONS)))
     checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
+    named = frozenset(names_of(WHAT)("what", what))
+    if not named:
+        raise ConfigError("what", what, "at least one of " + ", ".join(WHAT))
     has_all = not checked.get("targets")
-    return Plan(what=frozenset(names_of(WHAT)("what", what)), has_all_modules=has_all, **checked)
+    return Plan(what=named, has_all_modules=has_all, **checked)
 
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:

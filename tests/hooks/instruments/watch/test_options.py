@@ -14,6 +14,7 @@ from tests.support.training import adam, model
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({"what": []}, r"what is \[\]; allowed: at least one of activations"),
         ({"what": ["weights"]}, "what is 'weights'; allowed: some of activations"),
         ({"statistics": ["median"]}, "statistics is 'median'; allowed: some of norm"),
         ({"every": 0}, "every is 0; allowed: a whole number"),
