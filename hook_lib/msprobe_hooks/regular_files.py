@@ -1,6 +1,6 @@
 """Files that others made, opened only where they are regular files.
 
-A FIFO in a folder blocks whoever opens it, and a device such as ``/dev/zero`` has no end.
+A FIFO in a folder blocks a process that opens it, and a device such as ``/dev/zero`` has no end.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _run(task: Task, state: ProcessState, connection: Connection) -> None:
     state.prepare_to_exit()
     state.on_judging = lambda record: connection.send({"judges": record})
     answer = _answer(task, connection)
-    # Whoever has the answer kills this process.
+    # The process that has the answer kills this one.
     sys.stdout.flush()
     connection.send(answer)
 

@@ -1,4 +1,4 @@
-"""A process beside one that runs items. It acts from outside, where no signal, lock or loop of an item can stop it."""
+"""A process that watches another one that runs items, from outside: no signal, lock or loop of an item can stop it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _outlive(worker: int, end_time: EndTime, kill: Callable[[], None]) -> NoRetu
 
 
 def guard_run(end_time: EndTime) -> Callable[[], None]:
-    """Have it said where this process, which nobody would replace, cannot end an item; return what ends the guard."""
+    """Report an item that this process, which is not replaced, cannot end; return what ends the guard."""
     run = os.getpid()
 
     def say() -> None:
@@ -100,5 +100,5 @@ def _redirect_to_nowhere(files: Sequence[int]) -> None:
 
 
 def _close_files(first: int) -> None:
-    """Close what the other process has open: who reads its pipes waits until nobody holds them."""
+    """Close what the other process has open: a reader of its pipes waits until they are closed everywhere."""
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))

@@ -96,7 +96,7 @@ class ProcessState:
 
     @property
     def watchdog(self) -> int | None:
-        """The file to which the watchdog writes before it ends this process; None where nobody would replace it."""
+        """The file to which the watchdog writes before it ends this process; None where it is not replaced."""
         return self.stderr.fd if self.stderr is not None and self.is_replaceable else None
 
     @functools.cached_property

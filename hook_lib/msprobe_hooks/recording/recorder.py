@@ -212,7 +212,7 @@ class Recorder(Framework):
             if not write(lambda: self._open(rank)):
                 return False
         with self.net("the beginning of a recording"):
-            # Nobody looked while recording was off.
+            # Nothing was looked at while recording was off.
             self.forget()
         if self._timer is None:
             with self.net("a thread that writes records in time"):
@@ -332,7 +332,7 @@ class Recorder(Framework):
     def _flush(self, *, with_stacks: bool = False) -> None:
         files = self._files
         if files is not None:
-            # A device that has failed tells it here first; the program will hear of it where it waits itself.
+            # A device that has failed reports it here first; the program will hear of it where it waits itself.
             with self.net("statistics on a device"), self.quiet():
                 self.fetch()
             self._or_fail(lambda: files.flush(with_stacks=with_stacks))

@@ -45,7 +45,7 @@ class SafetyNet:
 def guarded(hook: Callable[..., object], failed: Callable[[Exception], None]) -> Callable[..., None]:
     """Return a hook that does what another one does and never raises: ``failed`` gets its exception.
 
-    It takes positional arguments alone, as frameworks give them, and returns None, which tells a framework to go on
+    It takes positional arguments alone, as frameworks give them, and returns None, by which a framework goes on
     with the values that it had.
     """
 

@@ -142,7 +142,7 @@ class CollectiveHooks(Generic[Call]):
         self._wait_for(manager.works, calls)
 
     def end(self) -> list[Call]:
-        """Stop watching; return what belongs to calls that nobody waited for. A second time does nothing."""
+        """Stop watching; return what belongs to calls that were not waited for. A second time does nothing."""
         for interposed in self._interposed:
             interposed.remove()
         self._interposed.clear()

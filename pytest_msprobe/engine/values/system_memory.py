@@ -39,7 +39,7 @@ def total_bytes() -> float:
 def free_bytes() -> float:
     """Return how many bytes this process may still take: of the machine, and of its control group if that is less.
 
-    Returns inf where the system tells neither.
+    Returns inf where the system reports neither.
     """
     return min(_meminfo("MemAvailable:"), _free_of_cgroup())
 

@@ -64,7 +64,7 @@ class CountingFunctions(ABC):
         return call
 
     def note_error(self, where: str, error: Exception) -> None:
-        """Count a call that ran as it was, because nothing can be told of it."""
+        """Count a call that ran as it was, because nothing can be said about it."""
         self.fixed.left[where, not_looked_at(error)] += 1
 
     def abandon(self) -> None:

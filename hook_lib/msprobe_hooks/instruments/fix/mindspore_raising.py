@@ -78,7 +78,7 @@ class MindSporeRaising:
             try:
                 result = _with(copies, function, args, kwargs)
             except Exception as error:
-                raise UnraisedError("it cannot be told beforehand what it returns") from error
+                raise UnraisedError("what it returns is not known beforehand") from error
             if not all(same_bits(originals[key], copy) for key, copy in copies.items()):
                 raise UnraisedError("it writes over its arguments")
         outputs = tensors_in(result, Tensor)

@@ -87,7 +87,7 @@ class CountingMode(CallMode):
         )
 
     def sees_library(self, namespace: str) -> bool:
-        """Return True but for communication, so that operators are counted as left that nobody asked for."""
+        """Return True but for communication, so that operators that were not asked for are counted as left."""
         return namespace not in _COMMUNICATING or super().sees_library(namespace)
 
     def _plan(self, qualified: str, api: Api, func: Any, args: Any, kwargs: Any) -> Plan:
@@ -104,7 +104,7 @@ class CountingMode(CallMode):
         return plan
 
     def note_error(self, where: str, error: Exception) -> None:
-        """Count a call that ran as it was, because nothing can be told of it."""
+        """Count a call that ran as it was, because nothing can be said about it."""
         self.fixed.leave(where, UnraisedError(not_looked_at(error)))
 
     def abandon(self) -> None:

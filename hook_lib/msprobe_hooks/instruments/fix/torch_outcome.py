@@ -96,7 +96,7 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
 
 
 def _untold(func: Any) -> str:
-    what = "it cannot be told beforehand what it returns"
+    what = "what it returns is not known beforehand"
     return f"{what} (torch.library.register_fake says so)" if type(func) in LIBRARY_OPERATORS else what
 
 

@@ -233,7 +233,7 @@ def test_the_tensors_of_a_call_that_is_left_as_it_was_are_not_kept():
         del x
         gc.collect()
         assert known() is None
-    assert fixed.left == {("Tensor.masked_select", "it cannot be told beforehand what it returns"): 1}
+    assert fixed.left == {("Tensor.masked_select", "what it returns is not known beforehand"): 1}
 
 
 def test_modes_of_the_program_see_the_call_once_and_in_the_other_precision():
