@@ -14,6 +14,7 @@ UserError            what was given cannot be used
 ├── FolderError      a folder to write to
 ├── FreshRunError    pytest could not run what was generated
 └── CommandError     anything else that a command was given
+    └── ProgramError     a program that a command was to run
 
 What is wrong with a dump or a watched run is told by ``msprobe_hooks.errors``. Code that finds such an error raises it
 and knows nothing of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on
@@ -48,11 +49,15 @@ class OptionError(UserError):
 
 
 class DeviceError(UserError):
-    """A device cannot be used; the text names the missing piece and what to do."""
+    """A device cannot be used; the text names the missing piece and what to do, and may hold lines of its output."""
+
+    is_one_line = False
 
 
 class WorkerError(UserError):
-    """Workers do nothing but die."""
+    """Workers do nothing but die; the text may hold lines of their output."""
+
+    is_one_line = False
 
 
 class HostError(UserError):
@@ -95,6 +100,12 @@ class FreshRunError(UserError):
 
 class CommandError(UserError):
     """A command cannot do what it was asked."""
+
+
+class ProgramError(CommandError):
+    """A program that a command runs is of no use to it; the text holds lines, such as the program's last ones."""
+
+    is_one_line = False
 
 
 #: All that a face translates, once, into its own kind of message.

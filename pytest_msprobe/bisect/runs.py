@@ -25,7 +25,7 @@ from msprobe_hooks.instruments.fix.plan import (
 from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.metric import Metric
 from pytest_msprobe.containment.process import end_session
-from pytest_msprobe.errors import CommandError
+from pytest_msprobe.errors import CommandError, ProgramError
 
 
 class Candidate(NamedTuple):
@@ -64,7 +64,7 @@ class Command:
         run = self._run(Plan(to=self.to, custom_op_namespaces=tuple(self.custom_op_namespaces)))
         if not any(run.told.values()):
             left = left_text(run.left, (), self.custom_op_namespaces)
-            raise CommandError(
+            raise ProgramError(
                 f"nothing to fix: no call of the command computes in a lower precision than {self.to} gives it",
                 remedy="\n".join([WIDER[self.to], *left]),
             )
@@ -90,7 +90,7 @@ class Command:
             plan.write(folder)
             status = self._execute(folder)
             for problem in problems_of(folder):
-                raise CommandError(
+                raise ProgramError(
                     "the calls of a process cannot be seen; install pytest-msprobe into the Python that the command "
                     f"runs:\n{problem.strip()}"
                 )
@@ -98,7 +98,7 @@ class Command:
             if self.accepted is not None and status not in self.accepted:
                 written = (folder / _ERRORS).read_text(errors="replace").strip() or output.strip()
                 end = "\n".join(written.splitlines()[-_SHOWN:])
-                raise CommandError(
+                raise ProgramError(
                     f"the command ended with exit status {status}; give one that succeeds, or take "
                     f"--exit-status for the number. It wrote last:\n{end}"
                 )

@@ -17,7 +17,7 @@ from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
 from pytest_msprobe.containment.process import end_if_forked_from
 from pytest_msprobe.containment.unexpected import unexpected
-from pytest_msprobe.results.exceptions import message_of
+from pytest_msprobe.results.exceptions import describe_error, message_of
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
 
@@ -90,11 +90,15 @@ def contained(
 def _probe(state: ProcessState) -> None:
     """Find out whether the device still works, within the time of a small item: it may hang after what the item did."""
     process = os.getpid()
-    with deadline(state.timeout, watchdog=state.watchdog, end_time=state.end_time):
-        try:
-            state.probe()
-        finally:
-            end_if_forked_from(process)
+    try:
+        with deadline(state.timeout, watchdog=state.watchdog, end_time=state.end_time):
+            try:
+                state.probe()
+            finally:
+                end_if_forked_from(process)
+    except DeadlineExceededError as error:
+        # What asks the device may have caught the interruption, and then has an answer.
+        state.broken_device = state.broken_device or f"the device no longer works: {describe_error(error)}"
 
 
 def _with_reason(result: DirectionResult, reason: str) -> DirectionResult:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.layout import DUMP_FILE
 from pytest_msprobe.containment.process import end_session
-from pytest_msprobe.errors import CommandError, OptionError
+from pytest_msprobe.errors import OptionError, ProgramError
 
 #: pytest's status where its options choose nothing of a step.
 NOTHING_CHOSEN = 5
@@ -36,7 +36,7 @@ def run_step(
 ) -> int | None:
     """Check a step in a fresh process; return pytest's status, or None where the watch ended first.
 
-    What it prints goes to ``output``, its journal to ``journal``; what was in these before is gone. Raises CommandError
+    What it prints goes to ``output``, its journal to ``journal``; what was in these before is gone. Raises ProgramError
     where pytest does not get as far as a verdict.
     """
     journal.unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def run_step(
             end_session(process)
     if status not in (None, 0, 1, NOTHING_CHOSEN):
         lines = output.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
-        raise CommandError(
+        raise ProgramError(
             f"pytest ended with status {status}, and the watch with it; the step stays where it is. It wrote last:\n"
             + "\n".join(lines),
             file=step,

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import JournalWriter, read_journal
+from pytest_msprobe.journal.lines import AppendedLines
+from tests.support.disks import files_of_at_most
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +49,20 @@ def test_a_full_disk_ends_the_run_with_what_it_has(pytester: pytest.Pytester, wo
     assert len(read_journal(path).entries) == 8
 
 
+def test_a_disk_without_room_for_a_line_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    lines = AppendedLines(tmp_path / "run.jsonl")
+    with files_of_at_most(10), pytest.raises(JournalError, match="the disk is full"):
+        lines.append(b"more than ten bytes" + b"\n")
+    lines.close()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_disk_without_room_for_a_header_is_one_usage_error(pytester: pytest.Pytester) -> None:
+def test_a_device_in_place_of_a_journal_is_one_usage_error(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-journal=/dev/full")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: /dev/full: cannot be written: No space left on device"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: /dev/full: cannot be written: it is a device, and only regular files are read"]
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_one_usage_error(pytester: pytest.Pytester) -> None:
