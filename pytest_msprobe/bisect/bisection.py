@@ -126,7 +126,7 @@ class Bisection:
         try:
             done = run()
         except CommandError as error:
-            raise CommandError(f"run {self.runs}, {what}: {error}") from None
+            raise type(error)(f"run {self.runs}, {what}: {error}") from None
         self.tell(f"run {self.runs}, {what}: {done.number:.9g}")
         return done
 
