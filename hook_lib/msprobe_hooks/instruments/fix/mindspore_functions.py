@@ -65,7 +65,7 @@ class CountingFunctions(ABC):
 
     def note_error(self, where: str, error: Exception) -> None:
         """Count a call that ran as it was, because nothing can be said about it."""
-        self.fixed.left[where, not_looked_at(error)] += 1
+        self.fixed.leave(where, UnraisedError(not_looked_at(error)))
 
     def abandon(self) -> None:
         """Leave the calls of a forked child alone."""

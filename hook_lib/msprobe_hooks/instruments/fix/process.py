@@ -58,8 +58,11 @@ class _Process:
         self.tell(Told(f"{qualified}.{number}"))
 
     def tell_left(self, left: Left) -> None:
-        """Write that calls of an API run as they are."""
-        leave(self._folder, self._name, left)
+        """Write that calls of an API run as they are; where the disk refuses it, the program goes on."""
+        try:
+            leave(self._folder, self._name, left)
+        except OSError as error:
+            _log.error("%s: cannot be written: %s; %s is not listed", self._folder, error.strerror, left.api)
 
     def raising(self, plan: Plan) -> Callable[[str, int, FrameType | None], bool]:
         """Return what tells of a call whether it is raised here."""

@@ -59,6 +59,12 @@ def returns_floats(result: Any) -> bool:
         return any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
 
 
+def _restore(kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+    with _unseen(), torch.no_grad():
+        for tensor, former in kept:
+            tensor.copy_(former)
+
+
 class Raising:
     """Makes calls in a precision, and returns what they would have returned, in its dtype and on its device."""
 
@@ -82,8 +88,10 @@ class Raising:
         Raises UnraisedError where it draws random numbers, which would be others, or fails so; nothing is changed then.
         """
         generators = Generators(plan.leaves)
+        kept: list[tuple[Tensor, Tensor]] = []
         try:
             with _unseen():
+                kept = [(one, one.detach().clone()) for one in self._written_as_they_are(plan)]
                 raised = self._cast_all(plan.leaves)
             args, kwargs = pytree.tree_unflatten([raised.get(id(leaf), leaf) for leaf in plan.leaves], plan.spec)
             with torch._C._DisableAutocast():
@@ -92,9 +100,11 @@ class Raising:
             if is_stop(error):
                 raise
             generators.restore()
+            _restore(kept)
             raise UnraisedError(f"in the other precision it raises {type(error).__name__}") from error
         if generators.have_moved():
             generators.restore()
+            _restore(kept)
             raise UnraisedError(DRAWS)
         try:
             with _unseen():
@@ -123,6 +133,12 @@ class Raising:
         if not is_moved and not any(dtype in self._dtypes for dtype in outcome.dtypes):
             raise NothingToRaiseError("nothing of it is in a lower precision")
         return outcome
+
+    def _written_as_they_are(self, plan: Plan) -> list[Tensor]:
+        # A call that fails in the other precision is made again: what it has written must not be written twice.
+        places = range(len(plan.leaves)) if plan.writes else plan.outcome.written
+        leaves = {id(leaf): leaf for leaf in (plan.leaves[place] for place in places) if isinstance(leaf, Tensor)}
+        return [leaf for leaf in leaves.values() if not self._is_cast(leaf)]
 
     def _is_cast(self, tensor: Tensor) -> bool:
         return tensor.dtype in self._dtypes or self._device not in (None, tensor.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msprobe_hooks.instruments.listing import listed
@@ -51,7 +52,11 @@ def parameters_with(
     """
     stepped = set(optimizer.stepped(weights))
     rest = [one for one in weights if one not in stepped]
-    of_others = {one for other in (others() if rest else ()) for one in other.stepped(rest)}
+    of_others: set[Weight] = set()
+    for other in others() if rest else ():
+        # It is none that the user gave to watch: one that cannot be asked, as before its setup, must not end the training.
+        with suppress(Exception):
+            of_others.update(other.stepped(rest))
     return Parameters(
         watched=[one for one in weights if one not in of_others],
         frozen=frozen,

@@ -88,3 +88,20 @@ def test_wrong_libraries_are_refused_before_anything_runs(namespaces, framework,
         fix("*", custom_op_namespaces=namespaces, framework=framework),
     ):
         pass
+
+
+def test_an_argument_that_is_not_raised_is_written_once_where_the_raised_call_fails() -> None:
+    def accumulate(total: Tensor, part: Tensor) -> Tensor:
+        total.add_(1)
+        if part.dtype != torch.float16:
+            raise RuntimeError("float16 alone")
+        return part * 1
+
+    total = torch.zeros(2)
+    with torch.library._scoped_library("halflib", "DEF") as library:
+        library.define("accumulate(Tensor(a!) total, Tensor part) -> Tensor")
+        library.impl("accumulate", accumulate, "CPU")
+        torch.library.register_fake("halflib::accumulate", lambda total, part: part * 1, lib=library)
+        with fix("torch.ops.halflib.accumulate"):
+            torch.ops.halflib.accumulate(total, torch.ones(2).half())
+    assert total.tolist() == [1, 1]

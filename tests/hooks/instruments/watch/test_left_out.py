@@ -193,3 +193,22 @@ def test_a_configuration_with_targets_that_turns_nothing_on_is_told(config, capl
     TrainerMon(config(targets={"0": {}}))
     (line,) = caplog.messages
     assert line.endswith(": nothing is watched: xy_distribution, wg_distribution and the like are all false")
+
+
+class Closed(torch.optim.Optimizer):
+    """An optimizer that cannot be asked for its parameters yet."""
+
+    def __init__(self):
+        pass
+
+    @property
+    def param_groups(self):
+        raise RuntimeError("call setup() first")
+
+
+def test_an_optimizer_that_was_not_given_and_cannot_be_asked_ends_no_training(tmp_path):
+    net = model()
+    optimizer, closed = torch.optim.Adam(list(net.parameters())[:-1]), Closed()
+    with watch(net, optimizer, tmp_path, what=["gradients"]):
+        train(net, optimizer, 1)
+    assert isinstance(closed, Closed)
