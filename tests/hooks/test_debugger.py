@@ -135,6 +135,11 @@ def test_a_missing_custom_function_is_refused(tmp_path, debugger):
         debugger(dump_path=tmp_path / "d").register_custom_api(torch, "nothing")
 
 
+def test_a_custom_function_that_cannot_be_replaced_is_refused(tmp_path, debugger):
+    with pytest.raises(ConfigError, match="those of 'str' cannot"):
+        debugger(dump_path=tmp_path / "d").register_custom_api(str, "upper")
+
+
 def test_saved_variables_and_their_gradients_are_recorded(tmp_path, records, debugger):
     debug = debugger(dump_path=tmp_path / "d", level="debug", task="tensor")
     x = torch.tensor([1.0, 2.0], requires_grad=True)

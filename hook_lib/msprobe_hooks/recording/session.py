@@ -16,6 +16,10 @@ from msprobe_hooks.recording.summary import Summary
 Model: TypeAlias = Any
 
 
+# Py_TPFLAGS_IMMUTABLETYPE: the attributes of such a class cannot be set.
+_IMMUTABLE = 1 << 8
+
+
 class Observer(Protocol):
     """Something that is on between ``begin`` and ``end``."""
 
@@ -160,10 +164,13 @@ class Session(ABC):
     def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.
 
-        Raises ConfigError where there is no such function.
+        Raises ConfigError where there is no such function, and where it is one of a built-in class: these cannot be
+        replaced.
         """
         if not callable(getattr(module, api, None)):
             raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+        if isinstance(module, type) and module.__flags__ & _IMMUTABLE:
+            raise ConfigError("api", api, f"a function that can be replaced; those of {module.__name__!r} cannot")
         self.restore_custom_api(module, api)
         qualified = f"{api_prefix or getattr(module, '__name__', 'Custom')}.{api}"
         custom = self._custom[id(module), api] = self.custom_api(module, api, qualified)

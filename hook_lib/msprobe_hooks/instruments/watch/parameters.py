@@ -54,7 +54,7 @@ def parameters_with(
     rest = [one for one in weights if one not in stepped]
     of_others: set[Weight] = set()
     for other in others() if rest else ():
-        # It is none that the user gave to watch: one that cannot be asked, as before its setup, must not end the training.
+        # Not an optimizer that the user gave to watch: one that cannot be asked yet must not end the training.
         with suppress(Exception):
             of_others.update(other.stepped(rest))
     return Parameters(
