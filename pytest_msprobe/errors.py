@@ -26,7 +26,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
-from msprobe_hooks.typeable import typeable_name
+from msprobe_hooks.escaping import escaped_name
 
 
 class UserError(Exception):
@@ -38,7 +38,7 @@ class UserError(Exception):
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
         text = f"{where}{problem}{'; ' if remedy else ''}{remedy}"
-        super().__init__(typeable_name(text) if self.is_one_line else text)
+        super().__init__(escaped_name(text) if self.is_one_line else text)
         self.problem = problem
         self.file = file
         self.remedy = remedy

@@ -12,7 +12,7 @@ ConfigError          a setting of a recording is wrong
 
 from __future__ import annotations
 
-from msprobe_hooks.typeable import typeable_name
+from msprobe_hooks.escaping import escaped_name
 
 _LONGEST = 300
 
@@ -21,7 +21,7 @@ class _OneLineError(Exception):
     """An error whose text holds names of others, which start no line of their own."""
 
     def __init__(self, text: str = "") -> None:
-        super().__init__(typeable_name(text))
+        super().__init__(escaped_name(text))
 
 
 class DumpError(_OneLineError):

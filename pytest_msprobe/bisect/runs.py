@@ -22,8 +22,8 @@ from msprobe_hooks.instruments.fix.plan import (
     problems_of,
     was_seen,
 )
-from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.metric import Metric
+from pytest_msprobe.bisect.unraised import WIDER, left_text
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError, ProgramError
 
@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run: its number, what each process told of its calls, and what ran as it is in any of them."""
+    """What came of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
 
     number: float
     told: Mapping[str, list[Told]]

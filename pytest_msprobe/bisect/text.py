@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msprobe_hooks.dump.scopes import outside_frameworks
 from pytest_msprobe.bisect.bisection import Bisection, Culprit
-from pytest_msprobe.bisect.left import WIDER, left_text
 from pytest_msprobe.bisect.search import distance
+from pytest_msprobe.bisect.unraised import WIDER, left_text
 
 
 def found_text(culprit: Culprit, bisection: Bisection) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
-from pytest_msprobe.containment.process import end_if_forked_from
+from pytest_msprobe.containment.process import ending_forks
 from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.results.exceptions import describe_error, message_of
 from pytest_msprobe.results.outcomes import Breakdown
@@ -67,14 +66,11 @@ def contained(
     if state.on_judging is not None:
         state.on_judging(record)
     seconds = allowed_seconds(state.timeout, records)
-    stderr, process = state.stderr, os.getpid()
+    stderr = state.stderr
     with contextlib.nullcontext() if stderr is None else stderr.kept():
         try:
-            with deadline(seconds, watchdog=state.watchdog, end_time=state.end_time):
-                try:
-                    return judge()
-                finally:
-                    end_if_forked_from(process)
+            with deadline(seconds, watchdog=state.watchdog, end_time=state.end_time), ending_forks():
+                return judge()
         except DumpError as error:
             text = str(error)
             where = "" if text.startswith("$") else f"{record_path(record)}: "
@@ -89,13 +85,9 @@ def contained(
 
 def _probe(state: ProcessState) -> None:
     """Find out whether the device still works, within the time of a small item: it may hang after what the item did."""
-    process = os.getpid()
     try:
-        with deadline(state.timeout, watchdog=state.watchdog, end_time=state.end_time):
-            try:
-                state.probe()
-            finally:
-                end_if_forked_from(process)
+        with deadline(state.timeout, watchdog=state.watchdog, end_time=state.end_time), ending_forks():
+            state.probe()
     except DeadlineExceededError as error:
         # What asks the device may have caught the interruption, and then has an answer.
         state.broken_device = state.broken_device or f"the device no longer works: {describe_error(error)}"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -51,6 +52,16 @@ def end_if_forked_from(process: int) -> None:
     """
     if os.getpid() != process:
         os._exit(0)
+
+
+@contextlib.contextmanager
+def ending_forks() -> Iterator[None]:
+    """Let only this process leave the context: what code under test has forked inside of it ends there."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        end_if_forked_from(process)
 
 
 def lead_session() -> None:

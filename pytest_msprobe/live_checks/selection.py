@@ -10,7 +10,7 @@ from typing import Any
 
 from msprobe_hooks.dump.names import Direction, backward_of
 from pytest_msprobe.live_checks.budget import Budget
-from pytest_msprobe.live_checks.turns import NO_TIME, ApiTurns, Kind, Order, Quota, Rotation, Turns
+from pytest_msprobe.live_checks.scheduling import NO_TIME, ApiTurns, Kind, Order, Quota, Rotation, Turns
 
 
 def signature(name: str, modes: Hashable, args: Any, kwargs: Any, looks: Callable[[Any], Hashable | None]) -> Hashable:
@@ -45,7 +45,7 @@ class Chosen:
 class NeverJudged:
     """Kinds of calls to one API that have no verdict in one direction: so many of those that were ``seen``.
 
-    ``record`` and ``step`` are those of the first one. ``has_row`` says that a result tells why.
+    ``record`` and ``step`` are those of the first one. ``has_row`` says that a result has the reason.
     """
 
     api: str

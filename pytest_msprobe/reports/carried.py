@@ -2,7 +2,7 @@
 
 ``msprobe`` is what came of a judged item, ``msprobe_checks`` what came of the checks that a test of the user's own
 made, under names that tell them from other tests' checks, and ``msprobe_command`` runs that test again.
-``msprobe_unjudged`` are lines on what a test did not judge, beside its checks.
+``msprobe_unjudged`` are lines on what a test did not judge and has no check for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def checks_in(report: Any) -> list[dict[str, Any]]:
 
 
 def unjudged_in(report: Any) -> list[str]:
-    """Return the lines on what a test did not judge, beside its checks."""
+    """Return the lines on what a test did not judge and has no check for."""
     lines: list[str] = getattr(report, "msprobe_unjudged", [])
     return lines
 

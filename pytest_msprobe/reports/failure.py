@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from msprobe_hooks.typeable import typeable_name
+from msprobe_hooks.escaping import escaped_name
 from pytest_msprobe.reports.error_map import map_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
@@ -81,7 +81,7 @@ def _how(result: DirectionResult) -> str:
 def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -> list[str]:
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
-    lines = [f"{typeable_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
+    lines = [f"{escaped_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
     lines += _indented(output.difference) + _indented(verdict.reason)[is_first_told:]
     if numbers:
         for name, value in verdict.metrics.items():

@@ -49,7 +49,7 @@ def drop_properties(properties: list[tuple[str, Any]]) -> None:
 
 
 def replace_properties(properties: list[tuple[str, Any]], by: Iterable[tuple[str, Any]]) -> None:
-    """Put what one attempt at an item told in place of what an earlier one did; other plugins' properties stay."""
+    """Replace the properties of an earlier attempt at an item by those of this one; other plugins' properties stay."""
     drop_properties(properties)
     properties += [(name, value) for name, value in by if name.startswith(_OURS)]
 

@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 def spelled_out(text: str) -> str:
     r"""Return the text with what has no shape spelled out, as in ``\x1b``; line breaks and tabs stay.
 
-    For a single name, which has no line breaks, there is `typeable_name`, and for a text within a line `one_line`.
+    For a single name, which has no line breaks, there is `escaped_name`, and for a text within a line `one_line`.
     """
     if text.isprintable():
         return text

@@ -20,15 +20,15 @@ class Checked:
     place: str = ""
 
     @property
-    def told(self) -> DirectionResult:
+    def with_place(self) -> DirectionResult:
         """The result with the place of what was raised, for reports that do not show the exception."""
         return replace(self.result, notes=(*self.result.notes, self.place)) if self.place else self.result
 
     @property
-    def beside_cause(self) -> DirectionResult:
+    def below_cause(self) -> DirectionResult:
         """The result for a text that pytest shows below the cause, whose traceback it may have got."""
         has_traceback = self.cause is not None and self.cause.__traceback__ is not None
-        return self.result if has_traceback else self.told
+        return self.result if has_traceback else self.with_place
 
 
 def with_causes(results: Sequence[DirectionResult], raised: Sequence[BaseException]) -> list[Checked]:

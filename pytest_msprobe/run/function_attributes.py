@@ -14,7 +14,7 @@ import pytest
 _Made = TypeVar("_Made")
 
 
-class Fresh(Generic[_Made]):
+class _Fresh(Generic[_Made]):
     """An attribute that is made each time it is read, so that what is put into it changes no item.
 
     It can be assigned, and an item that is not asked for it carries nothing.
@@ -28,7 +28,7 @@ class Fresh(Generic[_Made]):
         return self._make()
 
 
-class NoObject:
+class _NoObject:
     """The Python object of an item that has none.
 
     An item whose marks have a condition as text has no such attribute: if it had, pytest would look for the names of
@@ -47,3 +47,24 @@ def _conditions(item: pytest.Item) -> Iterator[Any]:
         # An item that pytest has not initialised yet was given none.
         for mark in vars(node).get("own_markers", ()):
             yield from (mark.kwargs["condition"],) if "condition" in mark.kwargs else mark.args
+
+
+class FunctionAttributes:
+    """A base of items that are not functions, with the attributes of those that are."""
+
+    name: str
+
+    function = module = cls = instance = None
+    obj = _NoObject()
+    fixturenames = _Fresh[list[str]](list)
+    funcargs = _Fresh[dict[str, Any]](dict)
+    # pytest-run-parallel runs a function in threads, and warns of an item that does not say that it has none.
+    _parallel_custom_item = True
+
+    @property
+    def originalname(self) -> str:
+        """The name without parameters; there are none."""
+        return self.name
+
+    def _initrequest(self) -> None:
+        """Do nothing: there are no fixtures to be set up again, as pytest-retry asks before it runs an item again."""

@@ -15,8 +15,8 @@ import pytest
 from msprobe_hooks.dump.layout import home_of
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.scopes import program_place
+from msprobe_hooks.escaping import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
-from msprobe_hooks.typeable import id_name
 from pytest_msprobe.containment.in_process import judge_in_process
 from pytest_msprobe.containment.seam import judge_elsewhere_key
 from pytest_msprobe.containment.state import state_key
@@ -29,7 +29,7 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.function_attributes import Fresh, NoObject
+from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.item_keywords import ItemKeywords
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key, rerun_command
@@ -64,7 +64,7 @@ class PrecisionError(RaisedOnPurpose, AssertionError):
         self.result = result
 
 
-class JudgedItem(pytest.Item, ABC):
+class JudgedItem(FunctionAttributes, pytest.Item, ABC):
     """A verdict on what has the item's name in the item's file. A subclass says how it is reached."""
 
     #: Whether a warning is pytest's as well, beside being counted.
@@ -78,26 +78,10 @@ class JudgedItem(pytest.Item, ABC):
     #: What came of it, when it has been judged.
     result: DirectionResult | None = None
 
-    # What `function_attributes` is about.
-    function = module = cls = instance = None
-    obj = NoObject()
-    fixturenames = Fresh[list[str]](list)
-    funcargs = Fresh[dict[str, Any]](dict)
-    # pytest-run-parallel runs a function in threads, and warns of an item that does not say that it has none.
-    _parallel_custom_item = True
-
     _has_own_marks = False
 
     def __init__(self, *, name: str, **kwargs: Any) -> None:
         super().__init__(name=id_name(name), **kwargs)
-
-    @property
-    def originalname(self) -> str:
-        """The name without parameters; there are none."""
-        return self.name
-
-    def _initrequest(self) -> None:
-        """Do nothing: there are no fixtures to be set up again, as pytest-retry asks before it runs an item again."""
 
     @property
     def ihook(self) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.escaping import escaped_name, numbered
 from msprobe_hooks.regular_files import open_regular
-from msprobe_hooks.typeable import typeable_name
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
@@ -70,11 +69,9 @@ def open_named(word: str) -> list[Named]:
 
 def _distinct(found: Iterable[Named]) -> Iterator[Named]:
     """Yield tensors, those that are called alike with a number, as ``{"a": {"b": ...}}`` and ``{"a.b": ...}`` are."""
-    names = Counter[str]()
-    for each in found:
-        name = typeable_name(each.name)
-        names[name] += 1
-        yield replace(each, name=name if names[name] == 1 else f"{name}#{names[name]}")
+    every = list(found)
+    for each, name in zip(every, numbered(escaped_name(each.name) for each in every), strict=True):
+        yield replace(each, name=name)
 
 
 def _of_folder(folder: Path, name: str) -> list[Named]:

@@ -226,7 +226,7 @@ def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_ru
     pytester: pytest.Pytester, way: list[str]
 ) -> None:
     make_raising_mode(pytester, {"leaves": LEAVES, "crash": "os._exit(3)"})
-    # Whoever reads pytest's output waits as long as a process holds it.
+    # A reader of pytest's output waits as long as a process holds it.
     pytest_ = [sys.executable, "-m", "pytest", "--raising=dump.json", *way]
     done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=60)
     assert "the process that ran it exited with status 3" in done.stdout

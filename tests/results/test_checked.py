@@ -32,7 +32,7 @@ def test_an_exception_crosses_with_the_text_of_its_traceback() -> None:
     checked = crossed(ValueError("mine"))
     assert isinstance(checked.cause, ValueError)
     assert str(checked.cause) == "mine"
-    assert "in caught" in checked.beside_cause.notes[0]
+    assert "in caught" in checked.below_cause.notes[0]
 
 
 class OnlyHereError(Exception):
@@ -44,10 +44,10 @@ class OnlyHereError(Exception):
 def test_of_an_exception_that_cannot_be_copied_the_text_is_kept(error: Exception) -> None:
     checked = crossed(error)
     assert checked.cause is None
-    assert "in caught" in checked.told.notes[0]
+    assert "in caught" in checked.with_place.notes[0]
 
 
 def test_where_pytest_shows_the_traceback_it_is_not_repeated() -> None:
     (checked,) = with_causes([FAILED], [caught(ValueError("mine"))])
-    assert checked.beside_cause.notes == ()
-    assert "in caught" in checked.told.notes[0]
+    assert checked.below_cause.notes == ()
+    assert "in caught" in checked.with_place.notes[0]

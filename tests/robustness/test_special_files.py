@@ -1,4 +1,4 @@
-"""FIFOs and devices in place of files: each reader says what is wrong, and waits for nobody."""
+"""FIFOs and devices in place of files: each reader says what is wrong, and does not wait."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def test_a_fifo_is_refused(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises((*USER_ERRORS, OSError, ValueError, TensorFileError)) as refused:
         READERS[name](tmp_path / name)
-    told = str(refused.value)
-    assert "regular file" in told or "no such file" in told
-    assert name in told or isinstance(refused.value, ValueError)
+    message = str(refused.value)
+    assert "regular file" in message or "no such file" in message
+    assert name in message or isinstance(refused.value, ValueError)
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "baseline.jsonl", "dump.json", "table.csv", "statistic.csv"])

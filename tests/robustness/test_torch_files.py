@@ -102,7 +102,7 @@ def of_dcp(folder: Path, content: bytes) -> None:
 def in_show(folder: Path, content: bytes) -> None:
     (folder / "x.pt").write_bytes(content)
     assert main(["show", str(folder / "x.pt")]) == 2
-    raise RefusedFileError("told")
+    raise RefusedFileError("refused")
 
 
 PLACES: dict[str, Callable[[Path, bytes], None]] = {

@@ -23,7 +23,7 @@ ANSWERS = {
     "fixturenames": [],
     "funcargs": {},
 }
-#: What tells plugins that an item is parametrized, or that it has fixtures.
+#: By what plugins see that an item is parametrized, or that it has fixtures.
 TELLING = ("callspec", "_request", "_fixtureinfo")
 
 

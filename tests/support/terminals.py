@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def on_a_terminal(*command: str, folder: Path, answer: str = "") -> str:
-    """Run a command on a terminal of its own, on which is typed what a debugger is told; return what it wrote."""
+    """Run a command on a terminal of its own, on which what a debugger gets is typed; return what it wrote."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         command, stdin=its, stdout=its, stderr=its, cwd=folder, env=os.environ | {"TERM": "xterm"}

@@ -66,9 +66,9 @@ def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray
     import zstandard
 
     try:
-        told = zstandard.frame_content_size(frame.data)
-        if told != size or size > len(frame) * MOST_GROWTH:
-            raise FrameError(f"its {len(frame)} bytes tell of {told}, and {size} were recorded")
+        content_size = zstandard.frame_content_size(frame.data)
+        if content_size != size or size > len(frame) * MOST_GROWTH:
+            raise FrameError(f"its {len(frame)} bytes tell of {content_size}, and {size} were recorded")
         content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
         elements = np.empty((size // item_size, item_size), np.uint8)
     except zstandard.ZstdError as error:

@@ -23,8 +23,8 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
+from msprobe_hooks.escaping import id_name, numbered
 from msprobe_hooks.regular_files import read_regular
-from msprobe_hooks.typeable import numbered
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.npy import Array
@@ -134,7 +134,7 @@ def read_dump(path: Path) -> Dump:
         level=_known(path, "level", envelope.level, LEVELS),
         # Dumps older than 1.2 do not name their framework; all of those are PyTorch's.
         framework=_known(path, "framework", envelope.framework or "pytorch", FRAMEWORKS),
-        records=_typeable(envelope.data),
+        records=_escaped(envelope.data),
     )
 
 
@@ -170,11 +170,11 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
         raise DumpError(f"{path}: {error}; it was cut off or is no dump, copy or record it again") from None
 
 
-def _typeable(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     """Return records by names that ids can hold; of several that are then spelled alike, none is lost."""
     if all(map(str.isprintable, records)) and "::" not in "\n".join(records):
         return records
-    return dict(zip(numbered(records), records.values(), strict=True))
+    return dict(zip(numbered(map(id_name, records)), records.values(), strict=True))
 
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:

@@ -16,8 +16,8 @@ from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from msprobe_hooks.dump.names import forward_of
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.escaping import id_name
 from msprobe_hooks.regular_files import read_regular
-from msprobe_hooks.typeable import id_name
 
 _MAX_DEPTH = 400
 # Not a record: how many micro steps Megatron made of a step.
@@ -148,11 +148,11 @@ def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
         for name, value in content.items()
         if name != _MICRO_STEP_COUNT
     }
-    known = {name: _typeable(parent) for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}
+    known = {name: _escaped(parent) for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}
     return known, len(known) == len(parents)
 
 
-def _typeable(parent: Any) -> str | None:
+def _escaped(parent: Any) -> str | None:
     return None if parent is None else id_name(parent)
 
 

@@ -13,7 +13,7 @@ from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.typeable import typeable_name
+from msprobe_hooks.escaping import escaped_name
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -100,7 +100,7 @@ def _saved(record: str, body: Any) -> list[PlacedValue]:
 
 def _gradients(record: str, body: dict[str, Any]) -> list[PlacedValue]:
     values: list[PlacedValue] = []
-    for parameter, tree in zip(map(typeable_name, body), body.values(), strict=True):
+    for parameter, tree in zip(map(escaped_name, body), body.values(), strict=True):
         # msprobe wraps each gradient in a list of one and leaves the index out of its name.
         leaves = tree if isinstance(tree, list) else [tree]
         for i, leaf in enumerate(leaves):
@@ -115,7 +115,7 @@ def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any,
         if isinstance(kind, str):
             values.append((group, place, _leaf(record, tree, kind, place)))
             return
-        children: Any = ((typeable_name(key), child) for key, child in tree.items())
+        children: Any = ((escaped_name(key), child) for key, child in tree.items())
     elif isinstance(tree, list):
         children = enumerate(tree)
     else:
@@ -151,7 +151,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
     return Value(
-        typeable_name(data_name.rpartition(".")[0])
+        escaped_name(data_name.rpartition(".")[0])
         if data_name and split_name(data_name) is None
         else f"{record}.{place}",
         kind,

@@ -198,7 +198,7 @@ class Recorder(Framework):
         if self.failure is not None:
             return False
         is_first, self._is_begun = not self._is_begun, True
-        if is_first and not self._write_first(lambda: self._prepare(rank)):
+        if is_first and not self._or_fail(lambda: self._prepare(rank), is_first=True):
             return False
         wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
         if wanted_steps is not None and self.step not in wanted_steps:
@@ -207,10 +207,8 @@ class Recorder(Framework):
         if wanted_ranks is not None and rank not in wanted_ranks:
             self.summary.removed["rank"] += 1
             return False
-        if self._files is None:
-            write = self._write_first if is_first else self._or_fail
-            if not write(lambda: self._open(rank)):
-                return False
+        if self._files is None and not self._or_fail(lambda: self._open(rank), is_first=is_first):
+            return False
         with self.net("the beginning of a recording"):
             # Nothing was looked at while recording was off.
             self.forget()
@@ -350,22 +348,16 @@ class Recorder(Framework):
             else:
                 self._or_fail(lambda: files.flush(with_stacks=False))
 
-    def _write_first(self, write: Callable[[], None]) -> bool:
-        """Write as ``_or_fail``; raises RecordingError where the user can do something about it."""
-        try:
-            write()
-        except Exception as error:
-            if is_mistake(error):
-                raise
-            self.fail(error)
-            return False
-        return True
+    def _or_fail(self, write: Callable[[], None], *, is_first: bool = False) -> bool:
+        """Write something; where that is not possible the recording ends, the program goes on, and this is False.
 
-    def _or_fail(self, write: Callable[[], None]) -> bool:
-        """Write something; where that is not possible the recording ends, the program goes on, and this is False."""
+        What is written first of all raises RecordingError where the user can do something about it.
+        """
         try:
             write()
         except Exception as error:
+            if is_first and is_mistake(error):
+                raise
             self.fail(error)
             return False
         return True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msprobe_hooks.dump.schema import MAX_DEPTH
-from msprobe_hooks.typeable import typeable_name
+from msprobe_hooks.escaping import escaped_name
 
 # How many places may be walked: as many as these, and a few for each entry that is written. Real files share little.
 _FREE_PLACES = 10_000
@@ -49,7 +49,7 @@ class _Walk:
         self._count(node, name)
         children: Iterable[tuple[Any, Any]] = node.items() if isinstance(node, Mapping) else enumerate(node)
         for key, child in children:
-            place = typeable_name(str(key))
+            place = escaped_name(str(key))
             yield from self.leaves(child, f"{name}.{place}" if name else place, depth + 1)
 
     def _count(self, node: Mapping[Any, Any] | list[Any] | tuple[Any, ...], name: str) -> None:

@@ -14,13 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from zipfile import BadZipFile
 
 from msprobe_hooks.regular_files import open_regular
-
-if TYPE_CHECKING:
-    pass
 
 #: The first version of torch whose ``weights_only`` is not known to be unsafe.
 SAFE_SINCE = (2, 10)
@@ -43,8 +40,9 @@ class RefusedFileError(ValueError):
 def load_torch_file(source: Path | BinaryIO, *, mapped: bool = False, allowed: Sequence[Any] = ()) -> Any:
     """Return what torch saved, weights only and on the CPU; left in the file where that is possible and ``mapped``.
 
-    Classes beside tensors and containers are those that are ``allowed``. Raises RefusedFileError for TorchScript and
-    ``.tar``, OSError for what is not a regular file, and almost anything for bytes that torch did not save.
+    Of classes other than tensors and containers, those that are ``allowed`` are read. Raises RefusedFileError for
+    TorchScript and ``.tar``, OSError for what is not a regular file, and almost anything for bytes that torch did not
+    save.
     """
     import torch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.escaping import numbered
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
@@ -55,13 +55,10 @@ def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
 
 def read_torch(path: Path) -> Checkpoint:
     """Read all tensors of a file of torch, nested under dotted names. Raises CheckpointError."""
-    found: dict[str, Parameter] = {}
-    names = Counter[str]()
-    for name, tensor in tensors_in(load_torch(path, [argparse.Namespace]), path):
-        # {"a": {"b": ...}} and {"a.b": ...} are called alike.
-        names[name] += 1
-        found[name if names[name] == 1 else f"{name}#{names[name]}"] = parameter(tensor)
-    return Checkpoint("torch", found)
+    found = list(tensors_in(load_torch(path, [argparse.Namespace]), path))
+    # {"a": {"b": ...}} and {"a.b": ...} are called alike.
+    names = numbered(name for name, _ in found)
+    return Checkpoint("torch", {name: parameter(tensor) for name, (_, tensor) in zip(names, found, strict=True)})
 
 
 def read_safetensors(path: Path) -> Checkpoint:

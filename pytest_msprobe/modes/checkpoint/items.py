@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.typeable import numbered
+from msprobe_hooks.escaping import id_name, numbered
 from msprobe_standards.layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.containment.in_process import contained
@@ -101,6 +101,6 @@ def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float
 def parameter_items(file: pytest.File, target: Checkpoint, golden: Checkpoint, limit: float) -> Iterator[ParameterItem]:
     """Yield an item for each parameter of either side, in the target's order."""
     names = list(dict.fromkeys([*target.parameters, *golden.parameters]))
-    for name, shown in zip(names, numbered(names), strict=True):
+    for name, shown in zip(names, numbered(map(id_name, names)), strict=True):
         sides = target.parameters.get(name), golden.parameters.get(name)
         yield ParameterItem.from_parent(file, name=shown, target=sides[0], golden=sides[1], limit=limit)

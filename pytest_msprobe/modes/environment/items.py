@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.typeable import numbered
+from msprobe_hooks.escaping import id_name, numbered
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.environment.facts import SECTIONS
@@ -57,5 +57,6 @@ MARKS = {
 def fact_items(file: pytest.File, pairs: Iterable[tuple[str, Pair]]) -> Iterator[FactItem]:
     """Yield an item for each pair; the text before it tells the rank where a file holds several."""
     named = list(pairs)
-    for name, (_, pair) in zip(numbered(f"{prefix}{pair.item_name}" for prefix, pair in named), named, strict=True):
+    names = numbered(id_name(f"{prefix}{pair.item_name}") for prefix, pair in named)
+    for name, (_, pair) in zip(names, named, strict=True):
         yield FactItem.from_parent(file, name=name, pair=pair)

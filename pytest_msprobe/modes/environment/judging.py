@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
-from msprobe_hooks.typeable import typeable_name
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.environment.facts import Value
 from pytest_msprobe.modes.environment.pairs import Pair
@@ -31,7 +31,7 @@ def judge_pair(pair: Pair) -> Verdict:
         return Verdict("warn", STANDARD, difference)
     outcome: Outcome = "fail" if pair.level == "error" else "warn"
     called = (
-        f" ({typeable_name(pair.golden_name)}, by {pair.matched})" if pair.golden_name not in ("", pair.name) else ""
+        f" ({escaped_name(pair.golden_name)}, by {pair.matched})" if pair.golden_name not in ("", pair.name) else ""
     )
     return Verdict(outcome, STANDARD, f"{difference}{called}", margin=math.inf)
 
@@ -71,7 +71,7 @@ def _missing(pair: Pair) -> str:
 
 
 def _stack(calls: RandomCalls) -> Iterator[str]:
-    return (f"  {typeable_name(frame)}" for frame in calls.stack)
+    return (f"  {escaped_name(frame)}" for frame in calls.stack)
 
 
 def _of_tensors(target: TensorFact, golden: TensorFact) -> str | None:
@@ -136,5 +136,5 @@ def _shown(value: Value) -> str:
     if isinstance(value, TensorFact):
         about = f"{value.dtype} {list(value.shape)}, " if value.shape is not None else ""
         return f"{about}max {_shown(value.max)}, min {_shown(value.min)}"
-    text = f"{value:.9g}" if isinstance(value, float) else typeable_name(str(value))
+    text = f"{value:.9g}" if isinstance(value, float) else escaped_name(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

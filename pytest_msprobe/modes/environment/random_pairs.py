@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import PurePosixPath
 
+from msprobe_hooks.escaping import numbered
 from msprobe_hooks.instruments.environment.started import RandomCalls
 from pytest_msprobe.modes.environment.facts import Facts
 
@@ -24,16 +24,18 @@ def pair_random(target: Facts, golden: Facts) -> Iterator[tuple[str, RandomCalls
     """
     ours, theirs = target.random or {}, golden.random or {}
     watched = target.watched & golden.watched
-    names = Counter[str]()
+    names: list[str] = []
+    matched: list[tuple[RandomCalls | None, RandomCalls | None]] = []
     for function in dict.fromkeys([*ours, *theirs]):
         if function not in watched:
             continue
         for mine, its in _matched(ours.get(function, []), theirs.get(function, [])):
             one = mine or its
             assert one is not None
-            name = f"{function}@{_place(one)}"
-            names[name] += 1
-            yield name if names[name] == 1 else f"{name}#{names[name]}", mine, its
+            names.append(f"{function}@{_place(one)}")
+            matched.append((mine, its))
+    for name, (mine, its) in zip(numbered(names), matched, strict=True):
+        yield name, mine, its
 
 
 def _matched(

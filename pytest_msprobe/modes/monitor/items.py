@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.typeable import numbered
+from msprobe_hooks.escaping import id_name, numbered
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.modes.monitor.naming import item_name
@@ -57,7 +57,7 @@ class SeriesItem(JudgedItem):
 def series_items(file: pytest.File, judge: SeriesJudge) -> Iterator[SeriesItem]:
     """Yield an item for each series, in the order computed."""
     keys = list(judge.keys)
-    for key, name in zip(keys, numbered(map(item_name, keys)), strict=True):
+    for key, name in zip(keys, numbered(id_name(item_name(key)) for key in keys), strict=True):
         yield SeriesItem.from_parent(file, name=name, key=key, judge=judge)
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msprobe_hooks.escaping import id_name
 from msprobe_hooks.regular_files import read_regular
-from msprobe_hooks.typeable import id_name
 
 NAME_IN_WORDS: Final = "Type.Op.task.stream.time.input.index.npy"
 SUFFIX: Final = ".npy"

@@ -14,8 +14,8 @@ from msprobe_hooks.dump.npy import dtype_name, header_of
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.layout import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
 from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.escaping import id_name
 from msprobe_hooks.regular_files import read_regular
-from msprobe_hooks.typeable import id_name
 
 _NAME = re.compile(
     r"(?P<type>[^.]+)\.(?P<op>.+)\.(?P<task>\d+)\.(?P<stream>\d+)\.(?P<time>\d+)"

@@ -115,7 +115,7 @@ class FixingFunctions(CountingFunctions):
 
 
 class ListingFunctions(CountingFunctions):
-    """Makes every call as it is, and tells, by API and number, of those that fixing would change.
+    """Makes every call as it is, and lists those that fixing would change, by API and number.
 
     Those that it would leave as they are for another reason than that nothing would change are counted in ``fixed``.
     """

@@ -57,7 +57,7 @@ class _Process:
         """Write that there is this call."""
         self.tell(Told(f"{qualified}.{number}"))
 
-    def tell_left(self, left: Left) -> None:
+    def report_left(self, left: Left) -> None:
         """Write that calls of an API run as they are; where the disk refuses it, the program goes on."""
         try:
             leave(self._folder, self._name, left)
@@ -79,17 +79,17 @@ class _Process:
         return is_raised
 
 
-class _ToldFixed(Fixed):
-    """Has the process tell once of each API that is left as it is, though another precision could change its calls."""
+class _ReportedFixed(Fixed):
+    """Reports each API once that is left as it is, though another precision could change its calls."""
 
     def __init__(self, process: _Process) -> None:
         super().__init__()
         self._process = process
 
     def leave(self, qualified: str, reason: UnraisedError) -> None:
-        """Count a call, and have the first one told."""
+        """Count a call, and report the first one."""
         if not (isinstance(reason, NothingToRaiseError) or (qualified, str(reason)) in self.left):
-            self._process.tell_left(Left(qualified, str(reason)))
+            self._process.report_left(Left(qualified, str(reason)))
         super().leave(qualified, reason)
 
 
@@ -97,13 +97,13 @@ def _torch_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.torch_mode import FixingMode, ListingMode
 
     if plan.raised is None:
-        return ListingMode(plan.to, process.tell_call, _ToldFixed(process), plan.custom_op_namespaces).observers()
-    return FixingMode(plan.to, process.raising(plan), _ToldFixed(process), plan.custom_op_namespaces).observers()
+        return ListingMode(plan.to, process.tell_call, _ReportedFixed(process), plan.custom_op_namespaces).observers()
+    return FixingMode(plan.to, process.raising(plan), _ReportedFixed(process), plan.custom_op_namespaces).observers()
 
 
 def _mindspore_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.mindspore_functions import FixingFunctions, ListingFunctions
 
     if plan.raised is None:
-        return ListingFunctions(plan.to, process.tell_call, _ToldFixed(process)).observers()
-    return FixingFunctions(plan.to, process.raising(plan), _ToldFixed(process)).observers()
+        return ListingFunctions(plan.to, process.tell_call, _ReportedFixed(process)).observers()
+    return FixingFunctions(plan.to, process.raising(plan), _ReportedFixed(process)).observers()

@@ -143,7 +143,7 @@ class FixingMode(CountingMode):
 
 
 class ListingMode(CountingMode):
-    """Makes every call as it is, and tells, by API and number, of those that fixing would change.
+    """Makes every call as it is, and lists those that fixing would change, by API and number.
 
     Those that it would leave as they are for another reason than that nothing would change are counted in ``fixed``.
     """

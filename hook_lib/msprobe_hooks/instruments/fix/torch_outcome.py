@@ -81,7 +81,7 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
         try:
             results = pytree.tree_leaves(func(*args, **kwargs))
         except Exception as error:
-            raise UnraisedError(_untold(func)) from error
+            raise UnraisedError(_unknown_result(func)) from error
         written = {key for key, tensor in stands_for.items() if tensor._version != begun[key][0]}
         if any((tensor.shape, tensor.stride()) != begun[key][1:] for key, tensor in stands_for.items()):
             raise UnraisedError("it changes the form of an argument")
@@ -95,9 +95,9 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
     )
 
 
-def _untold(func: Any) -> str:
+def _unknown_result(func: Any) -> str:
     what = "what it returns is not known beforehand"
-    return f"{what} (torch.library.register_fake says so)" if type(func) in LIBRARY_OPERATORS else what
+    return f"{what} (torch.library.register_fake makes it known)" if type(func) in LIBRARY_OPERATORS else what
 
 
 def _placed(result: Tensor, device: torch.device) -> torch.device:

@@ -18,7 +18,7 @@ from msprobe_hooks.instruments.series.writing import Row
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import HostMeter
-from msprobe_hooks.instruments.watch.living import living
+from msprobe_hooks.instruments.watch.live_objects import living
 from msprobe_hooks.instruments.watch.mindspore_modules import Cells
 from msprobe_hooks.instruments.watch.mindspore_optimizers import CallHooks, OptimizerState
 from msprobe_hooks.instruments.watch.modules import Fields

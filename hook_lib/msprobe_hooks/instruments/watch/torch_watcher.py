@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.living import living
+from msprobe_hooks.instruments.watch.live_objects import living
 from msprobe_hooks.instruments.watch.modules import Fields
 from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
 from msprobe_hooks.instruments.watch.statistics import Meter

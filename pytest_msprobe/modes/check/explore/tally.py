@@ -7,7 +7,7 @@ from typing import Any
 
 EXPLORED = "explored"
 
-#: Under this name a result tells on how many drawn inputs golden raised, or gave nothing to compare.
+#: Under this name a result has on how many drawn inputs golden raised, or gave nothing to compare.
 UNJUDGED = "unjudged_inputs"
 
 

@@ -20,7 +20,7 @@ def rounded(x: Tensor) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def library() -> Iterator[None]:
-    """A library of two operators; of ``blind`` nobody says what it returns."""
+    """A library of two operators; ``blind`` has no fake kernel that says what it returns."""
     with torch.library._scoped_library("fixlib", "DEF") as library:
         library.define("rounded(Tensor x) -> Tensor")
         library.impl("rounded", rounded, "CompositeExplicitAutograd")

@@ -1,4 +1,4 @@
-"""``TrainerMon`` beside msprobe's: the same files and numbers for the configurations of msprobe's own tests."""
+"""``TrainerMon`` and msprobe's: the same files and numbers for the configurations of msprobe's own tests."""
 
 from __future__ import annotations
 

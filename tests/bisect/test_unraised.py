@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msprobe_hooks.instruments.fix.choice import DRAWS, UNNAMED_LIBRARY
 from msprobe_hooks.instruments.fix.plan import Left
-from pytest_msprobe.bisect.left import left_text
+from pytest_msprobe.bisect.unraised import left_text
 
 
 def test_nothing_is_said_where_every_call_was_raised():
