@@ -24,7 +24,7 @@ from recording import MODELS, make_step
 from safetensors.torch import load_file
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.compression import compressed, decompressed
+from msprobe_hooks.dump.tensor_files.compression import compressed, decompressed
 
 
 def recorded(model, dtype, folder: Path):

@@ -64,7 +64,7 @@ def write(folder: Path, kind: str, steps: int, tensors: int) -> None:
     """Write a run, and print how many milliseconds of CPU time the writer took per step."""
     import numpy as np
 
-    from msprobe_hooks.instruments.series.writing import Row, open_writer
+    from msprobe_hooks.instruments.series.writer import Row, open_writer
 
     rng = np.random.default_rng(0)
     scales = 10 ** rng.uniform(-4, 2, (tensors, 1))
@@ -83,7 +83,7 @@ def write(folder: Path, kind: str, steps: int, tensors: int) -> None:
 
 
 def read(folder: Path) -> None:
-    from msprobe_hooks.instruments.series.reading import open_run
+    from msprobe_hooks.instruments.series.reader import open_run
 
     run = open_run(folder)
     for key in run.keys:

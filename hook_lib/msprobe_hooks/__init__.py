@@ -12,7 +12,7 @@ from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordErr
 from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
-from msprobe_hooks.instruments.watch.torch_trainer_mon import TrainerMon
+from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
 from msprobe_hooks.watching import watch, watch_mindspore
 

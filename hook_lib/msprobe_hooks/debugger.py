@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.instruments.free_benchmark import config as free_benchmark
-from msprobe_hooks.instruments.free_benchmark.opening import open_benchmark
+from msprobe_hooks.instruments.free_benchmark.factory import open_benchmark
 from msprobe_hooks.instruments.grad_probe import config as grad_probe
-from msprobe_hooks.instruments.grad_probe.opening import open_probe
+from msprobe_hooks.instruments.grad_probe.factory import open_probe
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.environment.environment_variables import allowed_variables
 from msprobe_hooks.instruments.environment.packages import installed_packages
-from msprobe_hooks.instruments.environment.started import Started, rank_file, write_started
-from msprobe_hooks.instruments.environment.texts import arguments_without_secrets, read_texts, without_secrets
-from msprobe_hooks.instruments.environment.variables import allowed_variables
+from msprobe_hooks.instruments.environment.script_texts import arguments_without_secrets, read_texts, without_secrets
+from msprobe_hooks.instruments.environment.start_file import Started, rank_file, write_started
 from msprobe_hooks.record import Framework, require_framework
 
 if TYPE_CHECKING:
-    from msprobe_hooks.instruments.environment.start import Start, Training
+    from msprobe_hooks.instruments.environment.recorder import Start, Training
     from msprobe_hooks.recording.session import Model
 
 #: Under this name the command line of the training stands among its launch scripts.
@@ -51,7 +51,7 @@ def write_environment(
     started = without_training(files, settings, variables)
     # The arguments alone: the path of the script is another on another machine.
     started.texts = {**(started.texts or {}), COMMAND_LINE: without_secrets(shlex.join(sys.argv[1:]))}
-    from msprobe_hooks.instruments.environment.start import Start
+    from msprobe_hooks.instruments.environment.recorder import Start
 
     start = Start(Path(path), started, steps, _training(framework))
     start.begin()

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.fix.choice import PRECISIONS, Fixed, Names, Precision
+from msprobe_hooks.instruments.fix.call_filter import PRECISIONS, Fixed, Names, Precision
 from msprobe_hooks.record import Framework, require_framework
-from msprobe_hooks.recording import option_checks
+from msprobe_hooks.recording import validators
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Observer
@@ -44,7 +44,7 @@ def fix(
     """
     if to not in PRECISIONS:
         raise ConfigError("to", to, f"one of {', '.join(PRECISIONS)}")
-    chosen, fixed = Names(names, option_checks.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
+    chosen, fixed = Names(names, validators.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
     if custom_op_namespaces and framework == "mindspore":
         raise ConfigError("custom_op_namespaces", custom_op_namespaces, "none for MindSpore: they are of torch.ops")
     from msprobe_hooks.recording.session import observing

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
-from msprobe_hooks.instruments.fix.plan import Left
+from msprobe_hooks.instruments.fix.run_plan import Left
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes

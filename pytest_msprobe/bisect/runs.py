@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from msprobe_hooks.instruments.fix.choice import Precision
-from msprobe_hooks.instruments.fix.plan import (
+from msprobe_hooks.instruments.fix.call_filter import Precision
+from msprobe_hooks.instruments.fix.run_plan import (
     AT_START,
     VARIABLE,
     Left,

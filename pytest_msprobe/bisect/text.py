@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.call_context import outside_frameworks
 from pytest_msprobe.bisect.bisection import Bisection, Culprit
 from pytest_msprobe.bisect.search import distance
 from pytest_msprobe.bisect.unraised import WIDER, left_text

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from msprobe_hooks.instruments.fix.choice import PRECISIONS
+from msprobe_hooks.instruments.fix.call_filter import PRECISIONS
 from pytest_msprobe.bisect.bisection import Bisection
 from pytest_msprobe.bisect.journal import BisectionJournal, Header
 from pytest_msprobe.bisect.metric import Metric, read_metric

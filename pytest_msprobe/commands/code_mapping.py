@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tables and say where they are. Raises CommandError or DumpError where something does not fit."""
-    from msprobe_hooks.dump.static_graph.layout import STATISTIC_FILE, find_iterations, graph_folders
+    from msprobe_hooks.dump.paths.static_graph import STATISTIC_FILE, find_iterations, graph_folders
 
     # Names of folders are read off the path, of which "." tells nothing.
     iterations = find_iterations(os.walk(arguments.dump.resolve()))
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
     """Return what is known of the kernels of a process; each text is read once."""
-    from msprobe_hooks.dump.static_graph.ir import read_ir
-    from msprobe_hooks.dump.static_graph.layout import net_folder
+    from msprobe_hooks.dump.paths.static_graph import net_folder
+    from msprobe_hooks.dump.static_graph.anf_ir import read_ir
     from msprobe_hooks.dump.static_graph.source_lines import SourceLines, graph_texts
 
     process = net_folder(iteration).parent
@@ -83,7 +83,7 @@ def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines
 
 
 def _rows(folder: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
-    from msprobe_hooks.dump.static_graph.layout import net_folder
+    from msprobe_hooks.dump.paths.static_graph import net_folder
     from msprobe_hooks.dump.static_graph.tensors import read_tensors
 
     for tensor in read_tensors(folder, net_folder(folder / "_")):

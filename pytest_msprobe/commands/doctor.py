@@ -61,8 +61,8 @@ def _sections(dump: Path | None) -> Iterator[Section]:
 
 
 def _needs(place: Path) -> tuple[Fact, ...]:
-    from msprobe_hooks.dump.layout import find_dumps
     from msprobe_hooks.dump.opening import open_dump
+    from msprobe_hooks.dump.paths.recording import find_dumps
     from pytest_msprobe.doctor.needs import dump_facts
     from pytest_msprobe.doctor.probe import probed
     from pytest_msprobe.engine.frameworks.known import PYTORCH, checked_as

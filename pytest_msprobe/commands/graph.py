@@ -14,7 +14,7 @@ from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel import ParallelLayout
+    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.pairs import Pair
@@ -94,7 +94,7 @@ def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
 
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
     """Open a run that nothing is set beside."""
-    from msprobe_hooks.dump.merging.wholes import make_parts
+    from msprobe_hooks.dump.merging.unshard import make_parts
     from pytest_msprobe.modes.compare.parallel import open_run
 
     layout = _layout(arguments, "layout")

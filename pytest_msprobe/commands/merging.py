@@ -16,7 +16,7 @@ from typing import Any
 
 from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
-from msprobe_standards.given import shown
+from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
 
 TENSOR_COLUMNS = (

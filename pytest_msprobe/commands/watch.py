@@ -6,7 +6,7 @@ import argparse
 import math
 from pathlib import Path
 
-from msprobe_hooks.sizes import parse_size
+from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.spool.folder import FailedLimits

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from msprobe_hooks.dump.sizes import recorded_elements
+from msprobe_hooks.dump.schema import recorded_elements
 
 # What hangs in native code never returns to Python to be interrupted; then the process is ended this much later.
 _GRACE_SECONDS = 5.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from msprobe_hooks.sizes import format_size
+from msprobe_hooks.byte_sizes import format_size
 from pytest_msprobe.doctor.facts import Fact, State
 
 _PROJECT = "pytest-msprobe"

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.tensor_files.containers import file_of
 from pytest_msprobe.doctor.facts import Fact
 from pytest_msprobe.engine.frameworks.known import checked_as, missing_piece
 

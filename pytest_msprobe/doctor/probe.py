@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.decoding import decode_json
+from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.doctor.facts import Fact
 
 _SECONDS = 180

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.storage.whole import whole_file

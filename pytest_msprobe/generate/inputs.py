@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case

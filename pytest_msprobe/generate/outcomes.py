@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from msprobe_hooks.decoding import decode_json
+from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.run.item import PrecisionError
 
 FILE_VARIABLE = "MSPROBE_GENERATE_OUTCOMES"

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
-from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.tensor_files.containers import split_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.generate.folder import Content
 from pytest_msprobe.modes.check.explore.tensor_text import MOST_NUMBERS

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Hashable
 from pathlib import Path, PurePath
 
-from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import Number, TensorElement
+from msprobe_hooks.dump.tensor_files.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.errors import DumpError, MissingCodecError
 from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.engine.values.system_memory import require_memory

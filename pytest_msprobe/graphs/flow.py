@@ -12,7 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from msprobe_hooks.dump.collectives import is_written
+from msprobe_hooks.dump.call_context import modules_around
+from msprobe_hooks.dump.communication.collectives import is_written
 from msprobe_hooks.dump.names import (
     backward_of,
     direction_of,
@@ -22,7 +23,6 @@ from msprobe_hooks.dump.names import (
     is_parameters_grad,
 )
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, backward_record, walk_tensors
-from msprobe_hooks.dump.scopes import modules_around
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.contents import content_key, is_reshaped, reshaped_key
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRules, is_ignored
+from msprobe_hooks.dump.anomalies.anomaly import Level, find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRules, is_ignored
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scenes import Level, find_scene, is_judgeable, read_traffic
 from msprobe_hooks.errors import RecordError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.sizes import parse_size
+from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import OptionError
 
 _DEFAULT = "20GiB"

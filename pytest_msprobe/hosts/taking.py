@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msprobe_hooks.sizes import format_size
+from msprobe_hooks.byte_sizes import format_size
 from pytest_msprobe.storage.digests import fingerprint
 
 

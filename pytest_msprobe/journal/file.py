@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.errors import JournalError

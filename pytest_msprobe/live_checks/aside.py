@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.no_dispatch import Quiet
 from msprobe_hooks.torch.recompute import saved_tensors_hooks as training_hooks
 from pytest_msprobe.engine.replay.traits import traits_of
 

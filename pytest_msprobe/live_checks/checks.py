@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.dump.paths.recording import recording_folder
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework
 from msprobe_hooks.recording.session import observing

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.dump.paths.recording import recording_folder
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.check import Replay

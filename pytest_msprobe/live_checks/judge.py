@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.decoding import decode_json
 from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
+from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device

@@ -12,7 +12,7 @@ import torch
 from mindspore import Tensor
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.mindspore.calls import recording
+from msprobe_hooks.mindspore.call_recording import recording
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
 from msprobe_hooks.mindspore.jit import observers, recorded

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from msprobe_hooks.byte_sizes import parse_size
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
-from msprobe_hooks.recording.option_checks import one_of
 from msprobe_hooks.recording.session import Model
-from msprobe_hooks.sizes import parse_size
+from msprobe_hooks.recording.validators import one_of
 from pytest_msprobe.engine.frameworks.known import missing_piece
 from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.dump.writer import as_json
 from msprobe_hooks.recording.backward import Inputs, tensors_in
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder

@@ -14,10 +14,9 @@ from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.elements import TorchElements
-from msprobe_hooks.torch.process_group import process_rank
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
-from msprobe_hooks.torch.session import Operators
+from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation

@@ -18,9 +18,9 @@ from typing import IO, Any
 
 import pytest
 
-from msprobe_hooks.dump.dtypes import mindspore_dtype_name
-from msprobe_hooks.dump.layout import DUMP_FILE, home_of
 from msprobe_hooks.dump.names import split_direction
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, home_of
+from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
 from pytest_msprobe.reports.carried import checks_in, results_in
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.perturbed import perturbed_of

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from msprobe_hooks.dump.call_context import Surroundings, program_place
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.dump.scopes import Surroundings, program_place
 from pytest_msprobe.journal.file import Entry, Journal
 from pytest_msprobe.journal.runs import WholeRun
 from pytest_msprobe.reports.failure import RERUN

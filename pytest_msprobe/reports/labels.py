@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.converted.layout import is_converted_file, tree_of
-from msprobe_hooks.dump.layout import home_of
-from msprobe_hooks.dump.static_graph.layout import is_iteration_file, net_folder
+from msprobe_hooks.dump.paths.converted import is_converted_file, tree_of
+from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.paths.static_graph import is_iteration_file, net_folder
 
 #: The labels of this run's dumps.
 labels_key = pytest.StashKey[dict[Path, str]]()

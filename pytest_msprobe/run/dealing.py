@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.dump.sizes import recorded_elements
+from msprobe_hooks.dump.schema import recorded_elements
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.shards import Shard

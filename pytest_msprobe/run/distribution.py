@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.decoding import decode_json
+from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.containment import run_folder
 from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import die_with

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from msprobe_hooks.dump.layout import home_of
+from msprobe_hooks.dump.call_context import program_place
 from msprobe_hooks.dump.names import backward_of, forward_of
-from msprobe_hooks.dump.scopes import program_place
+from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
 from pytest_msprobe.containment.in_process import judge_in_process

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import pytest
 
-from msprobe_hooks.dump.layout import home_of
+from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.reduced_precision import MathMode

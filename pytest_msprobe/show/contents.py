@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from msprobe_standards import chunks
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.show.findings import Contents, Histogram, ShownTensor
 from pytest_msprobe.show.sources import Named
 

@@ -10,8 +10,8 @@ import torch
 from msgspec.structs import replace
 
 from msprobe_standards import Verdict, judge
-from msprobe_standards.layouts import is_plain
 from msprobe_standards.registry import standard
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.error_maps import allowance_of
 from pytest_msprobe.engine.values.allowance import Allowance
 from pytest_msprobe.engine.values.error_map import error_map

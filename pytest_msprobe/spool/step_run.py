@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from msprobe_hooks.dump.layout import DUMP_FILE
+from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import OptionError, ProgramError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from msprobe_hooks.sizes import parse_size
+from msprobe_hooks.byte_sizes import parse_size
 
 #: What is kept where the user names no limits: one piece, the whole folder.
 DEFAULT_LIMITS = "1GiB,10GiB"

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from msprobe_standards.cascade import Cascade
     from msprobe_standards.chunking import chunks
     from msprobe_standards.dtypes import Bounds, msprobe_bounds
-    from msprobe_standards.excuse import ExcusedByBaseline
+    from msprobe_standards.exemption import ExcusedByBaseline
     from msprobe_standards.judging import fitting, judge
-    from msprobe_standards.layouts import in_parts
     from msprobe_standards.metrics import METRICS, Metrics, measure
     from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
     from msprobe_standards.msprobe_ulp import MsprobeUlp
     from msprobe_standards.policy import Policy
     from msprobe_standards.policy_files import built_in_policies
     from msprobe_standards.protocol import Standard
-    from msprobe_standards.recorded import RecordedOutput, judge_recorded
+    from msprobe_standards.recorded_numbers import RecordedOutput, judge_recorded
     from msprobe_standards.registry import register_standard, standard, standard_names
     from msprobe_standards.sensitivity import ExcusedBySensitivity, Sensitivity, amplification
     from msprobe_standards.structure import judge_tree
+    from msprobe_standards.tensor_layouts import in_parts
     from msprobe_standards.thousandth import Thousandth
     from msprobe_standards.ulp import Ulp
 
@@ -42,14 +42,14 @@ _HOMES = {
     "BinaryConsistency": "binary_consistency",
     "Bounds": "dtypes",
     "Cascade": "cascade",
-    "ExcusedByBaseline": "excuse",
+    "ExcusedByBaseline": "exemption",
     "ExcusedBySensitivity": "sensitivity",
     "METRICS": "metrics",
     "Metrics": "metrics",
     "MsprobeBenchmark": "msprobe_benchmark",
     "MsprobeUlp": "msprobe_ulp",
     "Policy": "policy",
-    "RecordedOutput": "recorded",
+    "RecordedOutput": "recorded_numbers",
     "Sensitivity": "sensitivity",
     "Standard": "protocol",
     "Thousandth": "thousandth",
@@ -58,9 +58,9 @@ _HOMES = {
     "built_in_policies": "policy_files",
     "chunks": "chunking",
     "fitting": "judging",
-    "in_parts": "layouts",
+    "in_parts": "tensor_layouts",
     "judge": "judging",
-    "judge_recorded": "recorded",
+    "judge_recorded": "recorded_numbers",
     "judge_tree": "structure",
     "measure": "metrics",
     "msprobe_bounds": "dtypes",

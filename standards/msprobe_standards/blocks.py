@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from msprobe_standards.accumulation import Walk
+from msprobe_standards.correlated_error import sample_step, shared_error_of
 from msprobe_standards.dtypes import msprobe_bounds
 from msprobe_standards.metrics import Metrics, groups_of, numbers_of
-from msprobe_standards.neighbours import sample_step, shared_error_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ import yaml
 from yaml.composer import Composer
 from yaml.constructor import ConstructorError
 
-from msprobe_standards.given import clipped
+from msprobe_standards.validation import clipped
 
 _MAX_DEPTH = 50
 

@@ -11,18 +11,18 @@ import torch
 
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.dtypes import family
-from msprobe_standards.excuse import ExcusedByBaseline
-from msprobe_standards.layouts import in_parts, is_plain
+from msprobe_standards.exemption import ExcusedByBaseline
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.registry import standard as standard_named
 from msprobe_standards.sensitivity import ExcusedBySensitivity, doubtful, has_lost_bits, moved_by
+from msprobe_standards.tensor_layouts import in_parts, is_plain
 from msprobe_standards.verdict import Verdict, worst
 
 if TYPE_CHECKING:
-    from msprobe_standards.layouts import Parts
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.protocol import Standard
     from msprobe_standards.sensitivity import Moved
+    from msprobe_standards.tensor_layouts import Parts
 
 Baseline: TypeAlias = "object | Callable[[], object] | None"
 """The baseline result, a function that computes it (None: it cannot be had), or None."""

@@ -21,9 +21,9 @@ import torch
 
 from msprobe_standards.accumulation import Walk
 from msprobe_standards.chunking import chunks
+from msprobe_standards.correlated_error import shared_error
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
-from msprobe_standards.layouts import is_array, is_plain
-from msprobe_standards.neighbours import shared_error
+from msprobe_standards.tensor_layouts import is_array, is_plain
 
 Numbers = Iterator[tuple[str, float]]
 

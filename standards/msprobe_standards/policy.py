@@ -13,11 +13,11 @@ import torch
 
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.dtypes import family
-from msprobe_standards.excuse import ExcusedByBaseline
-from msprobe_standards.given import shown
+from msprobe_standards.exemption import ExcusedByBaseline
 from msprobe_standards.policy_files import built_in_policies, measured_file, measured_rules, policy_file
 from msprobe_standards.registry import STANDARDS, StandardRegistry
 from msprobe_standards.sensitivity import ExcusedBySensitivity
+from msprobe_standards.validation import shown
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard

@@ -11,7 +11,6 @@ from msprobe_standards.accumulative_error import AccumulativeError
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.cascade import Cascade
-from msprobe_standards.given import is_limit, shown
 from msprobe_standards.mindspore_check import MindsporeCheck
 from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
 from msprobe_standards.msprobe_ulp import MsprobeUlp
@@ -19,6 +18,7 @@ from msprobe_standards.not_compared import NotCompared
 from msprobe_standards.sensitivity import Sensitivity
 from msprobe_standards.thousandth import Thousandth
 from msprobe_standards.ulp import Ulp
+from msprobe_standards.validation import is_limit, shown
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import torch
 
 from msprobe_standards.dtypes import float_format
-from msprobe_standards.excuse import Excused
+from msprobe_standards.exemption import Excused
 from msprobe_standards.metrics import measure
 from msprobe_standards.protocol import Standard, within
 

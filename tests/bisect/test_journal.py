@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from msprobe_hooks.instruments.fix.plan import Left
+from msprobe_hooks.instruments.fix.run_plan import Left
 from pytest_msprobe.bisect.journal import BisectionJournal, Header, Listed, Measured
 from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.instruments.fix.choice import DRAWS, UNNAMED_LIBRARY
-from msprobe_hooks.instruments.fix.plan import Left
+from msprobe_hooks.instruments.fix.call_filter import DRAWS, UNNAMED_LIBRARY
+from msprobe_hooks.instruments.fix.run_plan import Left
 from pytest_msprobe.bisect.unraised import left_text
 
 

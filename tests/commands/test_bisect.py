@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.fix.plan import AT_START, VARIABLE, Plan, was_seen
+from msprobe_hooks.instruments.fix.run_plan import AT_START, VARIABLE, Plan, was_seen
 from pytest_msprobe.commands.main import main
 from tests.support.leaving import LEAVE
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.graphs.building import build_graph
 from pytest_msprobe.graphs.nodes import Kind

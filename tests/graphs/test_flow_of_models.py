@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from msprobe_hooks import record
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import backward_of, parse_api_name
 from msprobe_hooks.dump.reader import Dump, read_dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.graphs.flow import Edge, find_flow
 
 Call = str

@@ -16,7 +16,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint, nn, ops  # noqa: E402
 
 from msprobe_hooks import ConfigError  # noqa: E402
-from msprobe_hooks.instruments.changing import NotPerturbedError  # noqa: E402
+from msprobe_hooks.instruments.argument_changes import NotPerturbedError  # noqa: E402
 from msprobe_hooks.instruments.free_benchmark.mindspore_perturbations import perturb  # noqa: E402
 from msprobe_hooks.instruments.free_benchmark.mindspore_ratio import MindSporeJudging  # noqa: E402
 from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
@@ -215,7 +215,7 @@ def test_the_cpu_is_no_other_device_for_mindspore(benchmark: Run) -> None:
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_perturbations_are_those_of_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.instruments import perturbations
+    from msprobe_hooks.instruments.free_benchmark import torch_perturbations
 
     values = np.array([[1.5, -3e-3, 0.0, 2e-5], [7.0, 1e-40, -0.25, 100.0]])
     tensor = torch.tensor(values, dtype=getattr(torch, name))
@@ -223,7 +223,7 @@ def test_perturbations_are_those_of_pytorch(name: str) -> None:
     for perturbation in ("add_noise", "bit_noise", "change_value", "improve_precision"):
         if perturbation == "improve_precision" and name in ("float32", "float64"):
             continue
-        (expected,), _ = perturbations.perturb(perturbation, [tensor], {})
+        (expected,), _ = torch_perturbations.perturb(perturbation, [tensor], {})
         (found,), _ = perturb(perturbation, (same,), {})
         assert found.astype(ms.float64).asnumpy().tolist() == expected.double().tolist(), perturbation
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_perturbed_says_why() -> None:
 
 def test_ratios_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.instruments.ratio import largest_ratio
+    from msprobe_hooks.instruments.free_benchmark.torch_ratio import largest_ratio
 
     random = np.random.default_rng(0)
     a = random.normal(size=50).astype(np.float32)

@@ -15,9 +15,9 @@ import pytest
 ms = pytest.importorskip("mindspore")
 
 from msprobe_hooks import ConfigError, record  # noqa: E402
-from msprobe_hooks.dump.kernels import Kernel  # noqa: E402
-from msprobe_hooks.dump.layout import find_dumps, step_rank  # noqa: E402
+from msprobe_hooks.dump.kernel_dump import Kernel  # noqa: E402
 from msprobe_hooks.dump.opening import open_dump  # noqa: E402
+from msprobe_hooks.dump.paths.recording import find_dumps, step_rank  # noqa: E402
 from msprobe_hooks.dump.static_graph.reader import GraphDump  # noqa: E402
 from msprobe_hooks.mindspore.graph_dump import VARIABLE, dump_config  # noqa: E402
 from msprobe_hooks.recording.config import settings  # noqa: E402

@@ -14,7 +14,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
-from msprobe_hooks.instruments.environment.started import Started, write_started
+from msprobe_hooks.instruments.environment.start_file import Started, write_started
 from pytest_msprobe.commands.main import main
 from tests.support.communications import all_reduce
 from tests.support.dumps import Json, forward, tensor, value

@@ -22,7 +22,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.grad_probe import sign_maps
 from msprobe_hooks.instruments.grad_probe.config import probe_settings
-from msprobe_hooks.instruments.grad_probe.reading import ProbedRank
+from msprobe_hooks.instruments.grad_probe.reader import ProbedRank
 from msprobe_hooks.recording.config import read_common, read_config
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.containers import find_tensor
-from msprobe_hooks.dump.cut import read_dump_or_part
-from msprobe_hooks.dump.npy import header_of, read_file
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.static_graph.ir import read_ir
+from msprobe_hooks.dump.static_graph.anf_ir import read_ir
 from msprobe_hooks.dump.static_graph.tensors import table_rows
-from msprobe_hooks.instruments.environment.started import read_started
-from msprobe_hooks.instruments.environment.texts import read_texts
+from msprobe_hooks.dump.tensor_files.containers import find_tensor
+from msprobe_hooks.dump.tensor_files.npy import header_of, read_file
+from msprobe_hooks.dump.truncated import read_dump_or_part
+from msprobe_hooks.instruments.environment.script_texts import read_texts
+from msprobe_hooks.instruments.environment.start_file import read_started
 from msprobe_hooks.instruments.grad_probe import sign_maps
-from msprobe_hooks.instruments.grad_probe.reading import summary_rows
+from msprobe_hooks.instruments.grad_probe.reader import summary_rows
 from msprobe_hooks.instruments.series.csv_files import CsvPart
 from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.regular_files import read_regular

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_standards.decoding import YamlError, compose_yaml, decode_yaml
-from msprobe_standards.given import shown
+from msprobe_standards.validation import shown
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text("abc: -{}[]&*!#'\"\n"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Series, SeriesKey
+from msprobe_hooks.instruments.series.reader import Series, SeriesKey
 
 STATISTICS = ("norm", "min", "max", "mean")
 

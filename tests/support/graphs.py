@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.graphs.building import build_graph
 from pytest_msprobe.graphs.nodes import Graph
 from tests.support.dumps import Json, forward, tensor, write_dump

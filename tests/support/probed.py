@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
-from msprobe_hooks.instruments.grad_probe.writing import GradientRow, ProbeFiles
+from msprobe_hooks.instruments.grad_probe.writer import GradientRow, ProbeFiles
 
 
 def write_probe(folder: Path, steps: Sequence[Mapping[str, ArrayLike]], *, level: str = "L1", first: int = 0) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.overflow.culprits import Analysis
 from tests.support import dumps

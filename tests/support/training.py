@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from msprobe_hooks.instruments.series.writing import Row
+from msprobe_hooks.instruments.series.writer import Row
 
 
 class Block(nn.Module):

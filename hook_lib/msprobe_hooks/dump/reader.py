@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
-from msprobe_hooks.dump.layout import TENSOR_FOLDER
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import is_module_name
+from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
 from msprobe_hooks.dump.schema import (
     MAX_DEPTH,
     BackwardRecord,
@@ -21,13 +21,13 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
-from msprobe_hooks.dump.scopes import Surroundings
 from msprobe_hooks.errors import DumpError, RecordError, shown
 from msprobe_hooks.escaping import id_name, numbered
+from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.npy import Array
+    from msprobe_hooks.dump.tensor_files.npy import Array
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")

@@ -7,6 +7,7 @@ Elements are what a recorded Python value became in JSON. Spellings that differ 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -338,3 +339,17 @@ _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a bo
 
 def _refuse(path: str, wanted: str, found: object) -> NoReturn:
     raise RecordError(path, f"expected {wanted}, found {_JSON_NAMES.get(type(found), 'a number')}")
+
+
+_SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')
+
+
+def recorded_elements(record: bytes) -> float:
+    """Return the number of elements of all tensors of an undecoded record."""
+    return sum(_elements(match[1]) for match in _SHAPE.finditer(record))
+
+
+def _elements(shape: bytes) -> float:
+    # As floats, which also hold the product of sizes that no tensor has.
+    sizes = [float(size) for size in shape.split(b",") if size.strip()]
+    return 0.0 if 0 in sizes else math.prod(sizes)

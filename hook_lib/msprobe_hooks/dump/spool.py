@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from msprobe_hooks.decoding import read_json_lines
-from msprobe_hooks.dump.layout import DUMP_FILE, StepRank, step_rank
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, StepRank, step_rank
 from msprobe_hooks.dump.writer import FILE_MODE, as_json
+from msprobe_hooks.json_decoding import read_json_lines
 
 #: Where steps are written, in a folder for each rank.
 WRITING_FOLDER: Final = ".recording"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from msprobe_hooks.dump.layout import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STACK_FILE, TENSOR_FOLDER
+from msprobe_hooks.dump.paths.recording import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STACK_FILE, TENSOR_FOLDER
 from msprobe_hooks.errors import DiskError, RecordingError
 
 _FOLDER_MODE = 0o750

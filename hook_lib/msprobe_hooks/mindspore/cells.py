@@ -10,7 +10,7 @@ from typing import Any
 from mindspore import Parameter, Tensor, nn
 from mindspore.common.hook_handle import HookHandle
 
-from msprobe_hooks.mindspore.compiling import FUNCTIONS, Compilations
+from msprobe_hooks.mindspore.compilation_watch import FUNCTIONS, Compilations
 from msprobe_hooks.recording import modules
 from msprobe_hooks.recording.recorder import Recorder
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from mindspore import Tensor, mint
+from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.recording import backward
@@ -129,3 +130,19 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
 def _as_function(hook: Callable[..., None]) -> Callable[..., None]:
     # MindSpore requires a function, and takes what it returns for the gradients to go on with.
     return lambda *gradients: hook(*gradients)
+
+
+#: The number of the backward pass that runs where none does.
+NO_PASS: Final = -1
+
+
+class MindSporeEngine:
+    """What tells its backward passes from each other, and when one ends."""
+
+    def running_pass(self) -> int:
+        """Return the number of the engine's run."""
+        return int(_pynative_executor.get_current_autodiff_engine_id())
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Have the engine call back."""
+        _pynative_executor.queue_backward_final_callback(callback)

@@ -21,8 +21,8 @@ from mindspore.ops.operations.debug_ops import DumpGradient, TensorDump
 
 from msprobe_hooks.dump.writer import make_folder
 from msprobe_hooks.errors import RecordingError
-from msprobe_hooks.mindspore.compiling import CELLS, FUNCTIONS, Compilations
-from msprobe_hooks.mindspore.dumped_cells import dumped_calls, settle
+from msprobe_hooks.mindspore.cell_dump_reader import dumped_calls, settle
+from msprobe_hooks.mindspore.compilation_watch import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.filters import DataMode
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from mindspore.common import api
 
-from msprobe_hooks.mindspore.calls import Calls, Primitives, Wrap, run_recorded
-from msprobe_hooks.mindspore.places import place_of
+from msprobe_hooks.mindspore.call_recording import Calls, Primitives, Wrap, run_recorded
+from msprobe_hooks.mindspore.qualified_names import place_of
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.session import Model, Observer
 

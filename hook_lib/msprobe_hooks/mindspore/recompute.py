@@ -9,7 +9,7 @@ from typing import Final
 import mindspore
 from mindspore import nn
 
-from msprobe_hooks.mindspore.engine import NO_PASS, MindSporeEngine
+from msprobe_hooks.mindspore.gradients import NO_PASS, MindSporeEngine
 
 _MODULE: Final = sys.modules[mindspore.recompute.__module__]
 # Which cells and exceptions it has depends on MindSpore's version; isinstance of none is never true.

@@ -14,13 +14,13 @@ from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.elements import MindSporeElements, takes_gradient
-from msprobe_hooks.mindspore.engine import MindSporeEngine
+from msprobe_hooks.mindspore.gradients import MindSporeEngine
+from msprobe_hooks.mindspore.host_values import crc32, host, xor64
 from msprobe_hooks.mindspore.recompute import is_recomputed, is_stop
 from msprobe_hooks.mindspore.tensor_files import MindSporeTensorFiles
-from msprobe_hooks.mindspore.values import crc32, host, xor64
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder

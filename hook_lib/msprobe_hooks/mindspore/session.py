@@ -7,10 +7,10 @@ from typing import Any
 
 from mindspore import nn
 
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.mindspore.apis import functions, layers
-from msprobe_hooks.mindspore.calls import Calls, Primitives, recording, recording_layers
+from msprobe_hooks.mindspore.call_recording import Calls, Primitives, recording, recording_layers
 from msprobe_hooks.mindspore.cells import CellHooks
 from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_pynative
 from msprobe_hooks.mindspore.graph_cells import GraphCells

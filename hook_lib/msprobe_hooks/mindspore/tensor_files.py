@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from msprobe_hooks.recording.array_statistics import Array
-from msprobe_hooks.recording.npy_files import write_npy
 from msprobe_hooks.recording.tensor_files import TensorFiles
+from msprobe_hooks.recording.vectored_write import write_npy
 
 
 class MindSporeTensorFiles(TensorFiles):

@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump import compression
+from msprobe_hooks.dump.tensor_files import compression
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording import msprobe_keys
-from msprobe_hooks.recording import option_checks as checks
+from msprobe_hooks.recording import rejected_keys
+from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode
-from msprobe_hooks.recording.spooling import SpoolSettings
+from msprobe_hooks.recording.spool_writer import SpoolSettings
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
 OVERFLOW_TASKS = ("overflow_check", "nan_check")
@@ -103,9 +103,9 @@ def read_common(path: str | Path) -> dict[str, Any]:
     """Read msprobe's ``config.json``: the keys that tasks share, and their sections as they are. Raises ConfigError."""
     common = checks.read_json(path)
     for key in common:
-        if key not in _COMMON_KEYS and key not in msprobe_keys.COMMON_KEYS and key not in msprobe_keys.SECTIONS:
+        if key not in _COMMON_KEYS and key not in rejected_keys.COMMON_KEYS and key not in rejected_keys.SECTIONS:
             raise ConfigError(key, common[key], f"the keys {', '.join(sorted(_COMMON_KEYS))} and one section per task")
-    msprobe_keys.refuse_common(common)
+    rejected_keys.refuse_common(common)
     return common
 
 
@@ -117,8 +117,8 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     }
     task = _task("task", given.get("task") or "statistics")
     keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
-    section = checks.object_with(keys, also=msprobe_keys.SECTION_KEYS)(task, common.get(task) or {})
-    msprobe_keys.refuse_section(task, section)
+    section = checks.object_with(keys, also=rejected_keys.SECTION_KEYS)(task, common.get(task) or {})
+    rejected_keys.refuse_section(task, section)
     given |= {key: value for key, value in section.items() if key in keys}
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path

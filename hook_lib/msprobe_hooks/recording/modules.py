@@ -10,7 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.recording.calls import CallRecord
+from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
 

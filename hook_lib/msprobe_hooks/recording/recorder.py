@@ -11,21 +11,21 @@ from functools import partial
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.communication_lines import Line
-from msprobe_hooks.dump.layout import recording_folder
+from msprobe_hooks.dump.communication.jsonl import Line
+from msprobe_hooks.dump.paths.recording import recording_folder
 from msprobe_hooks.dump.spool import Dropped
 from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
+from msprobe_hooks.recording.backward_passes import BackwardPasses
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import ElementBuilder, Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.flush_timer import FlushTimer
-from msprobe_hooks.recording.framework import Framework
-from msprobe_hooks.recording.passes import BackwardPasses
-from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.fork_guard import abandon_in_children
+from msprobe_hooks.recording.framework_protocol import Framework
 from msprobe_hooks.recording.safety_net import SafetyNet
-from msprobe_hooks.recording.spooling import Spool
+from msprobe_hooks.recording.spool_writer import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.step_files import StepFiles, prepare

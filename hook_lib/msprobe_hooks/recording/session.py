@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from msprobe_hooks.errors import ConfigError, RecordingError, is_mistake
+from msprobe_hooks.recording.debug_saves import save
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.saves import save
 from msprobe_hooks.recording.summary import Summary
 
 #: What holds the modules to record: a module (a cell) of the framework, or a list or tuple of them.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
-from msprobe_hooks.dump.layout import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
+from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
 from msprobe_hooks.dump.names import is_parameters_grad
+from msprobe_hooks.dump.paths.recording import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.writer import DumpWriter, former_dump, make_folder
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.stacks import Stack, StackTable

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.dump.collectives import BARRIERS, NEVER_WAITED_FOR, RECEIVED
-from msprobe_hooks.dump.communication_lines import Event, Line
-from msprobe_hooks.recording.calls import CallRecord
+from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR, RECEIVED
+from msprobe_hooks.dump.communication.jsonl import Event, Line
+from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 from msprobe_hooks.torch.elements import TorchElements
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.no_dispatch import Quiet
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 

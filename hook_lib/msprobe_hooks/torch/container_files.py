@@ -6,11 +6,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from msprobe_hooks.dump.compression import compressed
-from msprobe_hooks.dump.containers import SUFFIX, Described, beginning, name_in
-from msprobe_hooks.recording.gathered_write import Piece, write_gathered
-from msprobe_hooks.torch.batches import Batch, Buffers, Waiting
+from msprobe_hooks.dump.tensor_files.compression import compressed
+from msprobe_hooks.dump.tensor_files.containers import SUFFIX, Described, beginning, name_in
+from msprobe_hooks.recording.vectored_write import Piece, write_gathered
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+from msprobe_hooks.torch.write_batches import Batch, Buffers, Waiting
 
 
 class ContainerFiles(TorchTensorFiles):

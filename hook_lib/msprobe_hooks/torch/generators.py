@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.no_dispatch import Quiet
 
 
 class Generators:

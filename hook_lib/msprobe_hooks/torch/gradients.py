@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.autograd.graph import Node
 from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
 from msprobe_hooks.recording.safety_net import guarded, report
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.no_dispatch import Quiet
 
 # The class of the nodes that gradients of leaves end in.
 _LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
@@ -152,3 +152,14 @@ def is_in_backward() -> bool:
 def _sum(known: Tensor, gradient: Tensor) -> Tensor:
     with Quiet():
         return known + gradient
+
+
+class TorchEngine:
+    """What tells its backward passes from each other, and when one ends."""
+
+    # Asked at every gradient, so nothing stands between the question and the answer.
+    running_pass = staticmethod(torch._C._current_graph_task_id)
+
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        """Have the engine call back."""
+        torch.autograd.Variable._execution_engine.queue_callback(callback)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.recording import modules
-from msprobe_hooks.torch.calls import is_traced
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.call_mode import is_traced
+from msprobe_hooks.torch.no_dispatch import Quiet
 
 
 class ParameterGradients(modules.ParameterGradients):

@@ -18,7 +18,7 @@ from typing import Final
 import torch
 
 from msprobe_hooks.recording.checksums import crc32_number
-from msprobe_hooks.recording.gathered_write import write_gathered
+from msprobe_hooks.recording.vectored_write import write_gathered
 
 #: Larger ones need zip64, which is torch's to write.
 MOST_BYTES: Final = 2**31

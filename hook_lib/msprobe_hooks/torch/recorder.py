@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.backward import Emit, tensors_in
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.torch import gradients
-from msprobe_hooks.torch.batches import Buffers
 from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
-from msprobe_hooks.torch.engine import TorchEngine
-from msprobe_hooks.torch.measured import Measured
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.gradients import TorchEngine
+from msprobe_hooks.torch.no_dispatch import Quiet
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, fetch, local_part, measure
+from msprobe_hooks.torch.statistics_cache import Measured
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+from msprobe_hooks.torch.write_batches import Buffers
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 

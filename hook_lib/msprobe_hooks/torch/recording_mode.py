@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.recording import calls
+from msprobe_hooks.recording import call_records
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.calls import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_traced, named
+from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_traced, named
 from msprobe_hooks.torch.gradients import is_in_backward
 from msprobe_hooks.torch.recompute import PostponedStop
 from msprobe_hooks.torch.recorder import TorchRecorder
 
-OWN_FILES |= {__file__, calls.__file__}
+OWN_FILES |= {__file__, call_records.__file__}
 
 # Functions after which a tensor's memory can change without its version counter moving.
 _EXPOSING = frozenset(

@@ -14,13 +14,17 @@ from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
-from msprobe_hooks.torch.custom import CustomApi
+from msprobe_hooks.torch.custom_ops import CustomApi
 from msprobe_hooks.torch.modules import ModuleHooks
-from msprobe_hooks.torch.phases import Phases
-from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.torch.optimizer_phases import Phases
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
+
+
+def process_rank() -> int | None:
+    """Return this process's rank, None where no process group is initialised."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
 
 
 class TorchSession(Session):

@@ -19,14 +19,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from ctypes import c_float
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Number, Statistics
-from msprobe_hooks.torch.blocks import LARGE, reduce_blocks
 from msprobe_hooks.torch.strides import is_dense
+
+#: Elements of a tensor that is reduced by blocks. Up to there caches keep it from one reduction to the next.
+LARGE: Final = 1 << 20
+
+# 1 MiB of float32, which is what a core's own cache holds.
+_BLOCK: Final = 1 << 18
+
+
+def reduce_blocks(tensor: Tensor, wide: torch.dtype) -> tuple[float, float, float, float]:
+    """Return max, min, sum and 2-norm of a contiguous tensor of floating point.
+
+    Sum and norm of a block are taken in the dtype ``wide``, those of the tensor in float64. NaN and infinities come out
+    as they do of a whole tensor.
+    """
+    least, most, totals, norms = zip(
+        *(
+            (
+                *(extremum.item() for extremum in torch.aminmax(block)),
+                torch.sum(block, dtype=wide).item(),
+                torch.linalg.vector_norm(block, dtype=wide).item(),
+            )
+            for block in torch.split(tensor.view(-1), _BLOCK)
+        ),
+        strict=True,
+    )
+    # numpy's extrema are NaN where one of them is, Python's only where it comes first.
+    return float(np.max(most)), float(np.min(least)), sum(totals), math.sqrt(sum(norm * norm for norm in norms))
+
 
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _NATIVE = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})

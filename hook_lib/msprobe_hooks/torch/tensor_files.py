@@ -13,8 +13,8 @@ from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
-from msprobe_hooks.torch.batches import Batch, Buffers, SavedBefore, Waiting
 from msprobe_hooks.torch.pt_files import MOST_BYTES, write_pt
+from msprobe_hooks.torch.write_batches import Batch, Buffers, SavedBefore, Waiting
 
 _SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 _PLAIN_CLASSES = (Tensor, torch.nn.Parameter)

@@ -19,7 +19,7 @@ from torch._C import (
     _push_on_torch_function_stack,
 )
 
-from msprobe_hooks.torch.calls import CallMode
+from msprobe_hooks.torch.call_mode import CallMode
 
 Event = Literal["call", "return", "c_call", "c_return", "c_exception"]
 Profile = Callable[[FrameType, Event, Any], object]

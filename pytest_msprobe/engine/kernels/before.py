@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from msprobe_hooks.dump.paths.static_graph import net_folder
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.static_graph.layout import net_folder
 from msprobe_hooks.dump.static_graph.reader import GraphDump, read_iteration
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.kernels.contents import DAMAGED, digest

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from msprobe_hooks.dump.kernels import Kernel
+from msprobe_hooks.dump.kernel_dump import Kernel
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
+from msprobe_hooks.dump.static_graph.ir_statement import Statement
 from msprobe_hooks.dump.static_graph.reader import GraphDump
-from msprobe_hooks.dump.static_graph.statement import Statement
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.kernels.before import element_before

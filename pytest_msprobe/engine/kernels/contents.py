@@ -8,7 +8,7 @@ from typing import Final
 
 from numpy import load
 
-from msprobe_hooks.dump.kernels import Kernel
+from msprobe_hooks.dump.kernel_dump import Kernel
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.regular_files import open_regular

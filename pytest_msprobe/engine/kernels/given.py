@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.static_graph.statement import Statement
+from msprobe_hooks.dump.static_graph.ir_statement import Statement
 from pytest_msprobe.engine.values.failures import REFUSALS
 from pytest_msprobe.results.skips import Skip, SkipReason
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.remote.messages import TensorForm
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import span

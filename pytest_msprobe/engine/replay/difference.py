@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 
 
 def describe_difference(target: torch.Tensor, golden: torch.Tensor) -> str:

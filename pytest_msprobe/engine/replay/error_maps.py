@@ -11,7 +11,7 @@ import torch
 
 from msprobe_standards import Standard, Verdict, fitting
 from msprobe_standards.dtypes import family, float_format
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.allowance import Allowance, mean_magnitude
 from pytest_msprobe.engine.values.error_map import error_map
 from pytest_msprobe.engine.values.tree import tensors_with_paths

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.side import Run
 from pytest_msprobe.engine.values.strides import around, has_gaps, overlaps

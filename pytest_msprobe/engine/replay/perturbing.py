@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_hooks.instruments.changing import NotPerturbedError
-from msprobe_hooks.instruments.deviation import Deviation, Output, outputs_of
-from msprobe_hooks.instruments.perturbations import perturb
-from msprobe_hooks.instruments.ratio import deviations
+from msprobe_hooks.instruments.argument_changes import NotPerturbedError
+from msprobe_hooks.instruments.free_benchmark.deviation import Deviation, Output, outputs_of
+from msprobe_hooks.instruments.free_benchmark.torch_perturbations import perturb
+from msprobe_hooks.instruments.free_benchmark.torch_ratio import deviations
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.seeding import drawn, draws_untold
 from pytest_msprobe.engine.replay.subject import Subject, TargetError

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 import torch
 
-from msprobe_hooks.dump.bodies import backward_body, forward_body
+from msprobe_hooks.dump.json_records import backward_body, forward_body
 from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.devices.remote.messages import (

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverloadPacket
 from torch.autograd.graph import _engine_run_backward
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
 from pytest_msprobe.engine.replay.traits import traits_of

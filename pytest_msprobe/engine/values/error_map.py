@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from msprobe_standards.dtypes import family
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.allowance import Allowance, Errors, errors
 from pytest_msprobe.engine.values.folding import Fold, Piece, fold
 from pytest_msprobe.results.error_map import BINS, NO_ELEMENT, ErrorMap, WorstElement, level_of

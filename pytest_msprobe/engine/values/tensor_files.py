@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from msprobe_hooks.dump.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.tensor_files.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.system_memory import require_memory
 from pytest_msprobe.engine.values.tensor_paths import tensor_path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msprobe_hooks.dump.communications import find_partners
-from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.communication.calls import find_partners
+from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.reader import Dump
 
 #: A record, the number of another dump, and the record there.

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
-from msprobe_hooks.dump.layout import step_rank
+from msprobe_hooks.dump.anomalies.anomaly import Scene, Traffic, find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
+from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
+from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scenes import Scene, Traffic, find_scene, read_traffic
 from msprobe_hooks.dump.schema import Leaf, TensorElement
-from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, drawn, read_run
 from pytest_msprobe.graphs.page.links import communication_links

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from msprobe_hooks.dump.scenes import Level
-from msprobe_hooks.dump.scopes import Surroundings, outside_frameworks
+from msprobe_hooks.dump.anomalies.anomaly import Level
+from msprobe_hooks.dump.call_context import Surroundings, outside_frameworks
 from pytest_msprobe.graphs.nodes import Graph
 from pytest_msprobe.graphs.precision import LEVELS, UNMATCHED
 from pytest_msprobe.graphs.vis.items import Items

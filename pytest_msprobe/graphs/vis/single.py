@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRules
-from msprobe_hooks.dump.layout import step_rank
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRules
+from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.building import build_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from msprobe_hooks.dump.communications import Call, Partners, match_partners, read_calls
+from msprobe_hooks.dump.communication.calls import Call, Partners, match_partners, read_calls
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.graphs.vis.database import Database
 from pytest_msprobe.graphs.vis.picture import Place

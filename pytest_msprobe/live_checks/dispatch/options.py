@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import torch
 
 from msprobe_hooks.errors import ConfigError, shown
-from msprobe_hooks.recording.option_checks import flag, one_of
+from msprobe_hooks.recording.validators import flag, one_of
 
 DumpMode = Literal["all", "list", "auto", "OFF"]
 

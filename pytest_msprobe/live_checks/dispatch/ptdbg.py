@@ -9,8 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from msprobe_hooks.recording.session import observing
-from msprobe_hooks.torch.process_group import process_rank
-from msprobe_hooks.torch.session import Operators
+from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.setup import Setup

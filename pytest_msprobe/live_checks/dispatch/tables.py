@@ -16,7 +16,7 @@ from typing import IO, Any
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.recording.npy_files import write_npy
+from msprobe_hooks.recording.vectored_write import write_npy
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced

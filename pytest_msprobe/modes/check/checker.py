@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.containers import file_of
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import record_path, tensors_of
+from msprobe_hooks.dump.tensor_files.containers import file_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.state import ProcessState, state_key

@@ -7,8 +7,8 @@ import math
 
 import torch
 
-from msprobe_hooks.dump.scopes import outside_frameworks
-from msprobe_standards.layouts import is_plain
+from msprobe_hooks.dump.call_context import outside_frameworks
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.subject import TargetError
 from pytest_msprobe.modes.check.judged import Judged
 from pytest_msprobe.reports.text import clipped

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from msprobe_hooks.dump.layout import home_of
+from msprobe_hooks.dump.paths.recording import home_of
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.reports.carried import checks_in, results_in
 from pytest_msprobe.reports.labels import labels_key

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.escaping import numbered
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.escaping import id_name, numbered
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.containment.in_process import contained
 from pytest_msprobe.containment.state import state_key

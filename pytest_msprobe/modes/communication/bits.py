@@ -17,7 +17,7 @@ def digest_of(element: TensorElement, folder: Path) -> str | None:
     """
     import torch
 
-    from msprobe_standards.layouts import is_plain
+    from msprobe_standards.tensor_layouts import is_plain
     from pytest_msprobe.engine.values.tensor_files import load_tensor
     from pytest_msprobe.results.skips import Skip
 

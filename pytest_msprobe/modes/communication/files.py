@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from msprobe_hooks.dump.communication_lines import FILE
-from msprobe_hooks.dump.cut import ReadDump, read_dump_or_part
-from msprobe_hooks.dump.layout import DUMP_FILE, rank_of
-from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import FILE
+from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, rank_of
+from msprobe_hooks.dump.truncated import ReadDump, read_dump_or_part
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.communication.steps import StepCommunication, read_step
 

@@ -16,8 +16,8 @@ from pytest_msprobe.run.item import JudgedItem
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.dump.communications import Call
-    from msprobe_hooks.dump.exchanges import Exchange
+    from msprobe_hooks.dump.communication.calls import Call
+    from msprobe_hooks.dump.communication.exchanges import Exchange
     from msprobe_standards.verdict import Verdict
     from pytest_msprobe.modes.communication.steps import StepCommunication
     from pytest_msprobe.results.result import DirectionResult

@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from msprobe_hooks.dump.communications import Call
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.calls import Call
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.communication.alarms import EXTRA, Alarm

@@ -14,7 +14,7 @@ from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.cut import ReadDump
+    from msprobe_hooks.dump.truncated import ReadDump
     from pytest_msprobe.modes.communication.files import Opened
     from pytest_msprobe.run.item import JudgedItem
 
@@ -38,13 +38,13 @@ class CommunicationMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
-        from msprobe_hooks.dump.layout import find_dumps
+        from msprobe_hooks.dump.paths.recording import find_dumps
 
         return find_dumps(folder)
 
     def read_file(self, path: Path) -> ReadDump:
         """Read a dump, or what is left of one that was cut off. Raises DumpError."""
-        from msprobe_hooks.dump.cut import read_dump_or_part
+        from msprobe_hooks.dump.truncated import read_dump_or_part
 
         return read_dump_or_part(path)
 

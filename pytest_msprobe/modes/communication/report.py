@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.communications import RankCalls
+from msprobe_hooks.dump.communication.calls import RankCalls
 from pytest_msprobe.modes.communication.alarms import Alarm, alarm_of
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.words import ranks_in_words

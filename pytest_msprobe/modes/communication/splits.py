@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msprobe_hooks.dump.collectives import Communicated, read_communicated
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.collectives import Communicated, read_communicated
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import Element, TensorElement, ValueElement
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.structure import Finding

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from msprobe_hooks.dump.communications import Call, RankCalls, read_calls
-from msprobe_hooks.dump.exchanges import Exchange, find_exchanges
-from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.communication.calls import Call, RankCalls, read_calls
+from msprobe_hooks.dump.communication.exchanges import Exchange, find_exchanges
+from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.communication.words import short_name
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from msprobe_hooks.dump.communications import Call
-from msprobe_hooks.dump.ends import End
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.calls import Call
+from msprobe_hooks.dump.communication.endpoints import End
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.words import between, ranks_in_words, short_name
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from msprobe_hooks.dump.collectives import BATCH, COMPARABLE, EQUAL, Communicated, read_communicated
-from msprobe_hooks.dump.communications import Call
-from msprobe_hooks.dump.ends import End, batched
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.calls import Call
+from msprobe_hooks.dump.communication.collectives import BATCH, COMPARABLE, EQUAL, Communicated, read_communicated
+from msprobe_hooks.dump.communication.endpoints import End, batched
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import Element, Number, TensorElement, tensors_of
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.structure import Finding, differing

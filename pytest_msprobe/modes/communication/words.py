@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from msprobe_hooks.dump.communications import Call
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.calls import Call
+from msprobe_hooks.dump.communication.exchanges import Exchange
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:

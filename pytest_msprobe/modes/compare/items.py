@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.scopes import telling_frames
+from msprobe_hooks.dump.call_context import telling_frames
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.in_process import contained

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.layout import StepRank, home_of
+from msprobe_hooks.dump.paths.recording import StepRank, home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
@@ -22,7 +22,7 @@ from pytest_msprobe.modes.compare.pairs import Pair
 from pytest_msprobe.modes.compare.parallel import open_run, place_of_run, runs_of, whole_runs
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel import ParallelLayout
+    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.policy import ComparePolicy
 

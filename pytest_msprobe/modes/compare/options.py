@@ -20,7 +20,7 @@ from pytest_msprobe.run.mode import shares
 from pytest_msprobe.storage.digests import fingerprint
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel import ParallelLayout
+    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.layout import StepRank
-from msprobe_hooks.dump.merging.wholes import Unmerged
+from msprobe_hooks.dump.call_context import modules_around
+from msprobe_hooks.dump.merging.unshard import Unmerged
 from msprobe_hooks.dump.names import is_forward, is_module_name, split_called
+from msprobe_hooks.dump.paths.recording import StepRank
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.schema import record_path
-from msprobe_hooks.dump.scopes import modules_around
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.modes.compare import recorders

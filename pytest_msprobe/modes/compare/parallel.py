@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from msprobe_hooks.dump.layout import DUMP_FILE, StepRank, find_dumps, step_rank
-from msprobe_hooks.dump.merging.parallel import LayoutError, ParallelLayout, read_layout
-from msprobe_hooks.dump.merging.run import Model, find_models, merge_model
-from msprobe_hooks.dump.merging.wholes import Unmerged, make_whole
+from msprobe_hooks.dump.merging.merged_dump import Model, find_models, merge_model
+from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ParallelLayout, read_layout
+from msprobe_hooks.dump.merging.unshard import Unmerged, make_whole
 from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
-from msprobe_standards.given import is_limit, shown
+from msprobe_standards.validation import is_limit, shown
 from pytest_msprobe.modes.compare.rules import RULES, RowRule
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.

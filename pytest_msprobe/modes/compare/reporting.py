@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.dump.converted.reader import ConvertedDump
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.modes.compare.other_shapes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.layout import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls

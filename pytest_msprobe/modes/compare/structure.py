@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
 
-from msprobe_hooks.dump.dtypes import plain_dtype
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import direction_of
-from msprobe_hooks.dump.scopes import Surroundings
+from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.call_context import Table
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.scopes import Table
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.merging.wholes import Reason
+from msprobe_hooks.dump.call_context import telling_frames
+from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
-from msprobe_hooks.dump.scopes import telling_frames
 from pytest_msprobe.modes.compare.other_shapes import given_shape, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section

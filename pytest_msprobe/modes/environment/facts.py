@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from msprobe_hooks.environment import COMMAND_LINE
-from msprobe_hooks.instruments.environment.started import RandomCalls, Started, TensorFact
+from msprobe_hooks.instruments.environment.start_file import RandomCalls, Started, TensorFact
 from pytest_msprobe.modes.environment import scripts
 
 #: A text, a number or a list of these; or what is known of a tensor.

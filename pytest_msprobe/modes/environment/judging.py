@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msprobe_hooks.escaping import escaped_name
-from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
+from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.environment.facts import Value
 from pytest_msprobe.modes.environment.pairs import Pair

@@ -11,12 +11,12 @@ from zipfile import BadZipFile, ZipFile
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.errors import StartError
+from msprobe_hooks.instruments.environment.environment_variables import allowed_variables
 from msprobe_hooks.instruments.environment.packages import normalized
-from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
-from msprobe_hooks.instruments.environment.texts import arguments_without_secrets
-from msprobe_hooks.instruments.environment.variables import allowed_variables
+from msprobe_hooks.instruments.environment.script_texts import arguments_without_secrets
+from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
+from msprobe_hooks.json_decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.modes.environment import scripts
 from pytest_msprobe.modes.environment.facts import Facts, Value, by_step

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from msprobe_hooks.escaping import numbered
-from msprobe_hooks.instruments.environment.started import RandomCalls
+from msprobe_hooks.instruments.environment.start_file import RandomCalls
 from pytest_msprobe.modes.environment.facts import Facts
 
 # As msprobe: a frame is the same where file name, function and line of code agree so much on average.

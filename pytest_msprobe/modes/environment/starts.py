@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msprobe_hooks.errors import StartError
-from msprobe_hooks.instruments.environment.started import rank_files, read_started
+from msprobe_hooks.instruments.environment.start_file import rank_files, read_started
 from pytest_msprobe.modes.environment.facts import Facts, facts_of
 from pytest_msprobe.modes.environment.packs import read_pack
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from msprobe_hooks.instruments.environment.started import RandomCalls, TensorFact
+from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
 from pytest_msprobe.modes.environment.facts import Value
 from pytest_msprobe.modes.environment.judging import are_equal, judge_pair
 from pytest_msprobe.modes.environment.pairs import Pair

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from msprobe_hooks.decoding import JsonError, decode_json
 from msprobe_hooks.instruments.series.anomalies import FILE, Alert, Anomaly, entry
 from msprobe_hooks.instruments.series.tables import Row
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.alarmed import Alarm, Alarmed

@@ -7,7 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import Run, open_run, series_file, series_files
+from msprobe_hooks.instruments.series.reader import Run, open_run, series_file, series_files
 
 
 def first_file(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from pytest_msprobe.run.item import JudgedItem
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.instruments.series.reading import SeriesKey
+    from msprobe_hooks.instruments.series.reader import SeriesKey
     from pytest_msprobe.modes.monitor.judging import SeriesJudge
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.anomalies import ALARMS_KEPT
-from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alarmed import Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.naming import item_name

@@ -20,7 +20,7 @@ from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
 
 if TYPE_CHECKING:
-    from msprobe_hooks.instruments.series.reading import Run
+    from msprobe_hooks.instruments.series.reader import Run
     from pytest_msprobe.modes.monitor.judging import SeriesJudge
     from pytest_msprobe.run.item import JudgedItem
 
@@ -55,7 +55,7 @@ class MonitorMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that stands for each rank: the first of its folder."""
-        from msprobe_hooks.instruments.series.reading import rank_folders
+        from msprobe_hooks.instruments.series.reader import rank_folders
         from pytest_msprobe.modes.monitor.files import first_file
 
         return [first_file(each) for each in rank_folders(folder)]

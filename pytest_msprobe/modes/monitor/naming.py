@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 
 
 def item_name(key: SeriesKey) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 
 #: Where a series stands within a step: earlier ones are computed earlier.
 Place = tuple[int, int, int]

@@ -10,10 +10,10 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.rules import RULES, Rule, make_rule
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
-from msprobe_standards.given import shown
+from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.monitor.sign_similarity import SignSimilarity
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
 from pytest_msprobe.modes.monitor.naming import item_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from msprobe_hooks.instruments.series.anomalies import ALARMS_KEPT
-from msprobe_hooks.instruments.series.reading import Series
+from msprobe_hooks.instruments.series.reader import Series
 from pytest_msprobe.modes.monitor.alarmed import Alarm
 
 _NEIGHBOURS = 3

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.ranks import Step
+from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.values import NON_FINITE
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import Findings

@@ -10,13 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from msprobe_hooks.dump.collectives import is_written
-from msprobe_hooks.dump.ends import ends_of
-from msprobe_hooks.dump.ignored import IgnoreRules, is_ignored
-from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
-from msprobe_hooks.dump.ranks import Step
-from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scenes import (
+from msprobe_hooks.dump.anomalies.anomaly import (
     Finding,
     Scene,
     Traffic,
@@ -25,7 +19,13 @@ from msprobe_hooks.dump.scenes import (
     may_hold_non_finite,
     read_traffic,
 )
-from msprobe_hooks.dump.transfers import Communication, Transfers, in_layers, match_transfers
+from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
+from msprobe_hooks.dump.communication.collectives import is_written
+from msprobe_hooks.dump.communication.endpoints import ends_of
+from msprobe_hooks.dump.communication.ranks import Step
+from msprobe_hooks.dump.communication.transfers import Communication, Transfers, in_layers, match_transfers
+from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
+from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import RecordError
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.ignored import IgnoreRules
-from msprobe_hooks.dump.ranks import Step, find_steps
+from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
+from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.communication.ranks import Step, find_steps
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.overflow.culprits import Analysis, Source, analyse
 from pytest_msprobe.modes.overflow.origin import Origin, origin_of
 

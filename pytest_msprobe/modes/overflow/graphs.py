@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.ignored import IgnoreRules
+from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.graphs.vis.picture import Manner

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.ignored import BUILT_IN, IgnoreRule, IgnoreRules
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRule, IgnoreRules
 from msprobe_hooks.regular_files import read_regular
-from msprobe_standards.given import shown
+from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
 
 _KEY = "ignore_nan_inf"

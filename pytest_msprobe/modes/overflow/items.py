@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.ignored import is_ignored
-from msprobe_hooks.dump.layout import home_of
-from msprobe_hooks.dump.names import is_communication, is_module_name
-from msprobe_hooks.dump.scenes import (
+from msprobe_hooks.dump.anomalies.anomaly import (
     Finding,
     Level,
     Place,
@@ -18,6 +15,9 @@ from msprobe_hooks.dump.scenes import (
     is_judgeable,
     read_traffic,
 )
+from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
+from msprobe_hooks.dump.names import is_communication, is_module_name
+from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.options import overflow_key

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.layout import home_of
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL
+from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.engine.frameworks.known import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.vis import options as vis_options

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from msprobe_hooks.dump.ignored import IgnoreRules
-from msprobe_hooks.dump.scenes import LEVELS, Level
+from msprobe_hooks.dump.anomalies.anomaly import LEVELS, Level
+from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.modes.overflow.ignore import load_rules

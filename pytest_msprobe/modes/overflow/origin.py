@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msprobe_hooks.dump.layout import STACK_FILE
-from msprobe_hooks.dump.scopes import Surroundings, modules_around
+from msprobe_hooks.dump.call_context import Surroundings, modules_around
+from msprobe_hooks.dump.paths.recording import STACK_FILE
 
 
 @dataclass(frozen=True, slots=True)

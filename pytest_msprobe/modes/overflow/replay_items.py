@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.ignored import IgnoreRules, is_ignored
+from msprobe_hooks.dump.anomalies.anomaly import find_scene, may_hold_non_finite, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
 from msprobe_hooks.dump.names import is_forward_api
-from msprobe_hooks.dump.scenes import find_scene, may_hold_non_finite, read_traffic
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.check.checker import checker_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.ranks import Step
-from msprobe_hooks.dump.scenes import LEVELS, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_traffic
+from msprobe_hooks.dump.communication.ranks import Step
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msprobe_hooks.dump.scenes import Finding, Place, is_numeric
+from msprobe_hooks.dump.anomalies.anomaly import Finding, Place, is_numeric
+from msprobe_hooks.dump.call_context import telling_frames
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.scopes import telling_frames
 from pytest_msprobe.modes.overflow.origin import Origin
 
 _FRAMES_SHOWN = 3

@@ -18,7 +18,7 @@ from msprobe_hooks.instruments.grad_probe import config as grad_probe
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import LEVELS, TASKS, settings
 from msprobe_hooks.recording.session import Session
-from msprobe_hooks.torch.phases import Phases
+from msprobe_hooks.torch.optimizer_phases import Phases
 from msprobe_hooks.torch.session import TorchSession
 
 #: What comes of a step: the loss, the parameters after it, and the numbers that are drawn next.

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.statistics import Statistics
-from msprobe_hooks.torch.blocks import LARGE
 from msprobe_hooks.torch.checksums import take_crc32, xor64
-from msprobe_hooks.torch.statistics import Deferred, _reduce, fetch, measure
+from msprobe_hooks.torch.statistics import LARGE, Deferred, _reduce, fetch, measure
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from msprobe_hooks import record
 from msprobe_hooks.torch import tensor_files
-from msprobe_hooks.torch.batches import BATCH_BYTES, Buffers
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
 
 DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from pytest_msprobe.modes.communication.judging import judge_exchange
 from pytest_msprobe.modes.communication.steps import read_step
 from pytest_msprobe.modes.communication.words import between, short_name

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from msprobe_hooks.dump.communication_lines import CommunicationLines, Line
+from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
 from tests.support.dumps import Json, tensor_around, value
 
 Check = Callable[..., Any]

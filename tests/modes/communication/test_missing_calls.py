@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from msprobe_hooks.dump.exchanges import Exchange
+from msprobe_hooks.dump.communication.exchanges import Exchange
 from pytest_msprobe.modes.communication import judging
 from pytest_msprobe.modes.communication.judging import judge_exchange
 from pytest_msprobe.modes.communication.steps import StepCommunication, read_step

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.instruments.environment.started import Started, TensorFact, rank_file, write_started
+from msprobe_hooks.instruments.environment.start_file import Started, TensorFact, rank_file, write_started
 
 Check = Callable[..., Any]
 FLAG = "--msprobe-environment"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.instruments.environment.started import RandomCalls, Started, TensorFact
+from msprobe_hooks.instruments.environment.start_file import RandomCalls, Started, TensorFact
 from pytest_msprobe.modes.environment.facts import Facts, facts_of
 from pytest_msprobe.modes.environment.judging import is_same, judge_pair
 from pytest_msprobe.modes.environment.pairs import pairs_of

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import Run
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.reader import Run
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 from tests.support.runs import check
 from tests.support.watched import norm, write_norms
 

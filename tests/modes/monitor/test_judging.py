@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from msprobe_hooks.instruments.series.reading import open_run
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.reader import open_run
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 from pytest_msprobe.modes.monitor.judging import RuleJudge, judge_run
 from pytest_msprobe.modes.monitor.policy import load_policy
 from pytest_msprobe.modes.monitor.resolution import resolution

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msprobe_hooks.instruments.rules import DTYPES, NotFinite, Overflow, Turbulence, Underflow
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.monitor import options
 from pytest_msprobe.modes.monitor.policy import load_policy

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.communication.ranks import find_steps
 from pytest_msprobe.modes.overflow.culprits import Analysis, Phase, Source, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules
 from tests.support.dumps import Json, value

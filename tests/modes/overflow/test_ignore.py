@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.ignored import is_ignored
-from msprobe_hooks.dump.scenes import find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.overflow.ignore import load_rules
 from tests.support.dumps import Json

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from msprobe_hooks.dump.layout import find_dumps
-from msprobe_hooks.dump.ranks import find_steps
+from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.overflow.culprits import Phase, analyse
 from pytest_msprobe.modes.overflow.ignore import load_rules

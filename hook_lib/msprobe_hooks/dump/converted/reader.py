@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from msprobe_hooks.dump.converted.layout import (
+from msprobe_hooks.dump.kernel_dump import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
+from msprobe_hooks.dump.paths.converted import (
     NAME_IN_WORDS,
     SUFFIX,
     KernelFile,
@@ -26,10 +27,9 @@ from msprobe_hooks.dump.converted.layout import (
     parse_name,
     tree_of,
 )
-from msprobe_hooks.dump.kernels import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
-from msprobe_hooks.dump.npy import Array, dtype_name, read_file
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL, MAPPING_FILE
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL, MAPPING_FILE
+from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_file
 from msprobe_hooks.errors import DumpError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from msprobe_hooks.dump.static_graph.ir import IrNode
-from msprobe_hooks.dump.static_graph.statement import Shape, Statement
+from msprobe_hooks.dump.static_graph.anf_ir import IrNode
+from msprobe_hooks.dump.static_graph.ir_statement import Shape, Statement
 
 #: A cell as the layers from the outermost in, each with its class: ``(("net", "Mlp"), ("up", "Dense"))``.
 Cell: TypeAlias = tuple[tuple[str, str], ...]

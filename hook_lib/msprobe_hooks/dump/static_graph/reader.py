@@ -14,14 +14,14 @@ from functools import cached_property
 from math import prod
 from pathlib import Path
 
-from msprobe_hooks.dump.kernels import Kernel, KernelDump, Side, encoded
+from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.kernel_dump import Kernel, KernelDump, Side, encoded
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL, graph_folders, net_folder
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.scopes import Surroundings
+from msprobe_hooks.dump.static_graph.anf_ir import IrNode, read_ir
 from msprobe_hooks.dump.static_graph.flow import Flow
-from msprobe_hooks.dump.static_graph.ir import IrNode, read_ir
-from msprobe_hooks.dump.static_graph.layout import KERNEL_LEVEL, graph_folders, net_folder
+from msprobe_hooks.dump.static_graph.ir_statement import Statement
 from msprobe_hooks.dump.static_graph.source_lines import GraphSurroundings, graph_texts, kernel_nodes, without_number
-from msprobe_hooks.dump.static_graph.statement import Statement
 from msprobe_hooks.dump.static_graph.tensors import KernelTensor, read_tensors
 from msprobe_hooks.errors import DumpError
 

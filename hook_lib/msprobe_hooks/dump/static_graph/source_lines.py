@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from msprobe_hooks.dump.scopes import Surroundings, Table
-from msprobe_hooks.dump.static_graph.ir import IrNode, read_ir
+from msprobe_hooks.dump.call_context import Surroundings, Table
+from msprobe_hooks.dump.static_graph.anf_ir import IrNode, read_ir
 from msprobe_hooks.errors import DumpError
 
 #: Where MindSpore puts the text of the graphs that it dumps, beside the folder of their tensors.

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from msprobe_hooks.dump.kernels import SIDES, Side, unreadable
-from msprobe_hooks.dump.npy import dtype_name, header_of
+from msprobe_hooks.dump.kernel_dump import SIDES, Side, unreadable
+from msprobe_hooks.dump.paths.static_graph import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.static_graph.layout import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
+from msprobe_hooks.dump.tensor_files.npy import dtype_name, header_of
 from msprobe_hooks.errors import DumpError, clipped
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.regular_files import read_regular

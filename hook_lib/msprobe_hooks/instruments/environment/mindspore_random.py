@@ -17,7 +17,7 @@ import mindspore
 from mindspore import mint, ops
 
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.mindspore.compiling import CELLS, FUNCTIONS, Compilations
+from msprobe_hooks.mindspore.compilation_watch import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.recording.interposition import Interposition
 
 _IN_OPS = (

@@ -10,14 +10,13 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.communication import get_group_size
 
-from msprobe_hooks.instruments.environment.batches import values_given
-from msprobe_hooks.instruments.environment.facts import digest, fact
 from msprobe_hooks.instruments.environment.mindspore_random import MindSporeRandom
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.start import Told
-from msprobe_hooks.instruments.environment.started import TensorFact
+from msprobe_hooks.instruments.environment.recorder import Told
+from msprobe_hooks.instruments.environment.start_file import TensorFact, digest, fact
+from msprobe_hooks.instruments.environment.torch_values import values_given
 from msprobe_hooks.mindspore.context import process_rank
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array, measure
 
 _SWITCHES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from msprobe_hooks.instruments.environment.started import RandomCalls
+from msprobe_hooks.instruments.environment.start_file import RandomCalls
 from msprobe_hooks.recording.stacks import Stack, StackTable
 
 #: Functions of Python and numpy that draw from, or seed, the generator that a whole process shares.

@@ -12,7 +12,7 @@ import torch
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.calls import CallMode
+from msprobe_hooks.torch.call_mode import CallMode
 from msprobe_hooks.torch.threads import ThisThread
 
 _FUNCTIONS = (

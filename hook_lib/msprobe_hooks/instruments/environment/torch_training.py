@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from msprobe_hooks.instruments.environment.facts import digest
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.start import Told
-from msprobe_hooks.instruments.environment.started import TensorFact
+from msprobe_hooks.instruments.environment.recorder import Told
+from msprobe_hooks.instruments.environment.start_file import TensorFact, digest
 from msprobe_hooks.instruments.environment.torch_random import TorchRandom
 from msprobe_hooks.instruments.environment.torch_switches import torch_switches
 from msprobe_hooks.instruments.environment.torch_values import batch, weights_and_buffers
-from msprobe_hooks.torch.process_group import process_rank
+from msprobe_hooks.torch.session import process_rank
 
 
 class TorchTraining:

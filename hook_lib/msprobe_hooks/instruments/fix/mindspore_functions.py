@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.instruments.fix.choice import (
+from msprobe_hooks.instruments.fix.call_filter import (
     Fixed,
     NothingToRaiseError,
     Precision,
@@ -19,9 +19,9 @@ from msprobe_hooks.instruments.fix.choice import (
     not_looked_at,
     require_computation,
 )
-from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
+from msprobe_hooks.instruments.fix.mindspore_upcast import MindSporeRaising
 from msprobe_hooks.mindspore.jit import observers, unrecorded
-from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Model, Observer
 

@@ -10,8 +10,8 @@ from types import FrameType
 
 import msgspec
 
-from msprobe_hooks.instruments.fix.choice import Fixed, NothingToRaiseError, UnraisedError
-from msprobe_hooks.instruments.fix.plan import Left, Plan, Told, claim, leave, read_plan
+from msprobe_hooks.instruments.fix.call_filter import Fixed, NothingToRaiseError, UnraisedError
+from msprobe_hooks.instruments.fix.run_plan import Left, Plan, Told, claim, leave, read_plan
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
 

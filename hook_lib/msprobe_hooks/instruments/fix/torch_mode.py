@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from msprobe_hooks.instruments.fix.choice import (
+from msprobe_hooks.instruments.fix.call_filter import (
     DRAWS,
     UNNAMED_LIBRARY,
     Fixed,
@@ -22,17 +23,39 @@ from msprobe_hooks.instruments.fix.choice import (
     not_looked_at,
     require_computation,
 )
-from msprobe_hooks.instruments.fix.torch_checkpoints import Checkpoints
-from msprobe_hooks.instruments.fix.torch_raising import Plan, Raising, returns_floats
+from msprobe_hooks.instruments.fix.torch_upcast import Plan, Raising, returns_floats
 from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table
-from msprobe_hooks.torch.calls import OWN_FILES, CallMode, named
+from msprobe_hooks.torch.call_mode import OWN_FILES, CallMode, named
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.recompute import running_checkpoint
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
+
+
+class Checkpoints:
+    """Has what was decided of the calls in a checkpoint decided again in the same order when they are made again."""
+
+    def __init__(self) -> None:
+        self._decided: WeakKeyDictionary[object, list[bool]] = WeakKeyDictionary()
+        self._again: WeakKeyDictionary[object, Counter[Hashable]] = WeakKeyDictionary()
+
+    def decide(self, decide: Callable[[], bool]) -> bool:
+        """Return what ``decide`` says of the call that is being made, or said of it when it was made first."""
+        running = running_checkpoint()
+        if running is None:
+            return decide()
+        decided = self._decided.setdefault(running.frame, [])
+        if running.backward_pass is None:
+            decided.append(decide())
+            return decided[-1]
+        again = self._again.setdefault(running.frame, Counter())
+        place = again[running.backward_pass]
+        again[running.backward_pass] += 1
+        return place < len(decided) and decided[place]
+
 
 OWN_FILES.add(__file__)
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.names import PERTURBATIONS
-from msprobe_hooks.recording import option_checks as checks
+from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.config import Settings, settings
+
+PERTURBATIONS: Final = ("improve_precision", "add_noise", "bit_noise", "change_value", "no_change", "to_cpu")
+
 
 TASK: Final = "free_benchmark"
 

@@ -9,7 +9,7 @@ import mindspore
 import numpy as np
 from mindspore import Tensor
 
-from msprobe_hooks.instruments.changing import (
+from msprobe_hooks.instruments.argument_changes import (
     NOTHING_NARROW,
     Arguments,
     dtype_name,
@@ -18,7 +18,7 @@ from msprobe_hooks.instruments.changing import (
     on_first_tensor,
     swapped_places,
 )
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array
 
 _BITS = {2: np.int16, 4: np.int32, 8: np.int64}

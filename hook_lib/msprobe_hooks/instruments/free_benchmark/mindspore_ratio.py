@@ -11,8 +11,8 @@ import math
 import numpy as np
 from mindspore import Tensor
 
-from msprobe_hooks.instruments.deviation import Judging
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.instruments.free_benchmark.deviation import Judging
+from msprobe_hooks.mindspore.host_values import host
 
 # Elements that are looked at at once. Which number this is changes no verdict.
 _CHUNK = 2**22

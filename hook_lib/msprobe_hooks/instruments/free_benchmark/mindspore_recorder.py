@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.names import split_called
-from msprobe_hooks.instruments.fix.choice import UnraisedError
-from msprobe_hooks.instruments.fix.mindspore_raising import MindSporeRaising
+from msprobe_hooks.instruments.fix.call_filter import UnraisedError
+from msprobe_hooks.instruments.fix.mindspore_upcast import MindSporeRaising
 from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings
-from msprobe_hooks.instruments.free_benchmark.mindspore_again import MindSporeAgain
 from msprobe_hooks.instruments.free_benchmark.mindspore_ratio import MindSporeJudging
+from msprobe_hooks.instruments.free_benchmark.mindspore_rerun import MindSporeAgain
 from msprobe_hooks.instruments.free_benchmark.recorder import BenchmarkedCall, BenchmarkRecorder
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, MINDSPORE_FORM
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder

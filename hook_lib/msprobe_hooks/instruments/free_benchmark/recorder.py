@@ -5,22 +5,53 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.layout import step_rank
 from msprobe_hooks.dump.names import backward_of, split_called
-from msprobe_hooks.instruments.changing import NotPerturbedError
-from msprobe_hooks.instruments.deviation import Deviation, Judging, outputs_of
-from msprobe_hooks.instruments.free_benchmark.again import Again
+from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.instruments.argument_changes import NotPerturbedError
 from msprobe_hooks.instruments.free_benchmark.config import BenchmarkSettings, Stage
-from msprobe_hooks.instruments.free_benchmark.preheat import Preheat
-from msprobe_hooks.instruments.free_benchmark.summary import BenchmarkSummary
+from msprobe_hooks.instruments.free_benchmark.deviation import Deviation, Judging, outputs_of
+from msprobe_hooks.instruments.free_benchmark.rerun import Again
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, Form, append_rows, row
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.instruments.free_benchmark.warmup import Preheat
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.summary import Summary
+
+_NAMED = 10
+
+
+@dataclass(slots=True)
+class BenchmarkSummary(Summary):
+    """Counts of one benchmark: calls that were perturbed, by API those that changed too much, by reason the others."""
+
+    perturbed: int = 0
+    fixed: int = 0
+    inconsistent: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was perturbed."""
+        return self.perturbed == 0
+
+    def __str__(self) -> str:
+        if not self.started:
+            return f"no call was perturbed: {self.why_empty()}"
+        changed = ", ".join(f"{api} ({count})" for api, count in self.inconsistent.most_common(_NAMED))
+        lines = [f"{self.perturbed} calls were made again with perturbed inputs in {self.seconds:.1f} s"]
+        if self.fixed:
+            lines.append(f"the results of {self.fixed} were put in the place of the program's")
+        lines.append(f"{self.inconsistent.total()} changed too much" + (f": {changed}" if changed else ""))
+        lines += [f"{count} left out: {reason}" for reason, count in self.left_out.most_common()]
+        return "; ".join([*self.stopped(), *lines, *self.notes()])
+
 
 _log = logging.getLogger("msprobe_hooks")
 

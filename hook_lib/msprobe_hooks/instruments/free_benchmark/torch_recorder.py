@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.instruments.free_benchmark.again import Again
 from msprobe_hooks.instruments.free_benchmark.recorder import BenchmarkedCall, BenchmarkRecorder
+from msprobe_hooks.instruments.free_benchmark.rerun import Again
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, TORCH_FORM
-from msprobe_hooks.instruments.free_benchmark.torch_again import TorchAgain
-from msprobe_hooks.instruments.ratio import TorchJudging
+from msprobe_hooks.instruments.free_benchmark.torch_ratio import TorchJudging
+from msprobe_hooks.instruments.free_benchmark.torch_rerun import TorchAgain
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 

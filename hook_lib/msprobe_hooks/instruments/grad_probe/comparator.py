@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msprobe_hooks.errors import MonitorError
 
 if TYPE_CHECKING:
-    from msprobe_hooks.instruments.grad_probe.similarity import SignSimilarity
+    from msprobe_hooks.instruments.grad_probe.sign_similarity import SignSimilarity
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -31,7 +31,7 @@ class GradComparator:
     @classmethod
     def compare_distributed(cls, path1: str | Path, path2: str | Path, output_dir: str | Path) -> None:
         """Compare each rank that two runs have in common, into a folder ``rank<N>`` each."""
-        from msprobe_hooks.instruments.grad_probe.reading import rank_folders
+        from msprobe_hooks.instruments.grad_probe.reader import rank_folders
 
         first, second = rank_folders(path1), rank_folders(path2)
         ranks = sorted(first.keys() & second.keys())
@@ -52,7 +52,7 @@ class GradComparator:
 
         Pictures are left out where matplotlib is not installed.
         """
-        from msprobe_hooks.instruments.grad_probe.similarity import sign_similarity
+        from msprobe_hooks.instruments.grad_probe.sign_similarity import sign_similarity
 
         found, folder = sign_similarity(path1, path2), Path(output_dir)
         try:

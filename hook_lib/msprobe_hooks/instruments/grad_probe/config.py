@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording import option_checks as checks
+from msprobe_hooks.recording import validators as checks
 
 TASK: Final = "grad_probe"
 LEVELS: Final = ("L0", "L1", "L2")

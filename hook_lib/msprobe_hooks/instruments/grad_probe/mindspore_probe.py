@@ -13,9 +13,9 @@ from mindspore import Tensor, nn
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
-from msprobe_hooks.instruments.grad_probe.writing import GradientRow, interval_shares
+from msprobe_hooks.instruments.grad_probe.writer import GradientRow, interval_shares
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.safety_net import guarded
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
-from msprobe_hooks.instruments.grad_probe.writing import GradientRow, ProbeFiles
+from msprobe_hooks.instruments.grad_probe.writer import GradientRow, ProbeFiles
 from msprobe_hooks.instruments.listing import listed
-from msprobe_hooks.recording.processes import abandon_in_children
+from msprobe_hooks.recording.fork_guard import abandon_in_children
 
 _log = logging.getLogger("msprobe_hooks")
 

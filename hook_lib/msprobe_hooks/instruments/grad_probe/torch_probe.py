@@ -11,10 +11,10 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
-from msprobe_hooks.instruments.grad_probe.writing import GradientRow
+from msprobe_hooks.instruments.grad_probe.writer import GradientRow
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.torch.process_group import process_rank
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.session import process_rank
 
 
 class TorchGradientProbe(GradientProbe):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
-from msprobe_hooks.instruments.grad_probe.writing import interval_shares
+from msprobe_hooks.instruments.grad_probe.writer import interval_shares
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 _COMPUTED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})

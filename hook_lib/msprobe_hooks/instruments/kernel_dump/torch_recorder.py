@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from msprobe_hooks.dump.names import backward_of, forward_of
-from msprobe_hooks.instruments.changing import NotPerturbedError
-from msprobe_hooks.instruments.free_benchmark.torch_again import TorchAgain
-from msprobe_hooks.instruments.kernel_dump.config import of_one_call, wanted_record, write_kernel_config
-from msprobe_hooks.instruments.kernel_dump.library import dumping, kernel_library
-from msprobe_hooks.instruments.kernel_dump.summary import KernelSummary
-from msprobe_hooks.recording.calls import ApiCall
+from msprobe_hooks.instruments.argument_changes import NotPerturbedError
+from msprobe_hooks.instruments.free_benchmark.torch_rerun import TorchAgain
+from msprobe_hooks.instruments.kernel_dump.library import (
+    dumping,
+    kernel_library,
+    of_one_call,
+    wanted_record,
+    write_kernel_config,
+)
+from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.recorder import TorchRecorder
+
+
+@dataclass(slots=True)
+class KernelSummary(Summary):
+    """Counts of one recording, the records whose kernels were dumped, and by record why they were not."""
+
+    dumped: list[str] = field(default_factory=list)
+    not_dumped: dict[str, str] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return of which record the kernels were dumped, and what is to be known of what is missing."""
+        # Super without arguments finds another class where a dataclass has slots.
+        return [
+            *(f"the kernels of {name} were dumped by the card's library" for name in dict.fromkeys(self.dumped)),
+            *(f"the kernels of {name} were not dumped: {reason}" for name, reason in self.not_dumped.items()),
+            *Summary.notes(self),
+        ]
 
 
 class KernelRecorder(TorchRecorder):

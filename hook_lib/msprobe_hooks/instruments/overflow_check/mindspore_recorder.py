@@ -13,8 +13,8 @@ from mindspore.common.initializer import Zero
 
 from msprobe_hooks.instruments.overflow_check.recorder import OverflowRecorder
 from msprobe_hooks.mindspore.elements import takes_gradient
+from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
-from msprobe_hooks.mindspore.values import host
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.config import Settings
 

@@ -7,32 +7,71 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import msgspec
 
-from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
+from msprobe_hooks.dump.anomalies.anomaly import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
+from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scenes import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
-from msprobe_hooks.dump.scopes import outside_frameworks
 from msprobe_hooks.dump.writer import as_json, json_number
-from msprobe_hooks.instruments.overflow_check.building import RecordBuilder
-from msprobe_hooks.instruments.overflow_check.found import Overflow
-from msprobe_hooks.instruments.overflow_check.looking import LookingRecorder
-from msprobe_hooks.instruments.overflow_check.observed import (
+from msprobe_hooks.instruments.overflow_check.deferred_record import (
     Observed,
     PostponedElements,
     State,
     Stub,
     inputs_and_outputs,
 )
-from msprobe_hooks.instruments.overflow_check.summary import OverflowSummary
+from msprobe_hooks.instruments.overflow_check.detector import LookingRecorder
+from msprobe_hooks.instruments.overflow_check.record_builder import RecordBuilder
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
-from msprobe_hooks.recording.summary import Count
+from msprobe_hooks.recording.summary import Count, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A call in which inf or nan arises: its record, what it shows, and where the program made it, innermost first."""
+
+    name: str
+    finding: Finding
+    inputs: tuple[Place, ...]
+    frames: tuple[str, ...]
+    folder: Path
+
+    def __str__(self) -> str:
+        places = ", ".join(place.path for place in self.finding.outputs)
+        origin = next((f", called at {' '.join(frame.removeprefix('File ').split())}" for frame in self.frames), "")
+        return f"{self.name}: {self.finding.scene.words} ({places}){origin}; its tensors are in {self.folder}"
+
+
+@dataclass(slots=True)
+class OverflowSummary(Summary):
+    """Counts of one recording, with the records in which inf and nan were looked for, and those in which they arise."""
+
+    looked_at: int = 0
+    overflows: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded, nor looked at."""
+        return self.records == 0 and self.looked_at == 0
+
+    def __str__(self) -> str:
+        if not self.looked_at:
+            # A dataclass with slots is made anew, which a bare super() does not know of.
+            return Summary.__str__(self)
+        where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
+        found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
+        looked_at = f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
+        return "; ".join([*self.stopped(), looked_at, *self.notes()])
+
 
 _log = logging.getLogger("msprobe_hooks")
 

@@ -13,7 +13,7 @@ from msprobe_hooks.instruments.overflow_check.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.statistics import is_readable, local_part
-from msprobe_hooks.torch.versions import version_of
+from msprobe_hooks.torch.statistics_cache import version_of
 
 # Sums of these would overflow where no element does.
 _WIDER = {torch.float16: torch.float32}

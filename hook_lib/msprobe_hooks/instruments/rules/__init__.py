@@ -5,11 +5,53 @@ tells what is wrong with each; `Rule.is_broken` answers for a whole series at on
 agree to the bit. docs/monitor.md says where the default limits come from.
 """
 
-from msprobe_hooks.instruments.rules.named import RULES, make_rule
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.rules.rule import Detector, Rule, alarms
 from msprobe_hooks.instruments.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
 from msprobe_hooks.instruments.rules.turbulence import Turbulence
-from msprobe_hooks.instruments.rules.windows import Exploding, Stuck, Vanishing
+from msprobe_hooks.instruments.rules.windowed import Exploding, Stuck, Vanishing
+
+_KINDS: tuple[type[Any], ...] = (NotFinite, Turbulence, Exploding, Vanishing, Stuck, Overflow, Underflow)
+
+#: The rules by name: ours, and those that msprobe's config calls so.
+RULES: Final[Mapping[str, type[Any]]] = {
+    **{kind.name: kind for kind in _KINDS},
+    "AnomalyNan": NotFinite,
+    "AnomalyTurbulence": Turbulence,
+}
+
+
+def make_rule(name: str, limits: Mapping[str, Any], kinds: Mapping[str, type[Any]] = RULES) -> Any:
+    """Return a rule by its name with these limits; ``kinds`` are the structs of limits by name.
+
+    Raises ConfigError that names the unknown rule or limit, or what is wrong with one, and what is allowed.
+    """
+    kind = kinds.get(name)
+    if kind is None:
+        raise ConfigError("rule", name, ", ".join(kinds))
+    known = kind.__struct_fields__
+    for limit in limits:
+        if limit not in known:
+            raise ConfigError(f"a limit of rule {name}", limit, ", ".join(known))
+    if "dtype" in limits and limits["dtype"] not in DTYPES:
+        raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES))
+    try:
+        return msgspec.convert(dict(limits), kind)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        if lacking := next((limit for limit in known if f"field `{limit}`" in problem), None):
+            raise ConfigError(f"rule {name}", dict(limits), f"limits with {lacking}") from None
+        given = limits.get(place.rstrip("`")) if place else dict(limits)
+        key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
+        raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None
+
 
 __all__ = [
     "DTYPES",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.layout import make_folder, opener, tag
+from msprobe_hooks.instruments.series.paths import make_folder, opener, tag
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.tables import Row, Watched

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.contents import Contents
+from msprobe_hooks.instruments.series.index import Contents
 from msprobe_hooks.instruments.series.tables import Part, Table, Watched
 
 # Little beside what judging needs, also where several runs are compared. Files that can only be read as a whole, CSV

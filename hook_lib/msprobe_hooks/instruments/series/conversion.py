@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.layout import TASKS, rank_of, start_time, started_between
+from msprobe_hooks.instruments.series.paths import TASKS, rank_of, start_time, started_between
 
 
 def csv2tensorboard_by_step(
@@ -55,7 +55,7 @@ def csv2tensorboard_by_step(
 
 def _folders_between(folder: Path, first: str | None, last: str | None) -> list[Path]:
     """Return the ranks' folders in the order of their starts. Raises MonitorError where there is none."""
-    from msprobe_hooks.instruments.series.reading import run_folders
+    from msprobe_hooks.instruments.series.reader import run_folders
 
     folders = started_between(run_folders(folder), first, last)
     if not folders:
@@ -73,7 +73,7 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
 
     from msprobe_hooks.instruments.series.blocks import last_written
     from msprobe_hooks.instruments.series.events import open_summary
-    from msprobe_hooks.instruments.series.reading import open_run
+    from msprobe_hooks.instruments.series.reader import open_run
 
     starts = [(run, frozenset(run.keys)) for run in map(open_run, folders)]
     for task in tasks:

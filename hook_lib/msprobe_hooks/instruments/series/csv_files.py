@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from msprobe_hooks.errors import MonitorError, shown
-from msprobe_hooks.instruments.series.layout import FileName, make_folder, opener, window
+from msprobe_hooks.instruments.series.paths import FileName, make_folder, opener, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
 from msprobe_hooks.regular_files import open_regular
 

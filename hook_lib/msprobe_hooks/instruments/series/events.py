@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.heat_maps import HeatMap
-from msprobe_hooks.instruments.series.layout import make_folder, rank_of, tag
+from msprobe_hooks.instruments.series.paths import make_folder, rank_of, tag
 from msprobe_hooks.instruments.series.tables import Row
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError, clipped, shown
-from msprobe_hooks.instruments.series.layout import FileName, make_folder, window
+from msprobe_hooks.instruments.series.paths import FileName, make_folder, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
 
 SUFFIX: Final = ".parquet"

@@ -16,9 +16,9 @@ from typing import Any
 
 from torch import Tensor
 
-from msprobe_hooks.dump.collectives import RECEIVED
+from msprobe_hooks.dump.communication.collectives import RECEIVED
 from msprobe_hooks.instruments.watch import config
-from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.watch.checks import (
+from msprobe_hooks.instruments.watch.option_checks import (
     checked_statistics,
     names_of,
     ranks,
@@ -21,8 +21,8 @@ from msprobe_hooks.instruments.watch.checks import (
     times,
     whole_number,
 )
-from msprobe_hooks.instruments.watch.names import OF_PARAMETERS, WHAT
-from msprobe_hooks.recording.option_checks import flag, object_with, one_of, read_json
+from msprobe_hooks.instruments.watch.quantities import OF_PARAMETERS, WHAT
+from msprobe_hooks.recording.validators import flag, object_with, one_of, read_json
 
 FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
 

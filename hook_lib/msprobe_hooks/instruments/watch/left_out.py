@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.targets import SIDES, WHATS, Target, unknown_targets
+from msprobe_hooks.instruments.watch.selection import SIDES, WHATS, Target, unknown_targets
 
 
 def notes_on_ranks(plan: Plan, rank: int | None) -> Iterator[str]:

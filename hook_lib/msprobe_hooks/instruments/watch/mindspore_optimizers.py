@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from mindspore import Tensor
 
-from msprobe_hooks.instruments.watch.weights import Weight
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.instruments.watch.parameters import Weight
+from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.safety_net import guarded
 

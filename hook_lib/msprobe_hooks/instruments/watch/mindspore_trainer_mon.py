@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.names import NO_COLLECTIVES
+from msprobe_hooks.instruments.watch.quantities import NO_COLLECTIVES
 from msprobe_hooks.instruments.watch.trainer_mon import Monitor
 
 if TYPE_CHECKING:

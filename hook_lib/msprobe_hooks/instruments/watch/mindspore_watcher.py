@@ -8,25 +8,54 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import FrameType
 from typing import Any, Final
 
 import mindspore
 from mindspore import Parameter, Tensor, experimental, nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.series.writing import Row
-from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.series.writer import Row
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import HostMeter
 from msprobe_hooks.instruments.watch.live_objects import living
-from msprobe_hooks.instruments.watch.mindspore_modules import Cells
 from msprobe_hooks.instruments.watch.mindspore_optimizers import CallHooks, OptimizerState
-from msprobe_hooks.instruments.watch.modules import Fields
-from msprobe_hooks.instruments.watch.names import NO_COLLECTIVES, WHAT
+from msprobe_hooks.instruments.watch.modules import Fields, Modules
+from msprobe_hooks.instruments.watch.parameters import Weight
+from msprobe_hooks.instruments.watch.quantities import NO_COLLECTIVES, WHAT
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.instruments.watch.watcher import Observer, Watcher
-from msprobe_hooks.instruments.watch.weights import Weight
+from msprobe_hooks.mindspore import gradients
 from msprobe_hooks.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.mindspore.values import host
+from msprobe_hooks.mindspore.elements import takes_gradient
+from msprobe_hooks.mindspore.gradients import MindSporeEngine
+from msprobe_hooks.mindspore.host_values import host
+from msprobe_hooks.mindspore.recompute import is_recomputed
+from msprobe_hooks.recording.backward import Emit
+
+
+class Cells(Modules):
+    """The hooks on the cells of a chunk of the model."""
+
+    tensor_class = Tensor
+    engine = MindSporeEngine()
+
+    def takes_gradient(self, tensor: Tensor) -> bool:
+        """Tell whether a gradient function that is running differentiates by a tensor, and knows where it is from."""
+        return takes_gradient(tensor) and tensor._grad_node is not None
+
+    def inputs(self, tensors: Sequence[Tensor]) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors)
+
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
+        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        gradients.watch(outputs, inputs, emit, self.listener, where)
+
+    def is_recomputed(self, frame: FrameType) -> bool:
+        """Tell whether a call is made again in a backward pass, as of a cell whose ``recompute`` was set."""
+        return is_recomputed(frame)
+
 
 _WATCHED: Final = [name for name in WHAT if name != "collectives"]
 

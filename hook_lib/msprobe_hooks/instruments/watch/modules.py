@@ -14,10 +14,10 @@ from functools import partial
 from types import FrameType
 from typing import Any, ClassVar, TypeAlias
 
-from msprobe_hooks.instruments.watch.checks import selected
-from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.watch.option_checks import selected
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
-from msprobe_hooks.recording.passes import BackwardPasses, Engine
+from msprobe_hooks.recording.backward_passes import BackwardPasses, Engine
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
 #: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.

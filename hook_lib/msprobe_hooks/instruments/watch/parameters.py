@@ -1,69 +1,61 @@
-"""Which trainable parameters of a model are watched with an optimizer."""
+"""The parameters of a model that are watched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from msprobe_hooks.instruments.listing import listed
-from msprobe_hooks.instruments.watch.around_step import OptimizerState
-from msprobe_hooks.instruments.watch.weights import Weight
+from msprobe_hooks.instruments.watch.config import Plan
+from msprobe_hooks.instruments.watch.msprobe_names import squashed
+from msprobe_hooks.instruments.watch.selection import is_targeted
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Parameters by what becomes of them.
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """A parameter of a chunk of the model, by the name of its series; ``gradient`` is what the optimizer will see."""
 
-    ``forgotten`` are the watched ones that no optimizer has, ``of_others`` those that only other optimizers have.
-    ``frozen`` take no gradient.
+    chunk: int
+    name: str
+    parameter: Any
+    gradient: Callable[[], Any]
+
+
+def weights_of(
+    models: Sequence[Any],
+    plan: Plan,
+    named_parameters: Callable[[Any], Iterable[tuple[str, Any]]],
+    gradient: Callable[[Any], Any],
+) -> tuple[list[Weight], list[Weight]]:
+    """Return the parameters that a plan names, in the models' order, those that are tied once: trainable ones, others.
+
+    ``named_parameters`` returns a model's, ``gradient`` that of a parameter, None where it has none.
     """
-
-    watched: Sequence[Weight]
-    frozen: Sequence[Weight]
-    forgotten: Sequence[Weight] = ()
-    of_others: Sequence[Weight] = ()
-
-    def notes(self) -> Iterator[str]:
-        """Yield a line for each reason why parameters are not watched, or not updated."""
-        if self.forgotten:
-            yield (
-                f"parameters in no optimizer of this process: {_named(self.forgotten)}; add them to the optimizer "
-                "if no other rank updates them, or set requires_grad to False if they are meant to be frozen"
-            )
-        if self.of_others:
-            yield (
-                f"parameters not watched, because another optimizer has them: {_named(self.of_others)}; "
-                "watch that optimizer as well to see them"
-            )
-        if self.frozen:
-            yield f"parameters not watched, because requires_grad is False: {_named(self.frozen)}"
+    trainable: list[Weight] = []
+    frozen: list[Weight] = []
+    for chunk, model in enumerate(models):
+        named = list(named_parameters(model))
+        for those, requires_grad in ((trainable, True), (frozen, False)):
+            full = [(name, one) for name, one in named if bool(one.requires_grad) is requires_grad]
+            names = squashed([name for name, _ in full]) if plan.squashes_names else [name for name, _ in full]
+            for (long, parameter), name in zip(full, names, strict=True):
+                if is_targeted(plan, chunk, (long, name)):
+                    those.append(Weight(chunk, name, parameter, partial(gradient, parameter)))
+    return trainable, frozen
 
 
-def parameters_with(
-    optimizer: OptimizerState,
-    weights: Sequence[Weight],
-    frozen: Sequence[Weight],
-    others: Callable[[], Iterable[OptimizerState]],
-) -> Parameters:
-    """Return what of the parameters is watched with an optimizer: all but those that only ``others`` have.
-
-    What is in no optimizer may have been forgotten. It is watched, so that its series shows that it never changes.
-    """
-    stepped = set(optimizer.stepped(weights))
-    rest = [one for one in weights if one not in stepped]
-    of_others: set[Weight] = set()
-    for other in others() if rest else ():
-        # Not an optimizer that the user gave to watch: one that cannot be asked yet must not end the training.
-        with suppress(Exception):
-            of_others.update(other.stepped(rest))
-    return Parameters(
-        watched=[one for one in weights if one not in of_others],
-        frozen=frozen,
-        forgotten=[one for one in rest if one not in of_others],
-        of_others=[one for one in rest if one in of_others],
-    )
-
-
-def _named(weights: Iterable[Weight]) -> str:
-    return listed(f"{one.chunk}:{one.name}" if one.chunk else one.name for one in weights)
+def measure(
+    collection: Collection,
+    task: str,
+    weights: Iterable[tuple[Weight, Any]],
+    micro_step: int | None = None,
+) -> None:
+    """Measure what belongs to parameters, where there is any, all of a chunk at once."""
+    chunks: dict[int, list[tuple[str, Any]]] = {}
+    for weight, tensor in weights:
+        if tensor is not None:
+            chunks.setdefault(weight.chunk, []).append((weight.name, tensor))
+    for chunk, named in chunks.items():
+        collection.measure(task, chunk, [name for name, _ in named], [tensor for _, tensor in named], micro_step)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from msprobe_hooks.instruments.series.layout import earlier_folder, run_folder, window
-from msprobe_hooks.instruments.series.writing import Row, SeriesWriter, open_writer
+from msprobe_hooks.instruments.series.paths import earlier_folder, run_folder, window
+from msprobe_hooks.instruments.series.writer import Row, SeriesWriter, open_writer
 from msprobe_hooks.instruments.watch.config import Plan
 
 

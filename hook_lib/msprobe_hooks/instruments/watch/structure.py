@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.instruments.watch.collection import Collection
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 
 STRUCTURE_FILE = "module_struct.json"
 STACK_FILE = "stack_info.csv"

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.live_objects import living
-from msprobe_hooks.instruments.watch.modules import Fields
+from msprobe_hooks.instruments.watch.modules import Fields, Modules
 from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
+from msprobe_hooks.instruments.watch.parameters import Weight
 from msprobe_hooks.instruments.watch.statistics import Meter
-from msprobe_hooks.instruments.watch.torch_modules import TorchModules
-from msprobe_hooks.instruments.watch.unreduced import UnreducedGradients
+from msprobe_hooks.instruments.watch.step_statistics import Collection
+from msprobe_hooks.instruments.watch.unreduced_gradients import UnreducedGradients
 from msprobe_hooks.instruments.watch.watcher import Observer, Watcher
-from msprobe_hooks.instruments.watch.weights import Weight
-from msprobe_hooks.torch.calls import is_traced
-from msprobe_hooks.torch.process_group import process_rank
-from msprobe_hooks.torch.quiet import Quiet
+from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.torch import gradients
+from msprobe_hooks.torch.call_mode import is_traced
+from msprobe_hooks.torch.gradients import TorchEngine
+from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.recompute import is_recomputed
+from msprobe_hooks.torch.session import process_rank
+
+
+class TorchModules(Modules):
+    """The hooks on the modules of a chunk of the model."""
+
+    tensor_class = Tensor
+    engine = TorchEngine()
+
+    def takes_gradient(self, tensor: Tensor) -> bool:
+        """Tell whether a backward pass can give a tensor a gradient."""
+        return tensor.requires_grad
+
+    def inputs(self, tensors: Sequence[Tensor]) -> gradients.Inputs:
+        """Return where gradients leave a call."""
+        return gradients.Inputs(tensors)
+
+    def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
+        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        gradients.watch(outputs, inputs, emit, self.listener, where)
+
+    def is_recomputed(self, frame: FrameType) -> bool:
+        """Tell whether activation checkpointing makes a call."""
+        return is_recomputed(frame)
+
 
 _log = logging.getLogger("msprobe_hooks")
 

@@ -2,28 +2,81 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError, MonitorError
 from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
-from msprobe_hooks.instruments.series.layout import tag
-from msprobe_hooks.instruments.watch.checks import checked_statistics, whole_number
+from msprobe_hooks.instruments.series.paths import tag
 from msprobe_hooks.instruments.watch.config import Plan, read_config
-from msprobe_hooks.instruments.watch.dynamic import DynamicSwitch
-from msprobe_hooks.instruments.watch.groups import is_left_out_in
+from msprobe_hooks.instruments.watch.option_checks import checked_statistics, whole_number
+from msprobe_hooks.instruments.watch.sharding import is_left_out_in
+from msprobe_hooks.json_decoding import JsonError, decode_json
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.anomalies import Alert
-    from msprobe_hooks.instruments.series.writing import Row
+    from msprobe_hooks.instruments.series.writer import Row
     from msprobe_hooks.instruments.watch.run_files import RunFiles
+    from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
     from msprobe_hooks.instruments.watch.watcher import Watcher
+
+_log = logging.getLogger("msprobe_hooks")
+
+
+# In place of the time when a file was written.
+_GONE = -1
+
+
+class DynamicSwitch:
+    """Looks at a configuration file when a step has ended; it counts while its ``dynamic_on`` is true.
+
+    ``read`` returns the plan of a file and warnings, or raises ConfigError.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], tuple[Plan, list[str]]]) -> None:
+        self._path = path
+        self._read = read
+        self._seen: int | None = None
+
+    def changed(self) -> Plan | None:
+        """Return the plan of a file that was written since the last look and is on.
+
+        None for any other; what is wrong with one, as that it is gone, is logged once.
+        """
+        try:
+            written = self._path.stat().st_mtime_ns
+        except OSError:
+            written = _GONE
+        if written == self._seen:
+            return None
+        self._seen = written
+        try:
+            plan, warnings = self._read(self._path)
+        except ConfigError as error:
+            _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
+            return None
+        for warning in warnings if plan.is_dynamic else ():
+            _log.warning("%s: %s", self._path, warning)
+        return plan if plan.is_dynamic else None
+
+    def turn_off(self) -> None:
+        """Write ``dynamic_on`` false into the file, the rest of which stays."""
+        try:
+            given = decode_json(self._path.read_bytes()) | {"dynamic_on": False}
+            beside = self._path.with_name(f"{self._path.name}.new")
+            beside.write_text(json.dumps(given, indent=2))
+            beside.chmod(self._path.stat().st_mode)
+            beside.replace(self._path)
+        except (OSError, JsonError, TypeError) as error:
+            _log.error("%s: dynamic_on cannot be set to false: %s", self._path, error)
+
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -223,3 +276,25 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if given["optimizer"] is None:
         raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training")
     return given
+
+
+class TrainerMon(Monitor):
+    """Watches the training of one model of PyTorch with one optimizer, as a configuration file says."""
+
+    def watcher(self, model: Any, optimizer: Any, **options: Any) -> TorchWatcher:
+        """Return what watches modules."""
+        from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
+
+        return TorchWatcher(model, optimizer, **options)
+
+    def rank_in(self, group: Any) -> int:
+        """Return this process's rank in a group of ``torch.distributed``."""
+        import torch.distributed as dist
+
+        return dist.get_rank(group)
+
+    def ranks_of(self, group: Any) -> list[int]:
+        """Return the ranks in the whole program of a group's processes."""
+        import torch.distributed as dist
+
+        return dist.get_process_group_ranks(group)

@@ -10,21 +10,21 @@ from typing import Any, ClassVar, Protocol
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.series.anomalies import Alert
-from msprobe_hooks.instruments.series.writing import Row
+from msprobe_hooks.instruments.series.writer import Row
 from msprobe_hooks.instruments.watch.alerts import Alarm
-from msprobe_hooks.instruments.watch.around_step import AroundStep, OptimizerState
-from msprobe_hooks.instruments.watch.checks import whole_number
-from msprobe_hooks.instruments.watch.collection import Collection
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.first_steps import FirstSteps
 from msprobe_hooks.instruments.watch.left_out import notes_on_ranks, notes_on_targets
 from msprobe_hooks.instruments.watch.models import as_models
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
-from msprobe_hooks.instruments.watch.parameters import Parameters, parameters_with
+from msprobe_hooks.instruments.watch.optimizer_step import AroundStep, OptimizerState
+from msprobe_hooks.instruments.watch.option_checks import whole_number
+from msprobe_hooks.instruments.watch.parameter_coverage import Parameters, parameters_with
+from msprobe_hooks.instruments.watch.parameters import Weight, measure, weights_of
 from msprobe_hooks.instruments.watch.run_files import RunFiles
+from msprobe_hooks.instruments.watch.selection import with_fields
+from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.instruments.watch.structure import Structure
-from msprobe_hooks.instruments.watch.targets import with_fields
-from msprobe_hooks.instruments.watch.weights import Weight, measure, weights_of
 
 _log = logging.getLogger("msprobe_hooks")
 

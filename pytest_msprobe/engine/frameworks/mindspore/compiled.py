@@ -17,7 +17,7 @@ from mindspore import nn
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
-from msprobe_hooks.mindspore.places import imported_as, place_of
+from msprobe_hooks.mindspore.qualified_names import imported_as, place_of
 from pytest_msprobe.engine.frameworks.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.bridge import bridged
 from pytest_msprobe.engine.replay.call import Call

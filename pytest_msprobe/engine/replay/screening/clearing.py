@@ -9,7 +9,7 @@ import torch
 
 from msprobe_standards import Standard, Verdict, measure
 from msprobe_standards.benchmark import Benchmark
-from msprobe_standards.excuse import Excused
+from msprobe_standards.exemption import Excused
 from pytest_msprobe.engine.replay.screening.residuals import Evidence
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from msprobe_standards.layouts import is_plain
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.screening.clearing import SCREENED_DTYPES
 from pytest_msprobe.engine.replay.screening.layout import Contraction, Layout, contraction

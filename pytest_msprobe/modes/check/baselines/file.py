@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.regular_files import open_regular
-from msprobe_hooks.sizes import format_size
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors
 from pytest_msprobe.storage.names import LOCK_NAME, TEMPORARY, slug
 from pytest_msprobe.storage.stored import StoredTensor

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 from safetensors import SafetensorError
 
+from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.sizes import format_size
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced
 from pytest_msprobe.engine.replay.unwarned import unwarned

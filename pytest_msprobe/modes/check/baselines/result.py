@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from msprobe_hooks.decoding import JsonError, decode_json
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_standards import Metrics, Standard, measure
 from pytest_msprobe.engine.replay.recorded import Prepare
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name

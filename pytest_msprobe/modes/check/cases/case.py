@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from msprobe_hooks.decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.dump.names import Direction, parse_api_name, split_direction
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.json_decoding import JsonError, JsonFormError, decode_json
 from msprobe_hooks.regular_files import read_regular
-from msprobe_standards.given import shown
+from msprobe_standards.validation import shown
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError

@@ -11,8 +11,8 @@ import torch
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards import Policy, built_in_policies
-from msprobe_standards.given import shown
 from msprobe_standards.registry import STANDARDS
+from msprobe_standards.validation import shown
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device

@@ -16,9 +16,9 @@ import msgspec
 import torch
 from safetensors import SafetensorError
 
+from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_direction
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.sizes import format_size
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.produced import produced

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.instruments.names import PERTURBATIONS
+from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.errors import OptionError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.layout import step_rank
+from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, HEADER, row
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete

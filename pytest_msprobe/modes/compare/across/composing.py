@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
+from msprobe_hooks.dump.call_context import KnownSurroundings
 from msprobe_hooks.dump.names import backward_of, is_forward_api, split_called
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.scopes import KnownSurroundings
 from pytest_msprobe.modes.compare.across.bodies import Body, are_one, body_of, is_tensor, settings_of, tensors_of_group
 from pytest_msprobe.modes.compare.across.compositions import Argument, Composition, compositions, word_of
 from pytest_msprobe.modes.compare.across.recurrent import LSTM, VF_LSTM, Lstm
 from pytest_msprobe.modes.compare.structure import intact
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.scopes import Surroundings, Table
+    from msprobe_hooks.dump.call_context import Surroundings, Table
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 from msgspec import Raw
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.kernels import Kernel, KernelDump, leaf
+from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table
+from msprobe_hooks.dump.kernel_dump import Kernel, KernelDump, leaf
 from msprobe_hooks.dump.names import (
     PARAMETERS_GRAD,
     ModuleName,
@@ -30,7 +31,6 @@ from msprobe_hooks.dump.names import (
 )
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.scopes import KnownSurroundings, Surroundings, Table
 from msprobe_hooks.dump.static_graph.flow import Cell, Flow, Origin
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError

@@ -22,8 +22,8 @@ from pytest_msprobe.modes.compare.across.bodies import (
 from pytest_msprobe.modes.compare.across.compositions import word_of
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.call_context import Table
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.scopes import Table
 
 #: PyTorch's name of the call, and the word of MindSpore's.
 VF_LSTM, LSTM = "VF.lstm", "LSTM"

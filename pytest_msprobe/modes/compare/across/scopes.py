@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
-from msprobe_hooks.dump.scopes import Surroundings
 from pytest_msprobe.modes.compare.structure import intact
 
 if TYPE_CHECKING:

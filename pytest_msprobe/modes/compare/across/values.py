@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.dtypes import plain_dtype
 from msprobe_hooks.dump.names import is_parameters_grad, split_called
+from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.modes.compare.across.apis import buffer_names, parameter_names
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from msprobe_hooks.dump.scopes import outside_frameworks
+from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.graphs.page.drawing import drawn
 from pytest_msprobe.modes.compare.reports.graph import PairGraph

@@ -11,7 +11,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.page.axis import Binning, Envelope, make_axis
 from pytest_msprobe.modes.monitor.page.gap import gap, gap_bytes
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage

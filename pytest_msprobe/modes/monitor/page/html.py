@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Series
+from msprobe_hooks.instruments.series.reader import Series
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.page import gap
 from pytest_msprobe.modes.monitor.page.axis import Envelope

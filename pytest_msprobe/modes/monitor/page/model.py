@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope
 from pytest_msprobe.modes.monitor.pairs.pair import Compared
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.judging import SeriesJudge
 from pytest_msprobe.modes.monitor.page.building import build_page

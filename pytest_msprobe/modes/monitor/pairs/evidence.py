@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Series
+from msprobe_hooks.instruments.series.reader import Series
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.pairs.differences import Numbers, decimals, quantum
 from pytest_msprobe.modes.monitor.pairs.pool import Pool

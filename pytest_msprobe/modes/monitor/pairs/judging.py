@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from msprobe_hooks.instruments.series.layout import TASKS
-from msprobe_hooks.instruments.series.reading import Run, SeriesKey
+from msprobe_hooks.instruments.series.paths import TASKS
+from msprobe_hooks.instruments.series.reader import Run, SeriesKey
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alarmed import Alarm
 from pytest_msprobe.modes.monitor.naming import item_name

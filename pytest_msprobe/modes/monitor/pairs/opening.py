@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reading import Run, open_run, rank_folders
+from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.monitor.pairs.judging import GoldenJudge
 from pytest_msprobe.modes.monitor.pairs.pair import Pair

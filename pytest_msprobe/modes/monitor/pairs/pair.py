@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.pairs.differences import Numbers, are_scaled
 from pytest_msprobe.modes.monitor.pairs.evidence import (

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.grad_probe.reading import ProbedRank, open_rank
-from msprobe_hooks.instruments.series.reading import Run, Series, SeriesKey, open_run
+from msprobe_hooks.instruments.grad_probe.reader import ProbedRank, open_rank
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey, open_run
 from pytest_msprobe.modes.monitor.pairs.differences import Numbers
 from pytest_msprobe.modes.monitor.pairs.pair import Compared, Pair
 from pytest_msprobe.modes.monitor.pairs.pool import Pool

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reading import Series, SeriesKey
+from msprobe_hooks.instruments.series.reader import Series, SeriesKey
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.pairs.differences import CONTINUOUS, Numbers, relative_difference, scale
 

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from msprobe_hooks.dump.layout import StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError, RecordError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.static_graph.ir import read_ir
+from msprobe_hooks.dump.static_graph.anf_ir import read_ir
 from msprobe_hooks.dump.static_graph.source_lines import SourceLines, frames
 from tests.support.static_graphs import GRAPH_TEXT
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks.environment import write_environment
-from msprobe_hooks.instruments.environment.started import Started, TensorFact, read_started
+from msprobe_hooks.instruments.environment.start_file import Started, TensorFact, read_started
 
 
 @pytest.fixture(autouse=True)

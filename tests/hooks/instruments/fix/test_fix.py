@@ -291,7 +291,7 @@ def test_a_call_that_cannot_be_looked_at_runs_as_it_is(monkeypatch):
         raise RuntimeError("this part is broken")
 
     x = normal(999)
-    monkeypatch.setattr("msprobe_hooks.instruments.fix.torch_raising.Raising.plan", broken)
+    monkeypatch.setattr("msprobe_hooks.instruments.fix.torch_upcast.Raising.plan", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
     assert "it cannot be looked at: RuntimeError" in str(fixed)
@@ -302,7 +302,7 @@ def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(mon
         raise OSError(28, "No space left on device")
 
     x = normal(999)
-    monkeypatch.setattr("msprobe_hooks.instruments.fix.choice.Names.admit", broken)
+    monkeypatch.setattr("msprobe_hooks.instruments.fix.call_filter.Names.admit", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
     assert "it cannot be looked at: OSError" in str(fixed)

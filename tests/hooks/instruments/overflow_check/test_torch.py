@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.ignored import BUILT_IN, is_ignored
+from msprobe_hooks.dump.anomalies.anomaly import Scene, find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.dump.scenes import Scene, find_scene, read_traffic
 from msprobe_hooks.instruments.overflow_check import recorder as of_any_framework
 from msprobe_hooks.instruments.overflow_check.torch_recorder import TorchOverflowRecorder
 from msprobe_hooks.recording.config import settings

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.errors import ConfigError, MonitorError
-from msprobe_hooks.instruments.series.reading import open_run
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.reader import open_run
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 from tests.support.requirements import require
 
 require(find_spec("tensorboard"), "tensorboard")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.series.reading import open_run
+from msprobe_hooks.instruments.series.reader import open_run
 from msprobe_hooks.instruments.series.tables import Row
-from msprobe_hooks.instruments.series.writing import SeriesWriter, open_writer
+from msprobe_hooks.instruments.series.writer import SeriesWriter, open_writer
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series import blocks, parquet_files
-from msprobe_hooks.instruments.series.reading import open_run
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.reader import open_run
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 from tests.support.requirements import require
 
 require(find_spec("pyarrow"), "pyarrow")

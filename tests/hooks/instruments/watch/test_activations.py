@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from msprobe_hooks import watch
-from msprobe_hooks.instruments.watch.names import STATISTICS
+from msprobe_hooks.instruments.watch.quantities import STATISTICS
 from tests.support.training import Block, adam, by_name, model, train
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import TrainerMon
-from msprobe_hooks.instruments.series.reading import open_run, rank_folders
+from msprobe_hooks.instruments.series.reader import open_run, rank_folders
 
 
 class TestDynamicOn:

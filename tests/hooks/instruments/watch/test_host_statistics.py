@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from msprobe_hooks.instruments.watch.host_statistics import measure
-from msprobe_hooks.instruments.watch.names import STATISTICS
+from msprobe_hooks.instruments.watch.quantities import STATISTICS
 from msprobe_hooks.instruments.watch.statistics import Meter
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.instruments.watch.host_statistics import measure as measure_array
-from msprobe_hooks.instruments.watch.names import STATISTICS
+from msprobe_hooks.instruments.watch.quantities import STATISTICS
 from msprobe_hooks.instruments.watch.statistics import Meter
 
 

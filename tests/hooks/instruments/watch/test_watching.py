@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from msprobe_hooks import watch
-from msprobe_hooks.instruments.series.reading import open_run, rank_folders
-from msprobe_hooks.instruments.watch.names import STATISTICS, WHAT
+from msprobe_hooks.instruments.series.reader import open_run, rank_folders
+from msprobe_hooks.instruments.watch.quantities import STATISTICS, WHAT
 from tests.support.training import adam, by_name, model, train
 
 EVERYTHING = WHAT

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.instruments.names import PERTURBATIONS
+from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.file import read_journal
 from tests.support.dumps import three_calls

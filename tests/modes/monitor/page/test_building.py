@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msprobe_hooks.instruments.series.reading import Run
+from msprobe_hooks.instruments.series.reader import Run
 from pytest_msprobe.modes.monitor.page.building import build_page
 from pytest_msprobe.modes.monitor.page.model import Curves, Finding, RankRuns, WatchedPage
 from pytest_msprobe.modes.monitor.pairs.pair import Compared

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from pytest_msprobe.modes.monitor.page.building import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
-from msprobe_hooks.instruments.series.writing import Row, open_writer
+from msprobe_hooks.instruments.series.reader import SeriesKey
+from msprobe_hooks.instruments.series.writer import Row, open_writer
 from tests.support.drifting import STATISTICS, MemoryRun, trained
 from tests.support.runs import check
 

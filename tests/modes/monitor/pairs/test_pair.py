@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msprobe_hooks.instruments.series.reading import SeriesKey
+from msprobe_hooks.instruments.series.reader import SeriesKey
 from pytest_msprobe.modes.monitor.pairs.pair import Pair
 from tests.support.drifting import STATISTICS, MemoryRun, trained
 

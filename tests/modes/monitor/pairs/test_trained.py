@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import msprobe_hooks
-from msprobe_hooks.instruments.series.reading import Run, open_run, rank_folders
+from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
 from pytest_msprobe.modes.monitor.order import places
 from pytest_msprobe.modes.monitor.pairs.pair import Pair
 

@@ -1,0 +1,220 @@
+"""What a record of communication says of its transfers: who gives values to whom, which values, in which group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from msprobe_hooks.dump.communication.collectives import (
+    BARRIERS,
+    BATCH,
+    EQUAL,
+    FROM_ROOT,
+    RECEIVES,
+    REDUCING,
+    SENDS,
+    SHARED,
+    TO_ROOT,
+    Communicated,
+    read_communicated,
+)
+from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, tensors_of
+from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+
+Key: TypeAlias = tuple[object, ...]
+
+#: A tensor's dtype, without the framework's name, and its shape.
+TensorKind: TypeAlias = tuple[str, tuple[int, ...]]
+
+_WORLD: Key = ("group", "")
+# What frameworks call the group of all ranks where they name groups.
+_WORLD_GROUPS = frozenset({"hccl_world_group", "nccl_world_group", "mccl_world_group"})
+# What PyTorch gives a rank for a group that it is no member of.
+_NON_GROUP_MEMBER = -100
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a transfer. Ends of one ``key``, a group or a pair of ranks, are brought together in their order.
+
+    ``expected`` are the ranks that take part, empty where the record does not say. All ends of a transfer should agree
+    in ``operation``, ``root``, ``reduction`` and ``tensors``, dtype and shape of what all ranks have alike; each is
+    None where the record does not tell. ``values`` is a digest of what all ends of it should hold in the end, by
+    checksums or statistics; of an operation that leaves each rank its own values, None.
+    """
+
+    key: Key
+    gives: bool
+    takes: bool
+    expected: frozenset[int] = frozenset()
+    operation: str | None = None
+    root: int | None = None
+    reduction: str | None = None
+    tensors: tuple[TensorKind, ...] | None = None
+    values: int | None = None
+
+    @property
+    def is_point_to_point(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.key[0] == "p2p"
+
+
+def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[End, ...]:
+    """Return the ends of the transfers that a record is about; none where it does not say with whom, or with nobody.
+
+    ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
+    """
+    said = read_communicated(record)
+    api, operation = said.api, said.operation
+    if api == BATCH:
+        return tuple(_batch_ends(list(said.before.values()), list(said.after.values()), rank))
+    if _is_outside(said):
+        return ()
+    group = group_ranks(said.before.get("group"))
+    if api in SENDS or api in RECEIVES:
+        sends = api in SENDS
+        peer = _root(said, "dst" if sends else "src", group)
+        tag = _integer(said.before.get("tag")) or 0
+        tensor = said.before.get("tensor") if sends else said.after.get("tensor") or said.returned
+        return () if peer is None else (_transfer(rank, peer, tag, tensor, said.either.get("tensor"), sends=sends),)
+    name = _group_name(said.before.get("group"))
+    # One rank may name the group of all ranks where another leaves it to the default.
+    is_world = world.issubset(group) if group else not name
+    root = _root(said, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT or api in TO_ROOT else None
+    return (
+        End(
+            _WORLD if is_world else ("group", group or name),
+            gives=api not in BARRIERS and (api not in FROM_ROOT or root == rank),
+            takes=api not in BARRIERS and (root is None or (api in FROM_ROOT) is (root != rank)),
+            expected=_members(group) if group else world if is_world else frozenset(),
+            operation=operation,
+            root=root,
+            reduction=reduction_of(said),
+            tensors=_kinds(said.either.get(SHARED.get(operation, "")) or said.returned),
+            values=_digest(said.after.get(EQUAL[operation]) or said.returned) if operation in EQUAL else None,
+        ),
+    )
+
+
+@lru_cache
+def _members(group: tuple[int, ...]) -> frozenset[int]:
+    return frozenset(group)
+
+
+def _transfer(rank: int, peer: int, tag: int, values: Element, kinds: Element, *, sends: bool) -> End:
+    source, destination = (rank, peer) if sends else (peer, rank)
+    return End(
+        ("p2p", source, destination, tag),
+        gives=sends,
+        takes=not sends,
+        expected=_members((source, destination)),
+        tensors=_kinds(kinds),
+        values=_digest(values),
+    )
+
+
+def _batch_ends(before: list[Element], after: list[Element], rank: int) -> Iterator[End]:
+    received = list(batched(after))
+    for place, operation in enumerate(batched(before)):
+        name, peer = _text(operation.get("op")), _integer(operation["peer"])
+        if peer is not None and name in SENDS | RECEIVES:
+            sends = name in SENDS
+            then = received[place] if place < len(received) else {}
+            values = (operation if sends else then).get("tensor")
+            kinds = then.get("tensor") or operation.get("tensor")
+            yield _transfer(rank, peer, _integer(operation.get("tag")) or 0, values, kinds, sends=sends)
+
+
+def batched(elements: Iterable[Element]) -> Iterator[Mapping[str, Element]]:
+    """Yield the sends and receives of a batch, each by the names of its fields: ``op``, ``peer``, ``tag``, ``tensor``.
+
+    ``elements`` are the batch's arguments, before the call or after it.
+    """
+    for element in elements:
+        if isinstance(element, list):
+            yield from batched(element)
+        elif isinstance(element, MappingElement) and "peer" in element.items:
+            yield element.items
+
+
+def _kinds(element: Element) -> tuple[TensorKind, ...] | None:
+    """Return dtype and shape of the tensors of an argument, None where they are not recorded."""
+    if isinstance(element, TensorElement):
+        return _interned(((element.dtype, element.shape),))
+    return _interned(tuple((tensor.dtype, tensor.shape) for tensor in tensors_of([element])))
+
+
+@lru_cache(4096)
+def _interned(kinds: tuple[TensorKind, ...]) -> tuple[TensorKind, ...] | None:
+    return tuple((plain_dtype(dtype), shape) for dtype, shape in kinds) or None
+
+
+def _digest(element: Element) -> int | None:
+    """Return a number that is the same for the same recorded values, None where there are none."""
+    tensors = tensors_of([element])
+    if not tensors or any(tensor.checksum is None and tensor.max is None for tensor in tensors):
+        return None
+    return hash(tuple((t.checksum, t.max, t.min, t.mean, t.norm) for t in tensors))
+
+
+def reduction_of(said: Communicated) -> str | None:
+    """Return how values are reduced, as ``SUM``; None where they are not, or the record does not tell how."""
+    if said.operation not in REDUCING:
+        return None
+    element = said.before.get("op")
+    name = _text(element)
+    if name is None:
+        return "SUM" if element is None else None
+    # An operator with a factor is printed with its place in memory.
+    return None if " at 0x" in name else name.rpartition(".")[2].upper()
+
+
+def _root(said: Communicated, role: str, group: Sequence[int]) -> int | None:
+    """Return the rank, counted over all groups, that ``src`` or ``dst`` names; None where a receive takes from any."""
+    within = _integer(said.before.get(f"group_{role}"))
+    if within is not None:
+        return group[within] if 0 <= within < len(group) else within if not group else None
+    named = _integer(said.before.get(role))
+    if named is not None:
+        return named
+    # MindSpore's receives have a default, PyTorch's take from any rank.
+    return None if said.api in RECEIVES and said.returned is None else 0
+
+
+def _integer(element: Element) -> int | None:
+    value = element.value if isinstance(element, ValueElement) else None
+    return value if type(value) is int else None
+
+
+def _text(element: Element) -> str | None:
+    value = element.value if isinstance(element, ValueElement) else None
+    return value if isinstance(value, str) else None
+
+
+def group_ranks(element: Element) -> tuple[int, ...]:
+    """Return the ranks of a recorded process group, ascending; none where the record does not tell."""
+    value = element.value if isinstance(element, ValueElement) else None
+    ranks = value.get("group_ranks") if isinstance(value, dict) else None
+    return tuple(sorted(ranks)) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
+
+
+def is_outside(record: ForwardRecord) -> bool:
+    """Tell whether a rank made a call in a group that it is no member of, which PyTorch lets pass and does nothing.
+
+    Raises ValueError where the record's name follows no grammar.
+    """
+    return _is_outside(read_communicated(record))
+
+
+def _is_outside(said: Communicated) -> bool:
+    return _integer(said.before.get("group")) == _NON_GROUP_MEMBER
+
+
+def _group_name(element: Element) -> str:
+    """Return the name of a group whose ranks are not recorded; none for that of all ranks."""
+    value = element.value if isinstance(element, ValueElement) else None
+    if isinstance(value, dict):
+        value = value.get("group_id")
+    return value if isinstance(value, str) and value not in _WORLD_GROUPS else ""

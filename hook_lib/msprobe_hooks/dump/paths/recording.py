@@ -1,0 +1,99 @@
+"""Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
+
+A program that is not distributed writes ``rank`` without a number; older versions of msprobe, ``proc<pid>``, which does
+not tell a rank.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from msprobe_hooks.dump.paths.converted import find_trees, is_converted_file, tree_of
+from msprobe_hooks.dump.paths.static_graph import (
+    find_iterations,
+    has_graphs,
+    is_iteration_file,
+    iteration_of,
+    rank_of_file,
+)
+from msprobe_hooks.errors import DumpError
+
+DUMP_FILE: Final = "dump.json"
+DEBUG_FILE: Final = "debug.json"
+STACK_FILE: Final = "stack.json"
+CONSTRUCT_FILE: Final = "construct.json"
+TENSOR_FOLDER: Final = "dump_tensor_data"
+
+_STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
+
+
+class StepRank(NamedTuple):
+    """The numbers of step and rank that the folders around a dump tell; None where they tell none."""
+
+    step: int | None = None
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        words = [f"{name} {number}" for name, number in zip(("step", "rank"), self, strict=True) if number is not None]
+        return " and ".join(words) or "no numbered step or rank"
+
+
+def recording_folder(step: int, rank: int | None) -> Path:
+    """Return the folder of one step and rank, below that of a recording; rank None where there is only one process."""
+    return Path(f"step{step}", "rank" if rank is None else f"rank{rank}")
+
+
+def step_rank(path: Path) -> StepRank:
+    """Return the numbers that the nearest folders named ``step<N>`` and ``rank<N>`` say; an iteration is a step."""
+    if is_iteration_file(path):
+        return StepRank(iteration_of(path), rank_of_file(path))
+    return StepRank(_nearest(_STEP, path), _nearest(_RANK, path))
+
+
+def _nearest(pattern: re.Pattern[str], path: Path) -> int | None:
+    numbers = (match[1] for part in reversed(path.parts) if (match := pattern.fullmatch(part)))
+    return next((int(number) for number in numbers if number), None)
+
+
+def rank_of(folder: Path) -> int | None:
+    """Return the rank that a folder's own name tells, 0 for ``rank``; None for any other name."""
+    named = _RANK.fullmatch(folder.name)
+    return int(named[1] or 0) if named else None
+
+
+def find_dumps(folder: Path) -> list[Path]:
+    """Return every ``dump.json`` below a folder, steps and ranks in the order of their numbers.
+
+    A recording of saved variables alone has ``debug.json`` in its place, a static graph a file of each iteration, a
+    tree of converted kernel files the first of these.
+    Raises DumpError where there is none of these.
+    """
+    # A tree has as many folders as kernels: it is gone through once.
+    folders = [*os.walk(folder)]
+    found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
+    if not found and has_graphs(folder):
+        raise DumpError(
+            f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first, dump it again"
+        )
+    if not found:
+        raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
+    return found
+
+
+def _named(name: str, folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
+    return sorted((Path(place, name) for place, _, names in folders if name in names), key=_numbers_by_value)
+
+
+def home_of(path: Path) -> Path:
+    """Return what a user calls a dump: kernels of an iteration or of a tree are a folder, any other dump its file."""
+    if is_converted_file(path):
+        return tree_of(path)
+    return path.parent if is_iteration_file(path) else path
+
+
+def _numbers_by_value(path: Path) -> list[tuple[int, str]]:
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"([0-9]+)", path.as_posix())]

@@ -1,0 +1,1 @@
+"""Files that hold tensors: .npy, torch.save archives, compressed copies."""

@@ -1,0 +1,170 @@
+"""API calls, seen by a TorchFunctionMode: functions, methods and operators, however they were imported."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from msprobe_hooks.torch.apis import Api, ApiTable, operator_api
+from msprobe_hooks.torch.naming.call_sites import as_written, call_site
+from msprobe_hooks.torch.naming.operands import is_reflected
+
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+_bodies: dict[Any, Callable[..., Any] | None] = {}
+
+
+def body_of(func: Any) -> Callable[..., Any] | None:
+    """Return a function that runs ``func``'s body at once, or None where ``func`` asks nothing that can be answered."""
+    if func not in _bodies:
+        _bodies[func] = _answered(func) if isinstance(func, FunctionType) else None
+    return _bodies[func]
+
+
+def _no(*_: object) -> bool:
+    return False
+
+
+def _answered(func: FunctionType) -> Callable[..., Any] | None:
+    asked = [name for name in _QUESTIONS if name in func.__code__.co_names and name in func.__globals__]
+    if not asked:
+        return None
+    answers = dict.fromkeys(asked, _no)
+    body = FunctionType(
+        func.__code__, {**func.__globals__, **answers}, func.__name__, func.__defaults__, func.__closure__
+    )
+    body.__kwdefaults__ = func.__kwdefaults__
+    return body
+
+
+_HANDLER_CODE = handle_torch_function.__code__
+
+#: The files whose frames lie between a call and the program that made it, where two modes are on: where the function
+#: of a call is called, its file belongs in here.
+OWN_FILES = {__file__}
+
+
+def is_traced() -> bool:
+    """Tell whether torch.compile or torch.jit.trace is looking, to whom measuring would become part of the program."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
+
+
+def named(
+    api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType | None
+) -> tuple[str, tuple[Any, ...], dict[str, Any], FrameType | None]:
+    """Return a call as its caller wrote it: the record's name without number and direction, the arguments, the frame.
+
+    ``frame`` is the one that called ``__torch_function__``.
+    """
+    while frame is not None and frame.f_code.co_filename in OWN_FILES:
+        frame = frame.f_back
+    qualified = api.qualified
+    if frame is not None:
+        if api.operators:
+            qualified = _spelling(api, frame, args, kwargs)
+        elif api.is_python and frame.f_code is _HANDLER_CODE:
+            args, kwargs = as_written(func, frame, args, kwargs)
+            frame = frame.f_back.f_back if frame.f_back is not None else None
+    return qualified, args, kwargs, frame
+
+
+# What runs around compiled code, to bring gradients into the layout that it expects, is no part of the program.
+_AROUND_COMPILED = str(Path(torch.__file__).parent / "_functorch" / "_aot_autograd")
+
+
+class CallMode(TorchFunctionMode):
+    """Sees the calls of one thread while it is on that thread's stack of modes, and has each made by ``make``.
+
+    Inside a call that is made the mode is off, as PyTorch does it, so that nested calls are not seen. ``namespaces``
+    are those of libraries whose operators are seen as well.
+    """
+
+    def __init__(self, apis: ApiTable, namespaces: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self._apis = apis
+        self.namespaces = namespaces
+
+    @abstractmethod
+    def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Make a call of the table, looked at or not, and return its result; `named` tells what it is called."""
+
+    @abstractmethod
+    def note_error(self, where: str, error: Exception) -> None:
+        """Take that a call could not be looked at."""
+
+    def note_unlisted(self, func: Any, result: Any) -> None:
+        """Take that a function ran that is in no table; nothing comes of it by default."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make a call, or let it pass."""
+        kwargs = kwargs or {}
+        api = self._apis.get(func)
+        if api is None:
+            return self._pass(func, types, args, kwargs)
+        # A compiler that traces this gets its answer at once, and nothing of what looks becomes part of the program.
+        if is_traced():
+            return func(*args, **kwargs)
+        frame = sys._getframe(1)
+        if frame.f_code.co_filename.startswith(_AROUND_COMPILED):
+            return func(*args, **kwargs)
+        return self.make(api, func, args, kwargs, frame)
+
+    def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        # A subclass's override of its own must not be passed over.
+        body = body_of(func) if _PLAIN.issuperset(types) else None
+        if body is not None:
+            with self:
+                return body(*args, **kwargs)
+        if type(func) in LIBRARY_OPERATORS and self._enters(func):
+            return self.__torch_function__(func, types, args, kwargs)
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) or type(result) in _SEQUENCES:
+            self.note_unlisted(func, result)
+        return result
+
+    def sees_library(self, namespace: str) -> bool:
+        """Return whether calls of this library's operators are made by ``make``."""
+        return namespace in self.namespaces
+
+    def _enters(self, func: OpOverloadPacket | OpOverload) -> bool:
+        """Enter an operator into the table where it is of a library that is seen."""
+        if not self.sees_library(str(func).partition(".")[0]):
+            return False
+        try:
+            self._apis[func] = operator_api(func)
+        except Exception as error:
+            self.note_error(f"torch.ops.{func}", error)
+            return False
+        return True
+
+
+LIBRARY_OPERATORS = frozenset({OpOverloadPacket, OpOverload})
+_SEQUENCES = frozenset({tuple, list})
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+# What ``number + tensor`` is recorded as; other reflected operators are functions of their own.
+_REFLECTED = {"Tensor.__add__": "Tensor.__radd__", "Tensor.__mul__": "Tensor.__rmul__"}
+
+
+def _spelling(api: Api, frame: FrameType, args: Any, kwargs: Any) -> str:
+    """Return the name of a method, or of the operator that the caller wrote for it."""
+    operator = call_site(frame).operator
+    if operator:
+        qualified = api.operators.get(operator, api.qualified)
+        is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor) and is_reflected(frame)
+    elif kwargs or len(args) != 2 or api.qualified.rpartition(".")[2] in frame.f_code.co_names:
+        return api.qualified
+    else:
+        # Nobody names the method of these two operands: a function of Python's own, such as sum(), used the operator.
+        qualified = next(iter(api.operators.values()))
+        is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor)
+    return _REFLECTED[qualified] if is_reflection else qualified
