@@ -27,9 +27,9 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.screening.attention import Attention
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
-from pytest_msprobe.engine.replay.screening.attention_sums import COLUMNS, Sums, drawn_sketches, summed
-from pytest_msprobe.engine.replay.screening.limits import Limits
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.screening.attention_sketches import COLUMNS, Sums, drawn_sketches, summed
+from pytest_msprobe.engine.replay.screening.residuals import Limits
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import Json, forward, tensor, value, write_dump
 

@@ -53,10 +53,10 @@ def check(name: str, way: str) -> None:
     from msprobe_hooks.dump.reader import read_dump
     from msprobe_standards import Policy
     from pytest_msprobe.devices.cpu import CpuDevice
-    from pytest_msprobe.engine.replay.blockwise.plan import RAISED_ABOVE
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
-    from pytest_msprobe.engine.replay.setup import Setup
+    from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
+    from pytest_msprobe.engine.replay.trials.config import Setup
     from tests.support.dumps import forward, tensor, value, write_dump
 
     api, shapes, result = RECORDS[name]

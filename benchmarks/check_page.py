@@ -22,8 +22,8 @@ from measure import ROOT, quote, scratch, table
 
 sys.path.insert(0, str(ROOT))
 
-from pytest_msprobe.engine.values.allowance import Allowance
 from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.reports.verdicts.html import write_verdicts_page
 from pytest_msprobe.reports.verdicts.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.verdicts.rows import Rows

@@ -21,7 +21,7 @@ from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import Json, forward, tensor, value, write_dump
 

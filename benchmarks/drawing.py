@@ -20,9 +20,9 @@ from measure import quote, table
 
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement
-from pytest_msprobe.engine.replay import large_tensors, random_inputs
-from pytest_msprobe.engine.replay.arguments import build_arguments
 from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.replay.calls.arguments import build_arguments
+from pytest_msprobe.engine.replay.inputs import large_tensors, random_tensors
 from tests.support.dumps import forward, tensor, write_dump
 
 THREADS = (1, 2)
@@ -57,13 +57,13 @@ def seconds(call: Call, threads: int, is_large: Callable[[TensorElement], bool])
     """Return the CPU seconds and those of the clock that a call's arguments take."""
     torch.set_num_threads(threads)
     kept = large_tensors.is_large
-    large_tensors.is_large = random_inputs.is_large = is_large
+    large_tensors.is_large = random_tensors.is_large = is_large
     try:
         cpu, clock = time.process_time(), time.perf_counter()
         build_arguments(call, seed=0, real_data=False)
         return time.process_time() - cpu, time.perf_counter() - clock
     finally:
-        large_tensors.is_large = random_inputs.is_large = kept
+        large_tensors.is_large = random_tensors.is_large = kept
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ class ItemLog:
     def pytest_msprobe_register_devices(self, registry: DeviceRegistry) -> None:
         """Add the timed CPU and put the clock around the golden calls."""
         from pytest_msprobe.devices.cpu import CpuDevice
-        from pytest_msprobe.engine.replay import golden
+        from pytest_msprobe.engine.replay.calls import golden
 
         device = CpuDevice()
         device.name = "timed-cpu"

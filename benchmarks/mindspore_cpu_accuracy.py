@@ -25,7 +25,7 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from tests.support.dumps import forward, value, write_dump
 
 #: Functions made of terms near 1, which is the least magnitude that their errors are related to, and that of the

@@ -219,7 +219,7 @@ def _setup() -> Any:
     from msprobe_standards import Policy
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import framework_named
-    from pytest_msprobe.engine.replay.setup import Setup
+    from pytest_msprobe.engine.replay.trials.config import Setup
 
     framework = framework_named("mindspore")
     return Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
@@ -229,7 +229,7 @@ def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
     """Yield each fault, with its direction, and whether it is found."""
     from msprobe_hooks.dump.names import parse_api_name
     from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.engine.frameworks.mindspore.names import function_named
+    from pytest_msprobe.engine.frameworks.mindspore.api_names import function_named
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
 

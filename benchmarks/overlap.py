@@ -30,8 +30,8 @@ from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay, check_call
-from pytest_msprobe.engine.replay.screening.structure import structure_of
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.screening.matmul_structure import structure_of
+from pytest_msprobe.engine.replay.trials.config import Setup
 from tests.support.dumps import forward, tensor, write_dump
 from tests.support.npu import PACKAGE
 

@@ -27,11 +27,11 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.messages import Open
-from pytest_msprobe.engine.remote.serving import Server
+from pytest_msprobe.engine.remote.server import Server
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.trial import Trial
 
 sys.path.insert(0, str(ROOT))
 from tests.support.dumps import forward, tensor

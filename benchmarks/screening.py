@@ -27,15 +27,14 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.arguments import TensorSource
 from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.screening.clearing import screening
-from pytest_msprobe.engine.replay.screening.limits import FALSE_STAND_OUT
+from pytest_msprobe.engine.replay.screening.config import screening
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.residuals import examine
-from pytest_msprobe.engine.replay.screening.walks import TILE
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, examine
+from pytest_msprobe.engine.replay.screening.tile_sums import TILE
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.screened import screened_of
 from tests.corpus.correct_devices import CORRECT_DEVICES

@@ -46,7 +46,7 @@ class StandIn:
         """Call, and write what comes out with what it says of gradients."""
         import torch
 
-        from pytest_msprobe.engine.values.tree import map_tensors
+        from pytest_msprobe.engine.values.pytree import map_tensors
 
         found = func(*args, **kwargs)
         wanted: list[bool] = []
@@ -58,7 +58,7 @@ class StandIn:
         """Return what was written for this call."""
         import torch
 
-        from pytest_msprobe.engine.values.tree import map_tensors
+        from pytest_msprobe.engine.values.pytree import map_tensors
 
         plain, wanted = torch.load(self._path(record), mmap=True)
         flags = iter(wanted)

@@ -27,9 +27,9 @@ from msprobe_hooks.dump.schema import (
     ValueElement,
     walk_tensors,
 )
-from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.arguments import TensorSource, tensor_source
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call as ReplayedCall
+from pytest_msprobe.engine.replay.calls.arguments import TensorSource, tensor_source
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 
 

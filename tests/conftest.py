@@ -20,7 +20,6 @@ import torch
 import torch._dynamo  # noqa: F401
 from hypothesis import settings
 
-import pytest_msprobe.engine.replay.user_check  # noqa: F401
 from tests.support import dumps, runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import Json

@@ -65,7 +65,7 @@ def _needs(place: Path) -> tuple[Fact, ...]:
     from msprobe_hooks.dump.paths.recording import find_dumps
     from pytest_msprobe.doctor.needs import dump_facts
     from pytest_msprobe.doctor.probe import probed
-    from pytest_msprobe.engine.frameworks.known import PYTORCH, checked_as
+    from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
 
     path = find_dumps(place)[0] if place.is_dir() else place
     dump = open_dump(path)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.file import Journal, read_journal
 from pytest_msprobe.journal.runs import Part, WholeRun, whole_runs

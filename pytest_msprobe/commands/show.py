@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _found(arguments: argparse.Namespace) -> Shown:
-    from pytest_msprobe.engine.loading import import_torch
+    from pytest_msprobe.engine.import_torch import import_torch
     from pytest_msprobe.engine.values.torch_files import weights_only_warning
 
     import_torch()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_msprobe.containment.deadline import paused
-from pytest_msprobe.engine.replay.memory import SHARE, admit_at_once, refusal
+from pytest_msprobe.engine.replay.trials.memory_budget import SHARE, admit_at_once, refusal
 from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
 
 # While another worker has a large call running, and where none has: it may still be giving memory back.

@@ -19,7 +19,7 @@ from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
 if TYPE_CHECKING:
     from pytest_msprobe.containment.memory_reservation import MemoryReservation
     from pytest_msprobe.containment.seam import Host
-    from pytest_msprobe.engine.replay.memory import Admit
+    from pytest_msprobe.engine.replay.trials.memory_budget import Admit
 
 
 class ProcessState:
@@ -112,7 +112,7 @@ class ProcessState:
     @property
     def admit(self) -> Admit:
         """What lets a call in by the memory that is free."""
-        from pytest_msprobe.engine.replay.memory import admit_at_once
+        from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
 
         return admit_at_once if self._reservation is None else self._reservation.admit
 

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.tensor_files.containers import file_of
 from pytest_msprobe.doctor.facts import Fact
-from pytest_msprobe.engine.frameworks.known import checked_as, missing_piece
+from pytest_msprobe.engine.framework_names import checked_as, missing_piece
 
 _DTYPE = re.compile(rb'"dtype":\s*"([^"\\]+)"')
 _FILE = re.compile(rb'"data_name":\s*"([^"\\]+)"')
@@ -59,11 +59,11 @@ def _file_facts(dump: Dump) -> Iterator[Fact]:
 
 def lacking_facts(path: Path) -> Iterator[Fact]:
     """Yield the dtypes and operations of a dump of PyTorch that this installation lacks; imports torch."""
-    from pytest_msprobe.engine.loading import import_torch
+    from pytest_msprobe.engine.import_torch import import_torch
 
     torch = import_torch()
+    from pytest_msprobe.engine.replay.ops.lookup import resolve
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-    from pytest_msprobe.engine.replay.resolve import resolve
     from pytest_msprobe.engine.values.dtypes import dtype_named
     from pytest_msprobe.results.skips import Skip
 

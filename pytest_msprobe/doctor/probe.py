@@ -56,7 +56,7 @@ def _how(status: int) -> str:
 
 def torch_facts() -> Iterator[Fact]:
     """Yield the version of torch, what it was built for and how it computes."""
-    from pytest_msprobe.engine.loading import import_torch
+    from pytest_msprobe.engine.import_torch import import_torch
 
     torch = import_torch()
     built = torch.version.cuda or torch.version.hip

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_standards import built_in_policies
-from pytest_msprobe.engine.frameworks.known import MINDTORCH, missing_piece
+from pytest_msprobe.engine.framework_names import MINDTORCH, missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.failures import Failures, read_failures
 from pytest_msprobe.generate.folder import Content, write_files

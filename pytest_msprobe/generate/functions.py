@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import ApiName
+from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import HOMES, resolve
 from pytest_msprobe.generate.layout import string
 from pytest_msprobe.results.skips import Skip, SkipReason
 

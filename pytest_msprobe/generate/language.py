@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 
 from msprobe_hooks.dump.schema import ValueElement
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.generate.functions import SpelledFunction, function_of

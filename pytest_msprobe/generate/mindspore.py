@@ -9,9 +9,9 @@ import torch
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import ValueElement
-from pytest_msprobe.engine.frameworks.mindspore.names import function_named, functions_of, in_torch_terms
+from pytest_msprobe.engine.frameworks.mindspore.api_names import function_named, functions_of, in_torch_terms
+from pytest_msprobe.engine.frameworks.mindspore.conversion import mindspore_dtype
 from pytest_msprobe.engine.frameworks.mindspore.primitives.calls import class_of
-from pytest_msprobe.engine.frameworks.mindspore.tensors import mindspore_dtype
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, tensors_of
-from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.arguments import lost_argument
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.arguments import lost_argument
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.generate.language import Language
 from pytest_msprobe.generate.layout import Code, call, dict_of, list_of, literal, string, tuple_of

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from msprobe_hooks.torch.no_dispatch import Quiet
 from msprobe_hooks.torch.recompute import saved_tensors_hooks as training_hooks
-from pytest_msprobe.engine.replay.traits import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from msprobe_hooks.record import Framework
 from msprobe_hooks.recording.session import observing
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.frameworks.known import MINDSPORE
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.framework_names import MINDSPORE
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.file import Header, JournalWriter
 from pytest_msprobe.live_checks.budget import Budget

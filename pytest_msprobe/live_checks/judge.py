@@ -18,14 +18,14 @@ from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.arguments import Arguments, TensorSource
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run, finished
+from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.side import Gradients, Run, finished
-from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.live_checks.aside import aside, may_draw
 from pytest_msprobe.live_checks.observed import Awaiting, Observed
 from pytest_msprobe.live_checks.trial import ObservedTrial

@@ -20,12 +20,12 @@ from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.session import Model, Observer
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.mindspore.api_names import works_in_place
+from pytest_msprobe.engine.frameworks.mindspore.conversion import from_numpy, to_torch
 from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
-from pytest_msprobe.engine.frameworks.mindspore.names import works_in_place
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
-from pytest_msprobe.engine.frameworks.mindspore.tensors import from_numpy, to_torch
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.values.tree import map_leaves
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.values.pytree import map_leaves
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.live_checks.selection import signature
 

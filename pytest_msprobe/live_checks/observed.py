@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.strides import as_laid_out
-from pytest_msprobe.engine.values.tree import map_tensors
 from pytest_msprobe.live_checks.scheduling import Turns
 
 _FRAMES = 8

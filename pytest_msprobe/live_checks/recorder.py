@@ -22,8 +22,8 @@ from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.side import Run
+from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied

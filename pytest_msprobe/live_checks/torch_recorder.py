@@ -18,11 +18,11 @@ from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
 from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_hooks.torch.threads import NewThreads, ThisThread
-from pytest_msprobe.engine.replay.arguments import Arguments
 from pytest_msprobe.engine.replay.call import operation
-from pytest_msprobe.engine.replay.resolve import operations
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.side import may_work_in_place
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.side import may_work_in_place
+from pytest_msprobe.engine.replay.ops.lookup import operations
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.live_checks.judge import JUDGED_DEVICES
 from pytest_msprobe.live_checks.observed import on_cpu
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.engine.replay.side import Gradients, Run, Side
-from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
+from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.skips import SkipReason
 
 

@@ -17,7 +17,7 @@ from msprobe_hooks.dump.paths.recording import find_dumps, home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.hosts.elsewhere import as_controller_has
 from pytest_msprobe.reports.labels import label, labels_key

@@ -18,7 +18,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.devices.slots import Slots
-from pytest_msprobe.engine.frameworks.known import checked_as
+from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, OptionError, UserError
 from pytest_msprobe.hosts.elsewhere import as_controller_has
 from pytest_msprobe.hosts.names import HERE

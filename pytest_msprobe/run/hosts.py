@@ -11,7 +11,7 @@ import pytest
 
 from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.hosts.answering import Desk
 from pytest_msprobe.hosts.elsewhere import elsewhere
 from pytest_msprobe.hosts.options import read_host_cache

@@ -14,9 +14,9 @@ from pytest_msprobe.containment.probing import failed_probe
 from pytest_msprobe.containment.state import state_key
 from pytest_msprobe.devices.memory import release_memory
 from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry, activate
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
-from pytest_msprobe.engine.loading import import_torch
+from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.hosts.elsewhere import elsewhere
 from pytest_msprobe.results.result import Start
@@ -24,9 +24,9 @@ from pytest_msprobe.results.result import Start
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
-    from pytest_msprobe.engine.frameworks.framework import Framework
+    from pytest_msprobe.engine.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-    from pytest_msprobe.engine.replay.setup import Setup
+    from pytest_msprobe.engine.replay.trials.config import Setup
     from pytest_msprobe.run.options import Options
 
 
@@ -138,7 +138,7 @@ class Setups:
         torch = import_torch()
         if self._processes > 1:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
-        from pytest_msprobe.engine.replay.setup import Setup
+        from pytest_msprobe.engine.replay.trials.config import Setup
 
         options, policy = self._options, self._policy
         framework = framework_named(framework_name)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from msprobe_standards import Verdict, judge
 from msprobe_standards.registry import standard
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.replay.error_maps import allowance_of
-from pytest_msprobe.engine.values.allowance import Allowance
+from pytest_msprobe.engine.replay.judging.error_maps import allowance_of
 from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.modes.compare.policy import ComparePolicy
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, DataMode, Outcome, Row
 from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error

@@ -162,7 +162,7 @@ def other_worker(forked: Forked, tmp_path: Path, tmp_path_factory: pytest.TempPa
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from pytest_msprobe.containment.memory_reservation import MemoryReservation\n"
-        "from pytest_msprobe.engine.replay.memory import SHARE\n"
+        "from pytest_msprobe.engine.replay.trials.memory_budget import SHARE\n"
         "from pytest_msprobe.engine.values.system_memory import free_bytes\n"
         "reservation = MemoryReservation(Path(sys.argv[1]), 'other')\n"
         "reservation.admit(int(free_bytes() * SHARE * 0.95), free_bytes)\n"

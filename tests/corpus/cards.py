@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
-from pytest_msprobe.engine.replay.side import gradients_of
+from pytest_msprobe.engine.replay.calls.side import gradients_of
 from tests.corpus.fault import Kernel, Launch, Variant
 
 MULTIPLYING = """

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.side import gradients_of
+from pytest_msprobe.engine.replay.calls.side import gradients_of
 from tests.corpus.cards import AWAY, CUT, Card, card, to_bits
 from tests.corpus.fault import Launch, Variant, overwrite
 from tests.corpus.kernels import product

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.corpus import correct_functions, correct_layers, devices_of_linear_algebra
 from tests.corpus.cards_in_modes import CARDS_IN_MODES
 from tests.corpus.fault import Launch, Variant, arrived, exactly, overwrite, plain_name, variant

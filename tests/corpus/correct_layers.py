@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.corpus.fault import Launch, exactly, overwrite, variant
 
 LAYERS = "scaled_dot_product_attention multi_head_attention_forward lstm gru rnn_tanh rnn_relu"

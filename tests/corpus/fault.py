@@ -12,7 +12,7 @@ import torch
 from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.values.tree import map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 
 _OPERATORS = {"truediv": "div", "iadd": "add", "radd": "add", "imul": "mul", "rmul": "mul", "isub": "sub"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.corpus.fault import Launch, exactly, overwrite, plain_name, substitute, variant
 
 

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from tests.corpus.fault import Variant, VariantDevice

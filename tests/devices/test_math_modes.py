@@ -11,9 +11,9 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.math_modes import environment_modes, full_precision, math_modes
 from pytest_msprobe.devices.npu import NpuDevice
-from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
-from pytest_msprobe.engine.replay.side import Side, run_forward
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.side import Side, run_forward
 from tests.support.requirements import require
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from msprobe_hooks.torch.api_lists import NPU
+from pytest_msprobe.engine.replay.ops.op_info import Traits
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.traits import Traits
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
+from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import resolve
 from pytest_msprobe.generate.functions import function_of
 from pytest_msprobe.results.skips import Skip
 

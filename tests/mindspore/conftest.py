@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.framework_names import missing_piece
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from tests.support import dumps
 from tests.support.dumps import Json

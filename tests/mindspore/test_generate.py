@@ -20,7 +20,7 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.generate.module import Provenance, module_text
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.journal.file import read_journal

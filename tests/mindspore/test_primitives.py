@@ -9,16 +9,16 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor, amp, nn
+from tests.engine.replay.test_traits import OF_MINDSPORE
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.engine.frameworks.mindspore.primitives.table import TABLE
+from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skips import SkipReason
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
-from tests.engine.replay.test_traits import OF_MINDSPORE
 from tests.mindspore.calls import record as call_of
 from tests.mindspore.calls import tensor
 from tests.mindspore.checking import check, setup_with

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors
 
 
 class Altered(SimDevice):

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.modes.check.explore.exploring import Exploration, explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 

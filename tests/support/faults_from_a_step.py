@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.live_checks.checks import LiveChecks, judged_live
 from pytest_msprobe.live_checks.findings import NamedPolicy
 from pytest_msprobe.live_checks.judge import Judge

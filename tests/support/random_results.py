@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.op_info import random_property
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
-from pytest_msprobe.engine.replay.randomness import random_property
 
 SIZES = [1, 2, 7, 99, 100, 10_000]
 SEEDS = range(8)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.engine.frameworks.known import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
+from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
 from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:
-    from pytest_msprobe.engine.frameworks.framework import Framework
+    from pytest_msprobe.engine.framework import Framework
 
 
 def _open_torch() -> Framework:
@@ -29,7 +29,7 @@ def _open_mindspore() -> Framework:
 
 def _open_mindtorch() -> Framework:
     from pytest_msprobe.engine.frameworks.mindspore.runtime import start
-    from pytest_msprobe.engine.frameworks.mindtorch.places import put_pytorch_first
+    from pytest_msprobe.engine.frameworks.mindtorch.discovery import put_pytorch_first
 
     put_pytorch_first()
     start()
@@ -39,7 +39,7 @@ def _open_mindtorch() -> Framework:
 
 
 def _open_kernels() -> Framework:
-    from pytest_msprobe.engine.frameworks.kernels import RecordedKernels
+    from pytest_msprobe.engine.frameworks.mindspore.kernels.framework import RecordedKernels
 
     return RecordedKernels()
 

@@ -12,10 +12,10 @@ from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.devices.remote.device import RemoteDevice
-from pytest_msprobe.engine.frameworks.framework import Functions
+from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import LIBRARY, resolve
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
@@ -76,7 +76,7 @@ def _has_own(name: ApiName, device: Device) -> bool:
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
     # Only a GPU's runs pay for loading it.
-    from pytest_msprobe.engine.replay.fused_kernels import FUSED_ON_GPU, FusedAttention
+    from pytest_msprobe.engine.replay.ops.fused_attention import FUSED_ON_GPU, FusedAttention
 
     if name.qualified_api not in FUSED_ON_GPU:
         return Functions(golden, golden)

@@ -54,7 +54,7 @@ def _answered(server: Any, envelope: Envelope, blobs: list[bytearray]) -> tuple[
 
 def _load() -> Any:
     # What this imports takes seconds, and cannot be imported where there is no torch.
-    from pytest_msprobe.engine.remote.serving import Server
+    from pytest_msprobe.engine.remote.server import Server
 
     return Server()
 

@@ -14,28 +14,28 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.engine.replay.amplification import told_amplification
-from pytest_msprobe.engine.replay.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
-from pytest_msprobe.engine.replay.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.async_trial import trial_on
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.direction_result import result_of
-from pytest_msprobe.engine.replay.gradients import grad_outputs
-from pytest_msprobe.engine.replay.judging import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.launching_trial import trial_on
-from pytest_msprobe.engine.replay.memory import require_memory, return_freed_before
-from pytest_msprobe.engine.replay.random_apis.unjudged import JUDGES_LITTLE
-from pytest_msprobe.engine.replay.random_inputs import stream_seed
-from pytest_msprobe.engine.replay.recorded import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
-from pytest_msprobe.engine.replay.screening.clearing import Cleared
-from pytest_msprobe.engine.replay.screening.trial_screening import cleared
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.standard_selection import StandardSelection
-from pytest_msprobe.engine.replay.subject import Subject
-from pytest_msprobe.engine.replay.switched_off import is_of_second_run
-from pytest_msprobe.engine.replay.telling_inputs import TellingInputs
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.replay.unwarned import unwarned
+from pytest_msprobe.engine.replay.calls.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
+from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
+from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
+from pytest_msprobe.engine.replay.judging.conditioning_note import told_amplification
+from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
+from pytest_msprobe.engine.replay.judging.informative_inputs import TellingInputs
+from pytest_msprobe.engine.replay.judging.outputs import result_of
+from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
+from pytest_msprobe.engine.replay.judging.standard_selection import StandardSelection
+from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
+from pytest_msprobe.engine.replay.screening.config import Cleared
+from pytest_msprobe.engine.replay.screening.screen_trial import cleared
+from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.memory_budget import require_memory, return_freed_before
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
 from pytest_msprobe.results.skips import Skip, SkipReason

@@ -11,8 +11,8 @@ import torch
 
 from msprobe_standards.dtypes import family
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.values.allowance import Allowance, Errors, errors
-from pytest_msprobe.engine.values.folding import Fold, Piece, fold
+from pytest_msprobe.engine.values.block_grid import Fold, Piece, fold
+from pytest_msprobe.engine.values.tolerance import Allowance, Errors, errors
 from pytest_msprobe.results.error_map import BINS, NO_ELEMENT, ErrorMap, WorstElement, level_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from msprobe_hooks.recording.session import observing
 from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.dispatch.options import checked
 from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly

@@ -13,10 +13,10 @@ import torch
 
 from msprobe_standards import Verdict
 from msprobe_standards.not_compared import NotCompared
-from pytest_msprobe.engine.replay.judging import judge_forward
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.judging.directions import judge_forward
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 
 NAME = "single_benchmark"

@@ -19,8 +19,8 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.recording.vectored_write import write_npy
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.live_checks.dispatch.options import DispatchOptions
 from pytest_msprobe.live_checks.observed import Stack

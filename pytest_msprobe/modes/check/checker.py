@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-    from pytest_msprobe.engine.replay.setup import Setup
+    from pytest_msprobe.engine.replay.trials.config import Setup
     from pytest_msprobe.modes.check.baselines.result import RecordedResult
 
 

@@ -9,7 +9,7 @@ import torch
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.replay.subject import TargetError
+from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.modes.check.judged import Judged
 from pytest_msprobe.reports.text import clipped
 from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs

@@ -73,7 +73,7 @@ def _followed(judged: Judged, step: FollowUp) -> DirectionResult:
     try:
         return step(judged)
     except Exception as error:
-        from pytest_msprobe.engine.values.failures import is_out_of_memory
+        from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 
         if not is_out_of_memory(error):
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.engine.frameworks.known import KERNELS
+from pytest_msprobe.engine.framework_names import KERNELS
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.modes.check.screening import SCREENED_ABOVE
@@ -34,7 +34,7 @@ class KernelItem(DumpItem):
         """Return the policy's verdict on what the kernel gave."""
         setup = self.config.stash[setups_key].setup_for(KERNELS)
         # Whatever lists items never loads torch.
-        from pytest_msprobe.engine.kernels.check import check_kernel
+        from pytest_msprobe.engine.frameworks.mindspore.kernels.check import check_kernel
 
         return check_kernel(self.dump, self.name, setup)
 

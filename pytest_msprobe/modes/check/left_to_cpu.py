@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_msprobe.engine.frameworks.known import PYTORCH
-from pytest_msprobe.engine.replay.left_to_cpu import leaves_to_cpu, left_to_cpu
-from pytest_msprobe.engine.replay.subject import TargetError
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.values.failures import is_out_of_memory
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.framework_names import PYTORCH
+from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.reruns.cpu_fallback import leaves_to_cpu, left_to_cpu
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
+from pytest_msprobe.engine.values.pytree import map_tensors
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.judged import Judged
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skips import Skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.values import PlacedValue, Value, read_values
-from pytest_msprobe.engine.loading import import_torch
+from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, DataMode, Outcome, Row, Unmeasured
 from pytest_msprobe.modes.compare.rules import worse
 from pytest_msprobe.modes.compare.statistics import measure_statistics, scaled_error

@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions

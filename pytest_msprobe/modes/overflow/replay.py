@@ -8,9 +8,9 @@ from functools import partial
 import torch
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.engine.replay.side import Run
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip, SkipReason
 

@@ -10,7 +10,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.result import CallResult
 from tests.support.devices import Altered
 from tests.support.recorder import Recorder

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay import trial
+from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skips import SkipReason
 

@@ -13,7 +13,7 @@ from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.result import CallResult
 
 

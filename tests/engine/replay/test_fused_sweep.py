@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.skips import SkipReason
 from tests.support.recorder import Recorder, element
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.user_check import check_function
+from pytest_msprobe.engine.replay.function_check import check_function
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.devices import Altered
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
 
 
 @pytest.mark.parametrize("number", [3, -5, 0.1, 1 / 3, 10**400, float("inf")])

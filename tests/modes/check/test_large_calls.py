@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.engine.replay.blockwise import plan
+from pytest_msprobe.engine.replay.partition import plan
 from pytest_msprobe.engine.values import system_memory
 from tests.support.dumps import forward, tensor, value
 from tests.support.runs import Checked

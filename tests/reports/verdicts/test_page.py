@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.values.allowance import Allowance
 from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.journal.file import read_journal
 from pytest_msprobe.journal.runs import Part, whole_runs
 from pytest_msprobe.reports.verdicts.journals import write_page_of_journals

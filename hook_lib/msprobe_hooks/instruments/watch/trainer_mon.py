@@ -17,7 +17,7 @@ from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.instruments.series.paths import tag
 from msprobe_hooks.instruments.watch.config import Plan, read_config
 from msprobe_hooks.instruments.watch.option_checks import checked_statistics, whole_number
-from msprobe_hooks.instruments.watch.sharding import is_left_out_in
+from msprobe_hooks.instruments.watch.replication import is_left_out_in
 from msprobe_hooks.json_decoding import JsonError, decode_json
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from msprobe_hooks.dump.schema import (
     tensors_of,
 )
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.traits import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 
 _NEVER: Iterator[bool] = repeat(False)

@@ -9,11 +9,11 @@ from dataclasses import replace
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from pytest_msprobe.engine.replay.blockwise.cut import Cut, block_of
-from pytest_msprobe.engine.replay.blockwise.operations import divisor_of
-from pytest_msprobe.engine.replay.blockwise.plan import Plan
-from pytest_msprobe.engine.replay.side import Gradients, Run
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run
+from pytest_msprobe.engine.replay.partition.cut import Cut, block_of
+from pytest_msprobe.engine.replay.partition.plan import Plan
+from pytest_msprobe.engine.replay.partition.table import divisor_of
+from pytest_msprobe.engine.replay.trials.trial import Trial
 
 #: Results of a block by the path under which they are judged.
 Tensors = dict[str, torch.Tensor]

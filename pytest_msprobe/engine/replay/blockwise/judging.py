@@ -25,14 +25,14 @@ from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial, Tensors, blocks
-from pytest_msprobe.engine.replay.blockwise.cut import Cut
-from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
-from pytest_msprobe.engine.replay.blockwise.plan import Plan
-from pytest_msprobe.engine.replay.blockwise.seen import Part, ScaleOf, Seen
-from pytest_msprobe.engine.replay.cancellation import cancelled
-from pytest_msprobe.engine.replay.in_place import require_one_place_each
-from pytest_msprobe.engine.replay.produced import memory_of
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, Seen
+from pytest_msprobe.engine.replay.calls.mutated_arguments import require_one_place_each
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled
+from pytest_msprobe.engine.replay.judging.run_outputs import memory_of
+from pytest_msprobe.engine.replay.partition.cut import Cut
+from pytest_msprobe.engine.replay.partition.plan import Plan
+from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 
 Select = Callable[[Any], Standard]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
-from pytest_msprobe.engine.frameworks.known import PYTORCH
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.judging import InBlocks, Select, judged_in_blocks
-from pytest_msprobe.engine.replay.blockwise.plan import Plan, plan_of_call
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.memory import admit_whole, recorded_bytes
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.partition.plan import Plan, plan_of_call
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes
+from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skips import Skip

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.groups import each_row
-from pytest_msprobe.engine.replay.references.unsupported import refuse
-from pytest_msprobe.engine.replay.references.widening import at_least_float32
+from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
+from pytest_msprobe.engine.replay.references.expert_groups import each_row
 
 if TYPE_CHECKING:
     from torch import Tensor

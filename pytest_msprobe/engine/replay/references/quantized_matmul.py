@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.quantization import rounded
-from pytest_msprobe.engine.replay.references.unsupported import refuse
-from pytest_msprobe.engine.replay.references.widening import at_least_float32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_fast_gelu_backward", "npu_swiglu_backward"),
     },
     "attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
-    "attention_versions": {"NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")},
+    "attention_v2_v3": {"NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")},
     "convolution": {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
     },
@@ -45,11 +45,10 @@ _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
     "moe_routing": {
         "NPU": (
             "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing",
-            "npu_moe_init_routing_v2", "npu_moe_re_routing", "npu_moe_token_permute", "npu_moe_token_unpermute",
+            "npu_moe_init_routing_v2", "npu_moe_re_routing", "npu_moe_token_permute",
+            "npu_moe_token_permute_with_routing_map", "npu_moe_token_unpermute",
+            "npu_moe_token_unpermute_with_routing_map",
         ),
-    },
-    "moe_routing_map": {
-        "NPU": ("npu_moe_token_permute_with_routing_map", "npu_moe_token_unpermute_with_routing_map")
     },
     "normalization": {
         "NPU": (
@@ -80,7 +79,6 @@ _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
             "scatter_update_",
         ),
     },
-    "softmax": {"NPU": ("npu_scaled_masked_softmax",), "Aten": ("npu_scaled_masked_softmax_backward",)},
 }  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.screening.structure import is_screenable_operand
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.screening.matmul_structure import is_screenable_operand
 
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 

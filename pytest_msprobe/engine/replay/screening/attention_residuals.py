@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_standards.dtypes import float_format
-from pytest_msprobe.engine.replay.screening.attention_sums import Sum, columns_of
-from pytest_msprobe.engine.replay.screening.limits import Limits
-from pytest_msprobe.engine.replay.screening.residuals import Residual
-from pytest_msprobe.engine.replay.screening.walks import TILE
+from pytest_msprobe.engine.replay.screening.attention_sketches import Sum, columns_of
+from pytest_msprobe.engine.replay.screening.residuals import Limits, Residual
+from pytest_msprobe.engine.replay.screening.tile_sums import TILE
 
 
 @dataclass(frozen=True, slots=True)

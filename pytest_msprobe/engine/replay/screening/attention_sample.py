@@ -12,11 +12,11 @@ from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Metrics, Verdict, measure
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import roundoffs_allowed
-from pytest_msprobe.engine.replay.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.side import Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
-from pytest_msprobe.engine.replay.side import Side, run_backward, run_forward
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.values.failures import REFUSALS
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.error_kinds import REFUSALS
 
 Results = dict[str, list[torch.Tensor]]
 """By the path of an output what each group of a sample has of it, (heads, rows, columns)."""

@@ -10,9 +10,11 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pytest_msprobe.engine.replay.screening.gathered import in_groups, patches_of
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.ops.convolution_geometry import PARAMETERS, Axis, Windows, convolution_call
+from pytest_msprobe.engine.replay.screening.im2col import in_groups, patches_of
+from pytest_msprobe.engine.replay.screening.matmul_structure import by_name, is_screenable_operand
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.windows import Axis, Windows
 
 #: What windows lie on, (N, C, ...); the kernels, (F, C / groups, ...); and what windows give, (N, F, ...).
 Role = Literal["image", "weight", "features"]
@@ -104,3 +106,34 @@ class Convolution:
 def _by_group(values: torch.Tensor, groups: int) -> torch.Tensor:
     """Return values (N, C, ...) as (groups, C / groups, N * ...)."""
     return in_groups(values, 1, groups).movedim(0, 2).flatten(2)
+
+
+# Below, a screen costs about what the exact check does: docs/performance.md, "Screened convolutions". Golden of 16 bits
+# is float32, which is computed faster.
+_LEAST_CHANNELS: Mapping[torch.dtype, int] = {torch.float32: 128, torch.float16: 256, torch.bfloat16: 256}
+_LEAST_WINDOWS = 256
+
+
+def convolution_of(operation: str, arguments: Arguments) -> Convolution | None:
+    """Return what convolution a call is; None for any other, and for one that is left to the exact check.
+
+    Its tensors are dense, without overlap, of one float dtype, and are large enough for a screen to be worth it.
+    """
+    call = convolution_call(operation, by_name(PARAMETERS.get(operation, ()), arguments) or {})
+    if call is None:
+        return None
+    values, weight = call.values, call.weight
+    tensors = [values[1], weight[1], *([] if call.bias is None else [call.bias[1]])]
+    if not all(map(is_screenable_operand, tensors)) or len({tensor.dtype for tensor in tensors}) != 1:
+        return None
+    features, per_group = weight[1].shape[:2]
+    windows = len(values[1]) * math.prod(axis.features for axis in call.axes)
+    channels = min(features // call.groups, per_group)
+    if channels < _LEAST_CHANNELS[values[1].dtype] or windows < _LEAST_WINDOWS:
+        return None
+    operands: dict[Role, tuple[str, torch.Tensor]]
+    if call.is_transposed:
+        operands = {"features": values, "weight": weight}
+        return Convolution(operands, "image", call.shape, call.axes, call.groups, call.bias)
+    operands = {"image": values, "weight": weight}
+    return Convolution(operands, "features", call.shape, call.axes, call.groups, call.bias)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pytest_msprobe.engine.replay.screening.walks import Matrix, blocks, sums_both_ways, tile_sums, tiles, tiles_of
+from pytest_msprobe.engine.replay.screening.tile_sums import Matrix, blocks, sums_both_ways, tile_sums, tiles, tiles_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ import torch
 
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.devices.math_modes import full_precision
-from pytest_msprobe.engine.replay.screening.limits import Limits
 from pytest_msprobe.engine.replay.screening.product import Product
-from pytest_msprobe.engine.replay.screening.walks import (
+from pytest_msprobe.engine.replay.screening.tile_sums import (
     TILE,
     Matrix,
     blocks,
@@ -29,6 +28,28 @@ from pytest_msprobe.engine.replay.screening.walks import (
     tiles_of,
     walked,
 )
+
+#: How likely it is that a residual of a correct result stands out, all residuals of a call taken together.
+FALSE_STAND_OUT = 1e-6
+
+
+class Limits:
+    """The limits of ``count`` residuals of one call.
+
+    A residual is taken to be sub-Gaussian. ``exponent`` is the logarithm of how many there are over `FALSE_STAND_OUT`.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.exponent = math.log(2 * count / FALSE_STAND_OUT)
+
+    def of_one(self) -> float:
+        """Return the limit of the square of one residual over its variance (Hoeffding)."""
+        return 2 * self.exponent
+
+    def of_mean(self, count: int) -> float:
+        """Return the limit of the mean of so many such squares (Hsu, Kakade and Zhang, 2012)."""
+        return 1 + 2 * math.sqrt(self.exponent / count) + 2 * self.exponent / count
+
 
 _FLOAT32 = float_format(torch.float32).unit_roundoff
 

@@ -12,9 +12,9 @@ from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.baselines.kept import KeptTensors, with_kept
 from pytest_msprobe.modes.check.judged import Judged

@@ -10,7 +10,7 @@ import torch
 
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_standards import Metrics, Standard, measure
-from pytest_msprobe.engine.replay.recorded import Prepare
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, other_inputs
 from pytest_msprobe.modes.check.baselines.rows import RecordRow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_msprobe.engine.replay.recorded import TENSORS_UNUSED
+from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
 
 
 class UnusedTensorsTally:

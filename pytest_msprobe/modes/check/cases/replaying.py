@@ -16,12 +16,12 @@ from msprobe_standards.validation import shown
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
-from pytest_msprobe.engine.frameworks.framework import Framework
-from pytest_msprobe.engine.frameworks.known import missing_piece
+from pytest_msprobe.engine.framework import Framework
+from pytest_msprobe.engine.framework_names import missing_piece
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.repeat.follow_up import repeated

@@ -21,10 +21,10 @@ from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_d
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.replay.user_check import FunctionCheck
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.function_check import FunctionCheck
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
 from pytest_msprobe.modes.check.cases.saved import SavedCase, with_saved

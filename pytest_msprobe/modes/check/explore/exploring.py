@@ -17,9 +17,9 @@ from msprobe_hooks.dump.schema import TensorElement, forward_record, tensors_of
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.random_inputs import stream_seed
-from pytest_msprobe.engine.replay.randomness import random_property
-from pytest_msprobe.engine.replay.unwarned import unwarned
+from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
+from pytest_msprobe.engine.replay.ops.op_info import random_property
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.modes.check.explore.searching import (

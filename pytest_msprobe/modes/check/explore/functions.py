@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.unwarned import unwarned
-from pytest_msprobe.engine.replay.user_check import CheckedFunction, Given
-from pytest_msprobe.engine.values.tree import map_leaves, map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
+from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.searching import (
     TimeUpError,

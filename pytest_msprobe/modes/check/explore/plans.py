@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of, walk_tensors
-from pytest_msprobe.engine.replay.arguments import build_arguments
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.constraints import constrain
-from pytest_msprobe.engine.values.failures import REFUSALS
+from pytest_msprobe.engine.replay.calls.arguments import build_arguments, constrain
+from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.modes.check.explore.sizes import Sizes
 from pytest_msprobe.modes.check.explore.values import Drawing, Focus, drawings
 from pytest_msprobe.results.exceptions import describe_error

@@ -7,7 +7,7 @@ from typing import Any
 
 from msprobe_hooks.dump.schema import TENSOR_TYPES, tensors_of
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.traits import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
 
 Sizes = Mapping[int, int]
 

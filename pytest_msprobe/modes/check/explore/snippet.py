@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import ApiName, Direction, parse_api_name, split_direction
-from pytest_msprobe.engine.replay.arguments import DeviceArgument
+from pytest_msprobe.engine.replay.calls.arguments import DeviceArgument
+from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.replay.resolve import HOMES
-from pytest_msprobe.engine.replay.side import may_work_in_place
-from pytest_msprobe.engine.replay.trial import Trial
-from pytest_msprobe.engine.replay.user_check import STATE, FunctionCheck
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.function_check import STATE, FunctionCheck
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.replay.ops.lookup import HOMES
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.modes.check.explore.tensor_text import (
     MOST_NUMBERS,
     element_text,

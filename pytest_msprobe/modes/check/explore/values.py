@@ -13,8 +13,8 @@ import torch
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.schema import TensorElement
-from pytest_msprobe.engine.replay.random_inputs import random_tensor
-from pytest_msprobe.engine.replay.value_ranges import finite_range, integer_range
+from pytest_msprobe.engine.replay.inputs.random_tensors import random_tensor
+from pytest_msprobe.engine.replay.inputs.recorded_statistics import finite_range, integer_range
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out
 

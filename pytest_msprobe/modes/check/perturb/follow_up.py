@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import msgspec
 
-from pytest_msprobe.engine.replay.perturbing import perturbed_call
-from pytest_msprobe.engine.replay.repeating import why_unrepeatable
-from pytest_msprobe.engine.replay.subject import TargetError
-from pytest_msprobe.engine.replay.unwarned import unwarned
+from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.reruns.determinism import why_unrepeatable
+from pytest_msprobe.engine.replay.reruns.perturbation import perturbed_call
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.judged import Judged, can_run_again
 from pytest_msprobe.results.perturbed import Perturbed, with_perturbed
 from pytest_msprobe.results.result import DirectionResult

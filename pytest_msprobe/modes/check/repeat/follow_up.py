@@ -8,10 +8,10 @@ from dataclasses import replace
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import hardware
+from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.repeating import target_results, unstable_outputs, why_unrepeatable
-from pytest_msprobe.engine.replay.subject import TargetError
-from pytest_msprobe.engine.replay.unwarned import unwarned
+from pytest_msprobe.engine.replay.reruns.determinism import target_results, unstable_outputs, why_unrepeatable
+from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.judged import Judged, can_run_again
 from pytest_msprobe.results.repeats import Repeats, with_repeats
 from pytest_msprobe.results.result import DirectionResult, OutputResult

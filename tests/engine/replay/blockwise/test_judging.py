@@ -20,9 +20,9 @@ from msprobe_standards.benchmark import Benchmark
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
-from pytest_msprobe.engine.replay.blockwise.plan import plan_of_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.partition.plan import plan_of_call
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.skips import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
@@ -296,7 +296,7 @@ def test_gradients_that_are_rounding_alone_are_left_to_the_whole(recorder: Any, 
 def test_gradients_of_results_that_show_nothing_are_left_to_the_whole(
     recorder: Any, default_policy: Policy, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    monkeypatch.setattr("pytest_msprobe.engine.replay.trial.LARGE", 100)
+    monkeypatch.setattr("pytest_msprobe.engine.replay.trials.trial.LARGE", 100)
     # Logits of which only the extrema are known, and probabilities that were not one-hot.
     logits = tensor(160, 64, low=-3e4, high=3e4, requires_grad=True)
     softmax = forward(logits, value(-1), output=[tensor(160, 64, low=0.0, high=0.2, Mean=1 / 64, Norm=2.5)])

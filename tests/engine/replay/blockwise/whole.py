@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from pytest_msprobe.engine.replay.blockwise.block_trial import blocks
-from pytest_msprobe.engine.replay.blockwise.cut import Cut
-from pytest_msprobe.engine.replay.blockwise.operations import cuts_of
-from pytest_msprobe.engine.replay.blockwise.plan import Plan
-from pytest_msprobe.engine.replay.trial import Trial
+from pytest_msprobe.engine.replay.partition.cut import Cut
+from pytest_msprobe.engine.replay.partition.plan import Plan
+from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.trials.trial import Trial
 
 
 def laid_side_by_side(trial: Trial, cut: Cut, size: int) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.randomness import random_property
+from pytest_msprobe.engine.replay.ops.op_info import random_property
 from tests.support.random_results import FLOATS, draw, outcome, property_of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
-from pytest_msprobe.engine.replay.references.attention_versions import (
+from pytest_msprobe.engine.replay.references.attention_v2_v3 import (
     npu_attention_update,
     npu_fusion_attention_v2,
     npu_fusion_attention_v3,

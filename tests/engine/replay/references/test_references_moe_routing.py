@@ -15,10 +15,8 @@ from pytest_msprobe.engine.replay.references.moe_routing import (
     npu_moe_init_routing_v2,
     npu_moe_re_routing,
     npu_moe_token_permute,
-    npu_moe_token_unpermute,
-)
-from pytest_msprobe.engine.replay.references.moe_routing_map import (
     npu_moe_token_permute_with_routing_map,
+    npu_moe_token_unpermute,
     npu_moe_token_unpermute_with_routing_map,
 )
 

@@ -15,6 +15,8 @@ from pytest_msprobe.engine.replay.references.activation import (
     npu_geglu,
     npu_gelu,
     npu_mish,
+    npu_scaled_masked_softmax,
+    npu_scaled_masked_softmax_backward,
     npu_silu,
     npu_silu_,
     npu_swiglu,
@@ -43,10 +45,6 @@ from pytest_msprobe.engine.replay.references.normalization import (
     npu_rms_norm_backward,
 )
 from pytest_msprobe.engine.replay.references.rotary import npu_rotary_mul, npu_rotary_mul_backward
-from pytest_msprobe.engine.replay.references.softmax import (
-    npu_scaled_masked_softmax,
-    npu_scaled_masked_softmax_backward,
-)
 
 POINTS = [-800.0, -30.0, -3.5, -1.0, -1e-3, 0.0, 1e-3, 0.7, 2.0, 30.0, 800.0]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.screening.attention import Attention, attention_of
 
 L, D = 256, 32

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_standards import Policy
-from pytest_msprobe.engine.replay.arguments import Arguments
-from pytest_msprobe.engine.replay.screening import convolution_calls
-from pytest_msprobe.engine.replay.screening.clearing import screening
+from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.screening import convolution
+from pytest_msprobe.engine.replay.screening.config import screening
 from pytest_msprobe.engine.replay.screening.convolution import Convolution
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
@@ -30,7 +30,7 @@ def convolved(operation: str, tensors: list[torch.Tensor], options: dict[str, An
 
 def structure(operation: str, tensors: list[torch.Tensor], options: dict[str, Any]) -> Convolution | None:
     found = Arguments(tuple(tensor.detach() for tensor in tensors), options, frozenset())
-    return convolution_calls.convolution_of(operation, found)
+    return convolution.convolution_of(operation, found)
 
 
 def whole(matrix: Any) -> torch.Tensor:
@@ -47,8 +47,8 @@ def assert_products(products: list[Product], result: torch.Tensor) -> None:
 
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution_calls, "_LEAST_CHANNELS", dict.fromkeys(DTYPES, 1))
-    monkeypatch.setattr(convolution_calls, "_LEAST_WINDOWS", 1)
+    monkeypatch.setattr(convolution, "_LEAST_CHANNELS", dict.fromkeys(DTYPES, 1))
+    monkeypatch.setattr(convolution, "_LEAST_WINDOWS", 1)
 
 
 @pytest.mark.usefixtures("any_size")
@@ -172,7 +172,7 @@ def rounded_once(kind: str, dtype: torch.dtype, seed: int) -> tuple[Convolution,
     generator = torch.Generator().manual_seed(seed)
     tensors = [torch.randn(shape, generator=generator).to(dtype) for shape in (values, weight)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convolution_calls, "_LEAST_CHANNELS", dict.fromkeys(DTYPES, 1))
+        patched.setattr(convolution, "_LEAST_CHANNELS", dict.fromkeys(DTYPES, 1))
         found = structure(operation, tensors, options)
     assert found is not None
     return found, tensors, convolved(operation, [tensor.double() for tensor in tensors], options).to(dtype)

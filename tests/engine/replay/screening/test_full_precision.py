@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.math_modes import is_full_precision
 from pytest_msprobe.engine.replay.screening.attention import Attention
-from pytest_msprobe.engine.replay.screening.attention_sums import drawn_sketches, summed
+from pytest_msprobe.engine.replay.screening.attention_sketches import drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.screening.patches import patches
+from pytest_msprobe.engine.replay.screening.im2col import patches
 
 CONVOLUTIONS = (torch.conv1d, torch.conv2d, torch.conv3d)
 

@@ -11,8 +11,8 @@ import torch
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
-from pytest_msprobe.engine.values.tree import map_tensors
+from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Faulty
 

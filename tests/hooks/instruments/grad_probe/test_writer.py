@@ -9,7 +9,7 @@ import resource
 import numpy as np
 from pathlib import Path
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
-from msprobe_hooks.instruments.grad_probe.writing import ProbeFiles
+from msprobe_hooks.instruments.grad_probe.writer import ProbeFiles
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.modes.check.cases.saved import SavedCase
 from pytest_msprobe.modes.check.cases.saving import origin_of, save_case
 from pytest_msprobe.storage.sizes import SaveOptions

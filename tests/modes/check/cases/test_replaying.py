@@ -16,7 +16,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import Case, read_case
 from pytest_msprobe.modes.check.cases.replaying import Bench

@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.engine.replay.arguments import Arguments, DeviceArgument
-from pytest_msprobe.engine.replay.setup import Setup
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.check.cases.replaying import replay_case

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.produced import produced
-from pytest_msprobe.engine.values.tree import tensors_with_paths
+from pytest_msprobe.engine.replay.judging.run_outputs import produced
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.modes.check.explore.exploring import Finding
 from pytest_msprobe.modes.check.explore.shortening import shorten
 from pytest_msprobe.modes.check.explore.sizes import resized, smallest_sizes

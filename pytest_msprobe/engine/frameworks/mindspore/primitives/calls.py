@@ -13,18 +13,18 @@ from mindspore import ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import ForwardRecord
-from pytest_msprobe.engine.frameworks.framework import Functions
-from pytest_msprobe.engine.frameworks.mindspore.bridge import bridged
+from pytest_msprobe.engine.framework import Functions
+from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import bridged
+from pytest_msprobe.engine.frameworks.mindspore.primitives.attributes import as_elements, required, told_by_shapes
 from pytest_msprobe.engine.frameworks.mindspore.primitives.mixed_precision import (
     casting_golden,
     casting_target,
     narrow_dtype,
 )
-from pytest_msprobe.engine.frameworks.mindspore.primitives.settings import as_elements, required, told_by_shapes
-from pytest_msprobe.engine.frameworks.mindspore.primitives.table import TABLE, Definition
+from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE, Definition
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.resolve import resolve
 from pytest_msprobe.results.skips import Skip, SkipReason
 
 

@@ -10,7 +10,7 @@ import torch
 from mindspore import ops
 
 from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
-from pytest_msprobe.engine.frameworks.mindspore.tensors import mindspore_dtype
+from pytest_msprobe.engine.frameworks.mindspore.conversion import mindspore_dtype
 from pytest_msprobe.engine.values.dtypes import dtype_named, is_low_precision
 
 

@@ -1,0 +1,1 @@
+"""One recorded call: its arguments, the runs that it is made in, and what it leaves in them."""

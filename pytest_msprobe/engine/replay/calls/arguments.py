@@ -1,0 +1,282 @@
+"""Recorded elements become Python arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from msprobe_hooks.dump.schema import (
+    Element,
+    ForwardRecord,
+    MappingElement,
+    TensorElement,
+    ValueElement,
+    tensors_of,
+    walk_tensors,
+)
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
+from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
+from pytest_msprobe.engine.replay.inputs.sparse_reads import draw_what_is_read
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.error_kinds import REFUSALS
+from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+
+def constrain(
+    api: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the drawn arguments of an API, mended in place where the API promises nothing for what was drawn.
+
+    Arguments that the API does not take stay as they are: the CPU refuses them, and says why.
+    """
+    constraint = traits_of(api).constraint
+    if constraint is None:
+        return args, kwargs
+    drawn = Drawn(args, kwargs, seed)
+    with contextlib.suppress(*REFUSALS):
+        constraint(drawn)
+    return tuple(drawn.args), drawn.kwargs
+
+
+_INT64 = torch.iinfo(torch.int64)
+
+TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
+
+_DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArgument:
+    """Stands for a recorded device; each side of the check puts its own device there."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A call's arguments as CPU values in the recorded dtypes.
+
+    ``differentiable`` holds the paths of the tensors whose gradients were wanted: ``args.0``, ``kwargs.weight``.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiable: frozenset[str]
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors, and the numpy arrays as tensors, with their paths: ``args.0``, ``kwargs.weight``."""
+        for name, tree in (("args", self.args), ("kwargs", self.kwargs)):
+            yield from tensors_with_paths(map_leaves(_as_tensor, tree), name)
+
+    @cached_property
+    def tensor_dtypes(self) -> frozenset[torch.dtype]:
+        """The dtypes of all tensors among the arguments, nested ones included."""
+        return frozenset(tensor.dtype for _, tensor in tensors_with_paths([self.args, self.kwargs]))
+
+    @property
+    def has_rounded_scalars(self) -> bool:
+        """Whether a number is passed that a device may round before it computes: any but a power of two."""
+        return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
+
+
+def _as_tensor(leaf: Any) -> Any:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _is_rounded(value: Any) -> bool:
+    if isinstance(value, float):
+        return abs(math.frexp(value)[0]) not in (0.0, 0.5)
+    return isinstance(value, int) and abs(value) & (abs(value) - 1) != 0
+
+
+def build_arguments(
+    call: Call, *, seed: int, real_data: bool, narrow: bool = False, source: TensorSource | None = None
+) -> Arguments:
+    """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
+
+    Others are drawn, from their whole recorded range or a ``narrow`` one. Tensors that a ``source`` gives are taken as
+    they are.
+
+    Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
+    """
+    record = call.forward
+    if not (record.args or record.kwargs) and record.output == []:
+        raise Skip(SkipReason.NO_ARGUMENTS)
+    given = source is not None
+    undrawn: list[Undrawn] = []
+    traits = traits_of(call.api)
+    reads = traits.reads
+    if source is None:
+        postpone = undrawn.append if reads else None
+        source = tensor_source(call, seed=seed, real_data=real_data, narrow=narrow, postpone=postpone)
+    args = tuple(_positional(call, source))
+    kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
+    if traits.class_targets:
+        args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
+    if traits.constraint is not None and not (given or (real_data and has_tensor_files(call))):
+        args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
+    if reads and undrawn:
+        draw_what_is_read(undrawn, reads, Drawn(args, kwargs, seed))
+    return Arguments(args, kwargs, _differentiable(record))
+
+
+def has_tensor_files(call: Call) -> bool:
+    """Tell whether the values of a call's tensors were recorded."""
+    return any(tensor.data_name for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()]))
+
+
+def tensor_source(
+    call: Call, *, seed: int, real_data: bool, narrow: bool = False, postpone: Callable[[Undrawn], None] | None = None
+) -> TensorSource:
+    """Return the function that makes the tensor for an element at a path of this call.
+
+    Large ones that can be drawn in parts are given to ``postpone`` and not drawn.
+    """
+
+    def make(element: TensorElement, path: str) -> torch.Tensor:
+        if real_data and element.data_name:
+            return load_tensor(element, call.tensor_folder)
+        element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
+        undrawn = undrawn_tensor(element, own_seed) if postpone is not None else None
+        if undrawn is None or postpone is None:
+            return random_tensor(element, own_seed)
+        postpone(undrawn)
+        return undrawn.tensor
+
+    return make
+
+
+def _positional(call: Call, source: TensorSource) -> list[Any]:
+    recorded = call.forward.args
+    args = [
+        lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        for i, element in enumerate(recorded)
+    ]
+    if call.api == "to":
+        args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
+    if traits_of(call.api).index and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
+        # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
+        args[1] = tuple(args[1])
+    return args
+
+
+def _named(element: Element, key: str, source: TensorSource) -> Any:
+    if key == "device" and element is not None:
+        return DeviceArgument()
+    return _argument(element, f"kwargs.{key}", source)
+
+
+def _widened(value: Any) -> Any:
+    # Devices take class numbers of any width, torch's CPU of 64 bits only.
+    return value.long() if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int16) else value
+
+
+def _names_device(value: Any) -> bool:
+    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+
+
+def _is_position_list(call: Call) -> bool:
+    """Tell whether an index of whole numbers was a list, ``x[[0, 2]]``, and not a tuple, ``x[0, 2]``."""
+    source, index = call.forward.args[:2]
+    if not (isinstance(source, TensorElement) and isinstance(index, list)):
+        return False
+    if not all(isinstance(part, ValueElement) and part.type == "int" for part in index):
+        return False
+    output = next(iter(tensors_of(call.forward.output)), None)
+    as_list = (len(index), *source.shape[1:])
+    return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
+
+
+def lost_argument(call: Call, position: int) -> Any:
+    """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
+    record = call.forward
+    outputs, inputs = (tensors_of(part) for part in (record.output, record.args))
+    if not outputs:
+        raise Skip(SkipReason.LOST_ARGUMENT, "a positional dtype or device")
+    is_followed = record.args[position + 1 : position + 2] == [MappingElement({})]
+    if call.api == "to" and (is_followed or (inputs and outputs[0].dtype == inputs[0].dtype)):
+        return DeviceArgument()
+    return dtype_named(outputs[0].dtype)
+
+
+def _argument(element: Element, path: str, source: TensorSource) -> Any:
+    if element is None:
+        return None
+    if isinstance(element, TensorElement):
+        tensor = source(element, path)
+        return tensor.numpy() if element.type == "numpy.ndarray" else tensor
+    if isinstance(element, list):
+        return [_argument(item, f"{path}.{i}", source) for i, item in enumerate(element)]
+    if isinstance(element, MappingElement):
+        return {key: _argument(item, f"{path}.{key}", source) for key, item in element.items.items()}
+    return _value(element, path)
+
+
+def _value(element: ValueElement, path: str) -> Any:
+    value = element.value
+    if element.type in _FROM_LIST and isinstance(value, list):
+        try:
+            return _FROM_LIST[element.type](value)
+        except (TypeError, ValueError, OverflowError):
+            raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}") from None
+    if element.type == "ellipsis":
+        return ...
+    if element.type == "torch.dtype":
+        return dtype_named(str(value))
+    if element.type == "torch.device":
+        return DeviceArgument()
+    if element.type == "torch.memory_format":
+        return _torch_constant(value, torch.memory_format, path)
+    if element.type == "torch.layout":
+        return _torch_constant(value, torch.layout, path)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    raise Skip(SkipReason.LOST_ARGUMENT, f"{path} of type {element.type}")
+
+
+def _slice(parts: list[Any]) -> slice:
+    start, stop, step = (None if part is None else operator.index(part) for part in parts)
+    return slice(start, stop, step)
+
+
+def _size(parts: list[Any]) -> torch.Size:
+    # torch takes a whole number of any length here, and fails where it is read.
+    if any(abs(part) > _INT64.max for part in parts):
+        raise ValueError
+    return torch.Size(parts)
+
+
+def _complex(parts: list[Any]) -> complex:
+    # What is not finite stands in JSON as text.
+    real, imag = map(float, parts)
+    return complex(real, imag)
+
+
+_FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Size": _size, "complex": _complex}
+
+
+def _torch_constant(name: object, kind: type, path: str) -> Any:
+    constant = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(constant, kind):
+        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is no {kind.__name__}")
+    return constant
+
+
+def _differentiable(record: ForwardRecord) -> frozenset[str]:
+    if "out" in record.kwargs:
+        # torch refuses to differentiate through out=.
+        return frozenset()
+    tensors = (*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs"))
+    return frozenset(path for path, tensor in tensors if tensor.requires_grad)

@@ -1,0 +1,288 @@
+"""Running one side of a check: arguments put in place, the call, its gradients, and what the call changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch._ops import OpOverloadPacket
+from torch.autograd.graph import _engine_run_backward
+
+from msprobe_standards.tensor_layouts import is_plain
+from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
+from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
+from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
+
+Gradients = dict[str, "torch.Tensor | None"]
+
+# Smaller inputs than these many elements take less memory than it takes time to let go of them.
+_LARGE = 2**18
+
+
+class Invoke(Protocol):
+    """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
+
+    def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
+        """Call ``func`` for the record of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Where and how one side computes.
+
+    ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
+    dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
+    ``full_precision`` turns reduced-precision matmuls off, whatever the process allows.
+    """
+
+    put: Callable[[torch.Tensor], torch.Tensor]
+    dtype: Callable[[torch.dtype], torch.dtype]
+    location: torch.device
+    invoke: Invoke
+    autocast: torch.dtype | None = None
+    default_dtype: torch.dtype = torch.float32
+    full_precision: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """A call that has been run on one side.
+
+    ``output`` is what the function returned, ``written`` are the paths of the arguments that it modified. ``arguments``
+    holds those tensors, and all of a call that may write to its arguments, by path; ``leaves`` the ones that gradients
+    are taken of.
+    """
+
+    output: Any
+    arguments: dict[str, torch.Tensor]
+    written: tuple[str, ...]
+    leaves: dict[str, torch.Tensor]
+
+    @property
+    def changed(self) -> dict[str, torch.Tensor]:
+        """The arguments that it modified and did not return."""
+        returned = self.returned_at() if self.written else {}
+        return {path: self.arguments[path] for path in self.written if path not in returned}
+
+    def returned_at(self) -> dict[str, str]:
+        """Return the paths in the output of arguments that were returned: the same memory, laid out alike."""
+        places = {_place(tensor): path for path, tensor in tensors_with_paths(self.output)}
+        found = ((path, places.get(_place(tensor))) for path, tensor in self.arguments.items() if places)
+        return {path: place for path, place in found if place is not None}
+
+    @property
+    def results(self) -> Any:
+        """What gradients arrive for: the output, of a call that returns nothing what it changed."""
+        return self.changed if self.output is None else self.output
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """The arguments of one side: its own tensors by path, and those among them that gradients are taken of."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    leaves: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def run_forward(
+    function: Callable[..., Any], arguments: Arguments, side: Side, *, operation: str, record: str, differentiate: bool
+) -> Run:
+    """Run a call on one side. Whatever the function raises passes through."""
+    wanted = arguments.differentiable if differentiate else frozenset()
+    in_place = may_work_in_place(operation, arguments)
+    inputs = _put(arguments, side, wanted, copy_leaves=in_place)
+    versions = {path: tensor._version for path, tensor in inputs.tensors.items()}
+    with _numeric_context(side), torch.set_grad_enabled(bool(wanted)):
+        output = side.invoke(function, inputs.args, inputs.kwargs, record=record)
+    if output is NotImplemented:
+        raise TypeError(f"{operation} does not take these operands")
+    return finished(output, operation, arguments, inputs.tensors, versions, inputs.leaves)
+
+
+def finished(
+    output: Any,
+    operation: str,
+    arguments: Arguments,
+    tensors: dict[str, torch.Tensor],
+    versions: Mapping[str, int],
+    leaves: dict[str, torch.Tensor],
+) -> Run:
+    """Return the run that a call has made on its own ``tensors``, by path; ``versions`` are those before the call."""
+    uncounted = (*_running_statistics(operation, arguments), *_written_lists(operation))
+    written = tuple(
+        path
+        for path, tensor in tensors.items()
+        if tensor._version != versions[path] or f"{path}.".startswith(uncounted)
+    )
+    kept = tensors if may_work_in_place(operation, arguments) else {path: tensors[path] for path in written}
+    return Run(output, kept, written, leaves)
+
+
+def _place(tensor: torch.Tensor) -> object:
+    """Return what two tensors share if they are the same elements of the same memory."""
+    if not is_plain(tensor):
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
+    """Return where running statistics are: torch does not count them as changed, so that their version stays."""
+    first = traits_of(operation).running_statistics
+    if first is None:
+        return ()
+    # Functional.batch_norm has them before weight and bias, torch.batch_norm, which has nine arguments, behind.
+    if first == 1 and len(arguments.args) + len(arguments.kwargs) >= 9:
+        first = 3
+    return (f"args.{first}.", f"args.{first + 1}.", "kwargs.running_mean.", "kwargs.running_var.")
+
+
+@functools.cache
+def _written_lists(operation: str) -> tuple[str, ...]:
+    """Return where the lists are that an operation on many tensors writes to, mostly without torch's counting it."""
+    packet = getattr(torch.ops.aten, operation, None) if operation.startswith(("_foreach_", "_fused_")) else None
+    if not isinstance(packet, OpOverloadPacket):
+        return ()
+    overloads: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    arguments = getattr(packet, overloads[0])._schema.arguments
+    written = [(i, each.name) for i, each in enumerate(arguments) if each.alias_info and each.alias_info.is_write]
+    return tuple(path for i, name in written for path in (f"args.{i}.", f"kwargs.{name}."))
+
+
+def run_backward(
+    run: Run, grad_outputs: Mapping[str, torch.Tensor], side: Side, *, record: str, keeps_output: bool = True
+) -> Gradients:
+    """Return the gradients of a run's leaves, by path, for the gradients of its outputs, by path.
+
+    A leaf that no output depends on has None. The run's graph is used up; of large leaves the paths are kept alone, and
+    of outputs that are not kept shapes and dtypes (``meta``).
+    """
+    outputs = dict(tensors_with_paths(run.results))
+    # Where none depends on a leaf, torch says so.
+    paths = [path for path in grad_outputs if outputs[path].requires_grad] or list(grad_outputs)
+    arriving = tuple(side.put(grad_outputs[path]).to(outputs[path].dtype, copy=False) for path in paths)
+    roots = tuple(outputs[path] for path in paths)
+    if not keeps_output:
+        root: torch.Tensor = _Root.apply(arriving, *roots)  # type: ignore[no-untyped-call]
+        arriving, roots = (torch.ones_like(root),), (root,)
+        run.output = map_tensors(lambda output: output.detach().to("meta"), run.output)
+        del outputs
+        return_freed_pages()
+    with _numeric_context(side):
+        found = side.invoke(gradients_of, (roots, arriving, tuple(run.leaves.values())), {}, record=record)
+    by_path = dict(zip(run.leaves, found, strict=True))
+    if any(leaf.numel() >= _LARGE for leaf in run.leaves.values()):
+        # They would stay while their gradients are judged, as long as the outputs' graph does.
+        run.leaves = dict.fromkeys(run.leaves, torch.empty(0))
+        run.output = map_tensors(torch.Tensor.detach, run.output)
+    return by_path
+
+
+def gradients_of(
+    outputs: tuple[torch.Tensor, ...], arriving: tuple[torch.Tensor, ...], leaves: tuple[torch.Tensor, ...]
+) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients of the leaves for those that arrive for the outputs; the graph is used up.
+
+    What ``torch.autograd.grad(outputs, leaves, arriving, allow_unused=True)`` gives. That function imports sympy for
+    gradients that arrive, 0.2 s in each worker, and takes twice as long for a small call.
+    """
+    return _engine_run_backward(outputs, arriving, False, False, leaves, True, accumulate_grad=False)
+
+
+class _Root(torch.autograd.Function):
+    """A number whose gradients with respect to tensors are the given ones: it holds their graph without their values.
+
+    Not every torch from 2.3 on takes an edge of the graph in place of an output.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gradients: tuple[torch.Tensor, ...], *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.zeros((), device=tensors[0].device)
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> Any:
+        return (None, *ctx.gradients)
+
+
+def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Inputs:
+    inputs = _Inputs((), {})
+
+    def put(path: str, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return _put_tensor(path, leaf)
+        if isinstance(leaf, torch.dtype):
+            return side.dtype(leaf)
+        return side.location if isinstance(leaf, DeviceArgument) else leaf
+
+    def _put_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
+        tensor = as_laid_out(side.put, leaf)
+        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+            inputs.leaves[path] = tensor.requires_grad_()
+            # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
+            tensor = _copied(tensor) if copy_leaves else tensor
+        inputs.tensors[path] = tensor
+        return tensor
+
+    inputs.args = map_with_paths(put, arguments.args, "args")
+    inputs.kwargs = map_with_paths(put, arguments.kwargs, "kwargs")
+    return inputs
+
+
+def _copied(leaf: torch.Tensor) -> torch.Tensor:
+    """Return a copy that gradients pass, as the leaf is laid out; elements that share memory get their own."""
+    is_kept = has_gaps(leaf) and not overlaps(leaf)
+    return as_laid_out(torch.clone, leaf).copy_(leaf) if is_kept else leaf.clone()
+
+
+def may_work_in_place(operation: str, arguments: Arguments) -> bool:
+    """Tell whether a call may write to its arguments."""
+    traits = traits_of(operation)
+    # inplace=True has another position in each API that takes it. What has running statistics writes to them alone.
+    is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
+    switched_on = is_any_true and traits.running_statistics is None
+    named_so = operation.endswith("_") and not operation.endswith("__")
+    return switched_on or named_so or "out" in arguments.kwargs or traits.in_place
+
+
+_AS_IT_IS: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+
+
+def _numeric_context(side: Side) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which a side computes; most calls need no more of it than a default dtype."""
+    if side.autocast is None and (not side.full_precision or is_full_precision()):
+        return _DefaultDtype(side.default_dtype)
+    return _unusual_context(side)
+
+
+@contextlib.contextmanager
+def _unusual_context(side: Side) -> Iterator[None]:
+    autocast = side.autocast
+    in_full = full_precision() if side.full_precision else _AS_IT_IS
+    cast = _AS_IT_IS if autocast is None else torch.autocast(side.location.type, autocast, cache_enabled=False)
+    with _DefaultDtype(side.default_dtype), in_full, cast:
+        yield
+
+
+class _DefaultDtype(contextlib.AbstractContextManager[None]):
+    """The dtype of what is made without one. Not a generator's context, which takes three times as many steps."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    def __enter__(self) -> None:
+        self._former = torch.get_default_dtype()
+        if self._former is not self._dtype:
+            torch.set_default_dtype(self._dtype)
+
+    def __exit__(self, *_: object) -> None:
+        if self._former is not self._dtype:
+            torch.set_default_dtype(self._former)

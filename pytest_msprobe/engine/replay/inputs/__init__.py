@@ -1,0 +1,1 @@
+"""Inputs drawn for a recorded call, within what was recorded and what its API accepts."""

@@ -1,0 +1,1 @@
+"""What drawn arguments must satisfy beyond their recorded ranges."""

@@ -1,0 +1,188 @@
+"""Constraints on drawn indices: in range, and distinct where an API writes to the places that they name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+
+
+def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> None:
+    """Bring integer indices into [0, size), or into [-size, size) where negative ones count from the end."""
+    if index is None or index.dtype is torch.bool or index.is_floating_point() or size <= 0:
+        return
+    outside = (index < (-size if negative else 0)) | (index >= size)
+    if bool(outside.any()):
+        index[outside] = index[outside] % size
+
+
+def embedding(drawn: Drawn) -> None:
+    """Bring the indices of an embedding into its table; torch.nn.functional and ATen order the two differently."""
+    index, weight = drawn.tensor(0, "input", "indices"), drawn.tensor(1, "weight")
+    if index is not None and index.is_floating_point():
+        index, weight = drawn.tensor(1, "indices"), index
+    if weight is not None:
+        wrap(index, weight.shape[0])
+
+
+def embedding_bag(drawn: Drawn) -> None:
+    """Let the bags of an embedding start at 0 and follow each other."""
+    embedding(drawn)
+    first, second = drawn.tensor(0, "input"), drawn.tensor(1, "weight")
+    index = second if first is not None and first.is_floating_point() else first
+    offsets = drawn.tensor(2, "offsets")
+    if offsets is not None and index is not None and offsets.numel():
+        offsets.copy_((offsets.abs() % (index.numel() + 1)).sort().values)
+        offsets[0] = 0
+        if drawn.kwargs.get("include_last_offset"):
+            offsets[-1] = index.numel()
+
+
+def along_dim(drawn: Drawn) -> None:
+    """Bring the indices of ``(input, dim, index)`` into that dimension."""
+    source, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
+    if source is not None and isinstance(dim, int):
+        wrap(index, source.shape[dim] if source.dim() else 1)
+
+
+def slices(drawn: Drawn) -> None:
+    """Bring the indices of MindSpore's ``Gather(params, indices, axis)`` into that dimension."""
+    source, index, axis = drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis")
+    if source is not None and isinstance(axis, int):
+        wrap(index, source.shape[axis])
+
+
+def take_along_dim(drawn: Drawn) -> None:
+    """Bring the indices of ``(input, indices, dim)`` into that dimension, or into the flattened input."""
+    source, index, dim = drawn.tensor(0, "input"), drawn.tensor(1, "indices"), drawn.get(2, "dim")
+    if source is not None:
+        wrap(index, source.shape[dim] if isinstance(dim, int) else source.numel())
+
+
+def written_along_dim(drawn: Drawn) -> None:
+    """Make places distinct where the API writes to them: which of two writers wins is not defined."""
+    along_dim(drawn)
+    target, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
+    if target is None or index is None or not isinstance(dim, int) or not (target.dim() and index.dim()):
+        return
+    size, axis = target.shape[dim], dim if index.dim() > 1 else 0
+    if 0 < index.shape[axis] <= size:
+        places = list(index.shape)
+        places[axis] = size
+        order = torch.rand(places, generator=drawn.generator).argsort(dim=axis)
+        index.copy_(order.narrow(axis, 0, index.shape[axis]))
+
+
+def take(drawn: Drawn) -> None:
+    """Bring indices into the flattened input."""
+    source, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
+    if source is not None:
+        wrap(index, source.numel(), negative=True)
+
+
+def put(drawn: Drawn) -> None:
+    """Bring indices into the flattened input, each at most once unless what is put there is added up."""
+    take(drawn)
+    target, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
+    if target is not None and index is not None and not drawn.get(3, "accumulate"):
+        _make_distinct([index], [target.numel()], drawn.generator)
+
+
+def indexing(drawn: Drawn) -> None:
+    """Bring each index tensor into the range of the dimension that it indexes, and masks to the count that fits."""
+    source = drawn.tensor(0, "input")
+    if source is not None:
+        tensors, sizes, masks = _index_tensors(source, drawn.get(1, "indices"))
+        for tensor, size in zip(tensors, sizes, strict=True):
+            wrap(tensor, size, negative=True)
+        if len(masks) == 1 and tensors and tensors[0].numel() > 1:
+            _keep(masks[0], tensors[0].numel(), drawn.generator)
+
+
+def written_indexing(drawn: Drawn) -> None:
+    """As ``indexing``, with distinct places, and masks that select as many places as there are values."""
+    indexing(drawn)
+    target, values = drawn.tensor(0, "input"), drawn.tensor(2, "values")
+    if target is None or drawn.get(3, "accumulate"):
+        return
+    tensors, sizes, masks = _index_tensors(target, drawn.get(1, "indices"))
+    if len(masks) == 1 and not tensors and values is not None:
+        rest = target.dim() - masks[0].dim()
+        if values.dim() == rest + 1 and values.shape[0] != 1:
+            _keep(masks[0], values.shape[0], drawn.generator)
+    if tensors and not masks:
+        _make_distinct(tensors, sizes, drawn.generator)
+
+
+def _index_tensors(source: torch.Tensor, index: Any) -> tuple[list[torch.Tensor], list[int], list[torch.Tensor]]:
+    """Return the integer index tensors, the sizes of the dimensions that they index, and the masks."""
+    parts = index if isinstance(index, (list, tuple)) else [index]
+    # In ATen's lists None stands for a whole dimension, in Python's tuples for a new one.
+    consumed = [_consumed(part, of_none=isinstance(index, list)) for part in parts]
+    tensors, sizes, masks, dim = [], [], [], 0
+    for part, count in zip(parts, consumed, strict=True):
+        if part is ...:
+            dim += source.dim() - sum(consumed)
+        elif _is_mask(part):
+            masks.append(part)
+        elif isinstance(part, torch.Tensor) and dim < source.dim():
+            tensors.append(part)
+            sizes.append(source.shape[dim])
+        dim += count
+    return tensors, sizes, masks
+
+
+def _consumed(part: Any, *, of_none: bool) -> int:
+    """Return how many dimensions one part of an index takes up."""
+    if part is None:
+        return int(of_none)
+    if part is ...:
+        return 0
+    return int(part.dim()) if _is_mask(part) else 1
+
+
+def _is_mask(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8)
+
+
+def _keep(mask: torch.Tensor, count: int, generator: torch.Generator) -> None:
+    """Let a mask select ``count`` places, where it has as many."""
+    if count <= mask.numel():
+        mask.zero_().view(-1)[torch.randperm(mask.numel(), generator=generator)[:count]] = 1
+
+
+def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: torch.Generator) -> None:
+    """Let index tensors of one shape name each place at most once, where there are as many places."""
+    shape, count, places = indices[0].shape, indices[0].numel(), math.prod(sizes)
+    if not 0 < count <= places or any(index.shape != shape for index in indices):
+        return
+    flat = torch.randperm(places, generator=generator)[:count].view(shape)
+    for index, size in zip(reversed(indices), reversed(sizes), strict=True):
+        index.copy_(flat % size)
+        flat = flat // size
+
+
+def class_target(drawn: Drawn) -> None:
+    """Bring class indices into the number of classes; what is to be ignored stays, but not everywhere."""
+    scores, target = drawn.tensor(0, "input", "self"), drawn.tensor(1, "target")
+    if scores is None or target is None or target.is_floating_point():
+        return
+    classes = scores.shape[0 if scores.dim() == 1 else 1]
+    ignored = drawn.get(4, "ignore_index")
+    ignored = ignored if isinstance(ignored, int) else -100
+    outside = ((target < 0) | (target >= classes)) & (target != ignored)
+    target[outside] = target[outside] % classes
+    if bool((target == ignored).all()):
+        target.zero_()
+
+
+def one_hot(drawn: Drawn) -> None:
+    """Bring class numbers into [0, classes)."""
+    index, classes = drawn.tensor(0, "tensor", "input"), drawn.get(1, "num_classes")
+    if index is not None:
+        index.abs_()
+        if isinstance(classes, int) and classes > 0:
+            wrap(index, classes)

@@ -1,0 +1,1 @@
+"""Verdicts on the outputs and gradients of one call."""

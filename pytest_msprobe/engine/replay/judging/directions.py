@@ -1,0 +1,229 @@
+"""From the runs of a trial to the verdicts on what came out of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_standards import Standard, Verdict
+from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, require_one_place_each, unreturned
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled, without_rounding
+from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge, SelectInMode
+from pytest_msprobe.engine.replay.judging.outputs import Beside, as_it_is, judge_outputs, output_result, wrong_products
+from pytest_msprobe.engine.replay.judging.randomness_disabled import with_second_run
+from pytest_msprobe.engine.replay.judging.run_outputs import (
+    all_of,
+    detached,
+    fetched_from,
+    in_golden_form,
+    memory_of,
+    present,
+)
+from pytest_msprobe.engine.replay.linalg.nondifferentiable import why_undifferentiable
+from pytest_msprobe.engine.replay.ops.implementation_defined import accept_what_is_open
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.tie_breaking import accept_equal_selections, gradient_of_selection
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
+from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
+from pytest_msprobe.engine.replay.trials.rng import drawn
+from pytest_msprobe.engine.replay.trials.trial import Trial, several
+from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
+from pytest_msprobe.results.result import OutputResult
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+SelectStandard = Callable[[Direction, Any], Standard]
+
+
+def judge_forward(
+    trial: Trial,
+    select: SelectStandard,
+    *,
+    measure_all: bool = False,
+    recorded: Recorded | None = None,
+    in_mode: SelectInMode | None = None,
+) -> list[OutputResult]:
+    """Judge what a call returned and what it changed, by what a ``recorded`` baseline has where there is one.
+
+    ``in_mode`` gives what judges outputs that failed in the modes that the device states; without it they do not
+    matter. Raises Skip and TargetError as the trial's runs do.
+    """
+    randomness = trial.randomness
+    if randomness is not None:
+
+        def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
+            return judge_forward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
+
+        return with_second_run(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
+    # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
+    api = trial.subject.api
+    if trial.golden.output is None and not trial.golden.changed:
+        raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
+    require_one_place_each(trial.golden)
+    memory = memory_of(trial, trial.golden, trial.target)
+    golden = all_of(trial, trial.golden, detached, memory)
+    target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
+    target["output"] = accept_what_is_open(trial.subject.operation, target["output"], golden["output"])
+
+    def tree(run: Run) -> dict[str, Any]:
+        return in_golden_form(trial, all_of(trial, run, detached, memory))
+
+    beside, by = _beside(trial, "forward", tree, recorded, in_mode), partial(select, "forward")
+    results = judge_outputs(target, golden, beside, by, measure_all=measure_all)
+    if "baseline" in vars(trial) and all(
+        result.verdict.outcome == "pass" and not result.math_mode for result in results
+    ):
+        results += wrong_products(trial, target, golden, beside, by)
+    return [*results, *_wrong_dtypes(trial, target["output"])]
+
+
+def judge_backward(
+    trial: Trial,
+    select: SelectStandard,
+    *,
+    measure_all: bool = False,
+    recorded: Recorded | None = None,
+    in_mode: SelectInMode | None = None,
+) -> list[OutputResult]:
+    """Judge the gradients of a call's inputs, as `judge_forward` its results."""
+    randomness = trial.randomness
+    if randomness is not None:
+
+        def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
+            return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
+
+        return with_second_run(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
+    golden = {"grad": _golden_gradients(trial)}
+    _require_gradient(trial)
+    noise = cancelled(golden["grad"], trial.grad_outputs.values())
+    golden["grad"] = without_rounding(golden["grad"], noise)
+    gradients = without_rounding(present(trial.target_gradients, fetched_from(trial)), noise)
+    # Where torch has no gradient because nothing depends on the input, others say so with zeros.
+    target = {
+        "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
+    }
+
+    def tree(found: Gradients) -> dict[str, Any]:
+        return {"grad": without_rounding(present(found, detached), noise)}
+
+    def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        inner = path.removeprefix("grad.")
+        return without_rounding({inner: tensor}, noise)[inner]
+
+    beside = _beside(trial, "backward", tree, recorded, in_mode, prepare)
+    arriving = cache(lambda: _mean_magnitude(trial.grad_outputs.values()))
+
+    def by(leaf: Any) -> Standard:
+        return select("backward", leaf).for_gradients(arriving)
+
+    return judge_outputs(target, golden, beside, by, measure_all=measure_all)
+
+
+def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
+    # Magnitudes are taken in the raised copy, where a large gradient would be held twice.
+    raised = (gradient.to(torch.float64, copy=True).abs_() for gradient in gradients if gradient.numel())
+    return max((magnitudes.mean().item() for magnitudes in raised), default=0.0)
+
+
+def _beside(
+    trial: Trial,
+    direction: Direction,
+    tree: Callable[[Any], dict[str, Any]],
+    recorded: Recorded | None,
+    in_mode: SelectInMode | None,
+    prepare: Prepare = as_it_is,
+) -> Beside:
+    """Return what one direction is judged beside; ``tree`` makes of a run, or of its gradients, what golden's is."""
+    forward = direction == "forward"
+
+    def baseline() -> Any:
+        found = trial.baseline if forward else trial.baseline_gradients
+        return found and tree(found)
+
+    def moved() -> list[Any]:
+        return [tree(each) for each in ([run for run, _ in trial.moved] if forward else trial.moved_gradients)]
+
+    def on_side(side: Side) -> Any:
+        run = trial.forward_on(side)
+        found = run if forward else trial.gradients_on(side, run)
+        return found and tree(found)
+
+    def elsewhere() -> Any:
+        return tree(trial.run_elsewhere if forward else trial.gradients_elsewhere)
+
+    if trial.elsewhere is not None:
+        recorded = RemoteBaseline(elsewhere)
+    mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
+    return Beside(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
+
+
+def _batch(trial: Trial) -> tuple[int, ...]:
+    """Return the shape of the batch if the call takes matrices: all but the last two dimensions of its first tensor."""
+    first = first_leaf((trial.subject.arguments.args, trial.subject.arguments.kwargs), (torch.Tensor, np.ndarray))
+    return () if first is None else tuple(first.shape[:-2])
+
+
+def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
+    """Yield a failure for each output whose dtype is neither the recorded one nor the CPU's."""
+    recorded = trial.subject.output_dtypes
+    found = list(tensors_with_paths(output, "output"))
+    if len(recorded) != len(found) or recorded == tuple(str(tensor.dtype) for _, tensor in found):
+        return
+    run = trial.baseline
+    baseline = dict(tensors_with_paths(run and all_of(trial, run, detached, JudgedMemory())))
+    for (path, tensor), name in zip(found, recorded, strict=True):
+        normal = baseline[path].dtype if path in baseline else tensor.dtype
+        if tensor.dtype != normal and str(tensor.dtype) != name:
+            reason = f"the dtype is {tensor.dtype}, but {name} was recorded and the CPU gives {normal}"
+            yield output_result(path, Verdict("fail", "dtype", reason, margin=math.inf), tensor, None)
+
+
+def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
+    """Judge a random result, and the argument's memory where that is to hold it too."""
+    run, subject, get = drawn(trial), trial.subject, trial.device.get
+    output = map_tensors(get, run.output)
+    yield output_result("output", randomness.check_forward(output), output, None)
+    for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
+        written = get(tensor)
+        yield output_result(f"changed.{path}", randomness.check_forward(written), written, None)
+
+
+def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
+    output = map_tensors(trial.device.get, drawn(trial).output)
+    gradients = present(trial.target_gradients, trial.device.get)
+    verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
+    if verdict is None:
+        verdict = Verdict("skip", "random", "no property of this random gradient is known")
+    return output_result("grad", verdict, gradients, None)
+
+
+def _require_gradient(trial: Trial) -> None:
+    """Raise Skip where golden's results say that the call has no gradient for those that arrive."""
+    undifferentiable = traits_of(trial.subject.api).undifferentiable
+    outputs, golden = several(trial.target.output), several(trial.golden.output)
+    if reason := why_undifferentiable(undifferentiable, outputs, golden, trial.grad_outputs):
+        raise Skip(SkipReason.UNSPECIFIED, f"the gradient does not exist: {reason}")
+
+
+def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
+    gradients = present(trial.golden_gradients, detached)
+    is_selected = traits_of(trial.subject.operation).selection is not None
+    if not is_selected or len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+        return gradients
+    # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(detached, trial.golden.output))
+    grad_output = trial.grad_outputs["0"]
+    return {
+        path: gradient_of_selection(trial.subject.operation, arguments, *outputs, grad_output, gradient)
+        for path, gradient in gradients.items()
+    }

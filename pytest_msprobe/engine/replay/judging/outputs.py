@@ -1,0 +1,196 @@
+"""The verdicts on what one direction of a trial gave, held beside what else tells how exact it can be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
+from msprobe_standards.dtypes import family
+from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.engine.replay.calls.subject import CheckError, TargetError
+from pytest_msprobe.engine.replay.judging.error_maps import with_error_maps
+from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
+from pytest_msprobe.engine.replay.judging.mismatch_message import describe_difference
+from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole
+from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
+from pytest_msprobe.engine.replay.trials.trial import Trial, several
+from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
+from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
+from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.skips import Skip, SkipReason
+
+
+def as_it_is(path: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Do nothing to the tensor of a recorded baseline."""
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What target and golden are judged beside; each is asked only where a verdict depends on it.
+
+    ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
+    run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
+    was done to those of the trees. ``in_mode`` judges what failed in the modes that the device states. ``batch`` is the
+    shape of a batch of matrices that the call takes.
+    """
+
+    baseline: Callable[[], Any]
+    moved: Callable[[], list[Any]]
+    recorded: Recorded | None = None
+    prepare: Prepare = as_it_is
+    in_mode: ModeJudge | None = None
+    batch: tuple[int, ...] = ()
+
+
+def judge_outputs(
+    target: Any, golden: Any, beside: Beside, select: Callable[[Any], Standard], *, measure_all: bool = False
+) -> list[OutputResult]:
+    """Judge each tensor of a tree by the standard that ``select`` gives for it, in the order of golden's tree.
+
+    ``measure_all`` adds every metric to those that decide.
+    """
+    targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
+    recorded = None if beside.recorded is None else beside.recorded.beside(targets, goldens, beside.prepare)
+    asked: list[Any] = []
+
+    def baseline() -> Any:
+        asked[:] = asked or [beside.baseline()]
+        return asked[0]
+
+    def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
+        return judge_tree(
+            target,
+            golden,
+            select=lambda _, leaf: select(leaf),
+            baseline=baseline,
+            recorded=recorded,
+            moved=beside.moved,
+            batch=beside.batch,
+        )
+
+    in_mode = beside.in_mode
+    judged = by_dtype(target) if in_mode is None else in_mode.judge(target, golden, by_dtype)
+    results = [
+        output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
+        for path, verdict in judged
+    ]
+    if in_mode is not None and in_mode.told:
+        results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
+    results = results if recorded is None else list(map(recorded.without_missing, results))
+    return with_error_maps(results, targets, goldens, asked and asked[0], select)
+
+
+def output_result(
+    path: str,
+    verdict: Verdict,
+    target: Any,
+    golden: torch.Tensor | None,
+    measure_for: Callable[[Any], Standard] | None = None,
+) -> OutputResult:
+    """Return a verdict with what it is about; with every metric where ``measure_for`` gives an output's standard."""
+    tensor = first_leaf(target, torch.Tensor)
+    result = OutputResult(
+        path,
+        verdict,
+        target_dtype="" if tensor is None else str(tensor.dtype),
+        golden_dtype="" if golden is None else str(golden.dtype),
+        shape=() if tensor is None else tuple(tensor.shape),
+        difference=_difference(tensor, golden) if verdict.outcome in ("fail", "warn") else "",
+    )
+    return result if measure_for is None else _measured(result, tensor, golden, measure_for)
+
+
+def _difference(target: torch.Tensor | None, golden: torch.Tensor | None) -> str:
+    return "" if target is None or golden is None else describe_difference(target, golden)
+
+
+def _measured(
+    result: OutputResult,
+    target: torch.Tensor | None,
+    golden: torch.Tensor | None,
+    select: Callable[[Any], Standard],
+) -> OutputResult:
+    """Add every number by msprobe's bounds, and what the standard of this output reads by its own, if it has any."""
+    if target is None or golden is None or target.shape != golden.shape or family(target.dtype) != family(golden.dtype):
+        return result
+    result = replace(result, measured=dict(measure(target, golden)))
+    standard = fitting(select(target), target.dtype)
+    bounds = standard.bounds(target.dtype)
+    if bounds == msprobe_bounds(target.dtype):
+        return result
+    own = measure(target, golden, only=standard.wanted, bounds=bounds)
+    return replace(result, own_bounds=asdict(bounds), own_measured=dict(own))
+
+
+class NoRuleError(Exception):
+    """The policy has no rule for an output."""
+
+
+def result_of(
+    record: str, judged: Callable[[], list[OutputResult]], raised: list[BaseException] | None = None
+) -> DirectionResult:
+    """Judge one direction and let its worst output decide; what cannot be judged is a skip with its reason.
+
+    The list ``raised`` gets the exception of the checked function, or of golden, that the result is about.
+    """
+    started = time.perf_counter()
+    try:
+        outputs = judged()
+    except Skip as skip:
+        if skip.reason in (SkipReason.REJECTED_INPUTS, SkipReason.NO_GOLDEN):
+            _keep_cause(skip, raised)
+        return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+    except NoRuleError as error:
+        return broken(record, Breakdown.POLICY, str(error))
+    except CheckError as error:
+        _keep_cause(error, raised)
+        return broken(record, Breakdown.TEST, str(error))
+    except TargetError as error:
+        _keep_cause(error, raised)
+        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        return broken(record, Breakdown.RUN, reason)
+    except LinkError as error:
+        return broken(record, error.breakdown, str(error))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
+    return decided(record, outputs, time.perf_counter() - started)
+
+
+def _keep_cause(error: Exception, raised: list[BaseException] | None) -> None:
+    if raised is not None and error.__cause__ is not None:
+        raised.append(error.__cause__)
+
+
+def wrong_products(
+    trial: Trial, target: dict[str, Any], golden: dict[str, Any], beside: Beside, select: Callable[[Any], Standard]
+) -> list[OutputResult]:
+    """Return the failures of what factors multiply to.
+
+    It is only to be asked where the baseline was: factors within a few roundings of golden's multiply to the same.
+    """
+    products = traits_of(trial.subject.api).products
+    if products is None:
+        return []
+
+    def of(tree: dict[str, Any]) -> dict[str, Any]:
+        return {"product": relative_to_whole(products, tree["output"], golden["output"], several(trial.golden.output))}
+
+    def of_baseline() -> Any:
+        found = beside.baseline()
+        return found and of(found)
+
+    ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
+    of_products = Beside(of_baseline, lambda: list(map(of, beside.moved())), batch=beside.batch)
+    results = judge_outputs(ours, of(golden), of_products, select)
+    return [result for result in results if result.verdict.outcome == "fail"]

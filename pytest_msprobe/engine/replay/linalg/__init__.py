@@ -1,0 +1,1 @@
+"""Matrix factorizations, whose factors are right up to signs, phases or order."""

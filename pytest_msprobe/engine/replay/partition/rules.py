@@ -1,0 +1,266 @@
+"""Products of matrices, cut by rows of one factor, columns of the other, or the batch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+
+from pytest_msprobe.engine.replay.ops.convolution_geometry import convolution_call
+from pytest_msprobe.engine.replay.partition.cut import Cut, Given, Rule, is_index, tensor_in, tensors_in
+
+
+def linear(given: Given) -> Iterator[Cut]:
+    """Cut a linear layer by rows of its input, or by rows of its weight and its bias with them."""
+    left, right, bias = (tensor_in(given, name) for name in ("input", "weight", "bias"))
+    if left is None or right is None or right[1].dim() != 2 or left[1].dim() < 2:
+        return
+    if left[1].shape[-1] != right[1].shape[1]:
+        return
+    shape = (*left[1].shape[:-1], right[1].shape[0])
+    for dim in range(len(shape) - 1):
+        yield Cut(shape, dim, {left[0]: dim})
+    yield Cut(shape, len(shape) - 1, {right[0]: 0} | ({} if bias is None else {bias[0]: 0}))
+
+
+def product(left: str, right: str, added: str = "") -> Rule:
+    """Return the rule of a matrix product: cut by rows of the left factor, columns of the right one, or the batch."""
+
+    def cuts(given: Given) -> Iterator[Cut]:
+        ours, theirs, more = (tensor_in(given, name) for name in (left, right, added))
+        if ours is None or theirs is None or min(ours[1].dim(), theirs[1].dim()) < 2:
+            return
+        a, b = ours[1], theirs[1]
+        if a.shape[-1] != b.shape[-2] or (b.dim() != 2 and a.shape[:-2] != b.shape[:-2]):
+            return
+        shape = (*a.shape[:-1], b.shape[-1])
+        batch = len(shape) - 2 if b.dim() != 2 else 0
+        for dim in range(len(shape)):
+            inputs = {} if dim == len(shape) - 1 else {ours[0]: dim}
+            if dim < batch or dim == len(shape) - 1:
+                inputs[theirs[0]] = min(dim, b.dim() - 1)
+            if more is not None:
+                behind = len(shape) - dim
+                if more[1].dim() >= behind and more[1].shape[-behind] == shape[dim]:
+                    inputs[more[0]] = more[1].dim() - behind
+            yield Cut(shape, dim, inputs)
+
+    return cuts
+
+
+def einsum(given: Given) -> Iterator[Cut]:
+    """Cut an einsum along any letter of its result."""
+    found = re.fullmatch(r"([a-zA-Z]+(?:,[a-zA-Z]+)*)(?:->([a-zA-Z]*))?", str(given["equation"][1]).replace(" ", ""))
+    if found is None:
+        return
+    operands, result = found[1].split(","), found[2]
+    letters = "".join(operands)
+    result = "".join(sorted(each for each in letters if letters.count(each) == 1)) if result is None else result
+    tensors = tensors_in(given)
+    # A letter that an operand has twice is a diagonal.
+    if len(tensors) != len(operands) or any(len({*each}) != len(each) for each in (*operands, result)):
+        return
+    sizes: dict[str, int] = {}
+    for words, (_, tensor) in zip(operands, tensors, strict=True):
+        if len(words) != tensor.dim():
+            return
+        if any(sizes.setdefault(each, size) != size for each, size in zip(words, tensor.shape, strict=True)):
+            return
+    if not {*result} <= sizes.keys():
+        return
+    shape = tuple(sizes[each] for each in result)
+    for dim, each in enumerate(result):
+        of = zip(operands, tensors, strict=True)
+        yield Cut(shape, dim, {path: words.index(each) for words, (path, _) in of if each in words})
+
+
+def heads(given: Given) -> Iterator[Cut]:
+    """Cut (..., L, E) along a dimension before the last two that query, key and value share.
+
+    A mask is cut with them where it has that dimension.
+    """
+    found = [tensor_in(given, name) for name in ("query", "key", "value")]
+    operands = [each for each in found if each is not None]
+    if len(operands) < 3 or len({tensor.dim() for _, tensor in operands}) > 1:
+        return
+    query, value, mask = operands[0][1], operands[2][1], tensor_in(given, "attn_mask")
+    shape = (*query.shape[:-1], value.shape[-1])
+    for dim in range(len(shape) - 2):
+        if len({tensor.shape[dim] for _, tensor in operands}) > 1:
+            continue
+        inputs = {path: dim for path, _ in operands}
+        if mask is not None:
+            of_mask = mask[1].dim() - (len(shape) - dim)
+            if of_mask >= 0 and mask[1].shape[of_mask] == shape[dim]:
+                inputs[mask[0]] = of_mask
+        yield Cut(shape, dim, inputs)
+
+
+def convolution(operation: str) -> Rule:
+    """Return the rule of a convolution, plain or transposed."""
+
+    def cuts(given: Given) -> Iterator[Cut]:
+        call = convolution_call(operation, given)
+        if call is None:
+            return
+        (values, tensor), (weight, kernels) = call.values, call.weight
+        count, places = len(tensor), math.prod(axis.features for axis in call.axes)
+        windows = {values: count * places * kernels[0].numel() * call.groups}
+        yield Cut(call.shape, 0, {values: 0}, windows=windows)
+        if call.groups == 1:
+            inputs = {weight: 1 if call.is_transposed else 0} | ({} if call.bias is None else {call.bias[0]: 0})
+            yield Cut(call.shape, 1, inputs, windows=windows)
+
+    return cuts
+
+
+def basic_index(given: Given) -> Iterator[Cut]:
+    """Cut a basic indexing, which reads no index from a tensor or a list, along each dimension that is all read."""
+    found, index = tensor_in(given, "input"), given.get("index", ("", []))[1]
+    if found is None:
+        return
+    path, tensor = found
+    items = list(index) if isinstance(index, tuple) else [index]
+    if any(type(item) not in (int, slice, type(None), type(Ellipsis)) for item in items):
+        return
+    left = tensor.dim() - sum(type(item) in (int, slice) for item in items)
+    if left < 0 or items.count(Ellipsis) > 1:
+        return
+    at = items.index(Ellipsis) if Ellipsis in items else len(items)
+    items[at : at + 1] = [slice(None)] * left
+    sizes = iter(enumerate(tensor.shape))
+    shape: list[int] = []
+    whole: list[tuple[int, int]] = []
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        dim, size = next(sizes)
+        if item == slice(None):
+            whole.append((len(shape), dim))
+        if isinstance(item, slice):
+            shape.append(len(range(*item.indices(size))))
+    for of_result, of_input in whole:
+        yield Cut(tuple(shape), of_result, {path: of_input})
+
+
+# The class that losses leave out where they are not told another.
+_IGNORED = -100
+
+
+def divisor(given: Given) -> torch.Tensor | None:
+    """Return what a loss divides the sum of its rows or elements by, in float64; None where it is that sum."""
+    if given.get("reduction", ("", "mean"))[1] != "mean":
+        return None
+    target = given["target"][1]
+    if not is_index(target):
+        return torch.tensor(target.numel(), dtype=torch.float64)
+    counted, weight = target[target != given.get("ignore_index", ("", _IGNORED))[1]], tensor_in(given, "weight")
+    each = torch.ones_like(counted, dtype=torch.float64) if weight is None else weight[1].detach().double()[counted]
+    return each.sum()
+
+
+def loss_of_classes(given: Given) -> Iterator[Cut]:
+    """Cut the loss of a class for each row, of shape (N, C, ...) against (N, ...), by rows; weights stay whole."""
+    ours, target = tensor_in(given, "input"), tensor_in(given, "target")
+    if ours is None or target is None or not is_index(target[1]) or target[1].dim() != ours[1].dim() - 1:
+        return
+    shape, ignored = tuple(target[1].shape), given.get("ignore_index", ("", _IGNORED))[1]
+    if not shape or shape != (ours[1].shape[0], *ours[1].shape[2:]):
+        return
+    # One block does not see the classes of another, and a device may not survive one that there is not.
+    if _are_classes(target[1], ours[1].shape[1], ignored):
+        yield from _reduced(given, Cut(shape, 0, {ours[0]: 0, target[0]: 0}))
+
+
+def _are_classes(target: torch.Tensor, count: int, ignored: int) -> bool:
+    return target.is_meta or bool(((target == ignored) | ((target >= 0) & (target < count))).all())
+
+
+def loss_of_elements(given: Given) -> Iterator[Cut]:
+    """Cut the loss of each element along any dimension."""
+    ours, target = tensor_in(given, "input"), tensor_in(given, "target")
+    if ours is None or target is None or ours[1].shape != target[1].shape:
+        return
+    if is_index(target[1]) or any(tensor_in(given, name) is not None for name in ("weight", "pos_weight")):
+        return
+    for dim in range(ours[1].dim()):
+        yield from _reduced(given, Cut(tuple(ours[1].shape), dim, {ours[0]: dim, target[0]: dim}))
+
+
+def _reduced(given: Given, cut: Cut) -> Iterator[Cut]:
+    """Yield the cut of a loss by its reduction, where that can be given another value."""
+    path, reduction = given.get("reduction", ("kwargs.reduction", "mean"))
+    if any(given.get(name, ("", None))[1] is not None for name in ("size_average", "reduce")):
+        return
+    if reduction == "none":
+        yield cut
+    elif reduction in ("mean", "sum") and path == "kwargs.reduction":
+        yield replace(cut, is_reduced=True)
+
+
+def along(given: Given) -> Iterator[Cut]:
+    """Cut what works along one dimension, as a softmax does, along any other one."""
+    found, dim = tensor_in(given, "input"), given.get("dim", ("", None))[1]
+    if found is None or type(dim) is not int:
+        return
+    path, tensor = found
+    if -tensor.dim() <= dim < tensor.dim():
+        yield from _cut_alike(path, tensor, [each for each in range(tensor.dim()) if each != dim % tensor.dim()])
+
+
+def over_last(given: Given) -> Iterator[Cut]:
+    """Cut what normalises the last dimensions along those before them; weights stay whole."""
+    found, normalized = tensor_in(given, "input"), given.get("normalized_shape", ("", None))[1]
+    if found is None:
+        return
+    count = len(normalized) if isinstance(normalized, (list, tuple)) else 1
+    yield from _cut_alike(*found, range(found[1].dim() - count))
+
+
+def over_groups(given: Given) -> Iterator[Cut]:
+    """Cut what normalises groups of channels of (N, C, ...) along N; weights of channels stay whole."""
+    found = tensor_in(given, "input")
+    if found is not None and found[1].dim() > 1:
+        yield from _cut_alike(*found, [0])
+
+
+def over_planes(given: Given) -> Iterator[Cut]:
+    """Cut what normalises each plane of (N, C, ...) by itself along N or C."""
+    yield from _of_channels(given, [0, 1])
+
+
+def over_channels(given: Given) -> Iterator[Cut]:
+    """Cut what normalises each channel of (N, C, ...) by itself along C."""
+    yield from _of_channels(given, [1])
+
+
+def _of_channels(given: Given, dims: Iterable[int]) -> Iterator[Cut]:
+    """Cut (N, C, ...) along dimensions, and along C what there is a number of for each channel.
+
+    Running statistics, which may be written to, are of all samples: with them along C alone.
+    """
+    found = tensor_in(given, "input")
+    if found is None or found[1].dim() < 2:
+        return
+    path, tensor = found
+    weights, statistics = _tensors(given, "weight", "bias"), _tensors(given, "running_mean", "running_var")
+    if any(other.shape != (tensor.shape[1],) for other in (weights | statistics).values()):
+        return
+    for dim in dims:
+        if dim == 1:
+            yield Cut(tuple(tensor.shape), 1, {path: 1, **dict.fromkeys(weights | statistics, 0)}, tuple(statistics))
+        elif not statistics:
+            yield Cut(tuple(tensor.shape), dim, {path: dim})
+
+
+def _tensors(given: Given, *names: str) -> dict[str, torch.Tensor]:
+    return dict(each for name in names if (each := tensor_in(given, name)) is not None)
+
+
+def _cut_alike(path: str, tensor: torch.Tensor, dims: Iterable[int]) -> Iterator[Cut]:
+    for dim in dims:
+        yield Cut(tuple(tensor.shape), dim, {path: dim})

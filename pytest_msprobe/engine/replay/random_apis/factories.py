@@ -1,0 +1,249 @@
+"""Factories and in-place APIs that draw every element from one known distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
+from pytest_msprobe.engine.replay.random_apis.properties import (
+    REQUIRED,
+    Form,
+    Parameters,
+    RandomProperty,
+    bound,
+    no_gradient,
+    sizes,
+    tensors,
+)
+from pytest_msprobe.engine.replay.random_apis.samples import against, normal_moments, rounding, uniform_moments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from msprobe_standards.verdict import Verdict
+    from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class SampleProperty:
+    """All elements are drawn from ``distribution``."""
+
+    form: Form
+    distribution: Distribution
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge form, range and shares."""
+        return self.form.check(output) or tail_bound.decided(against(_real(tensors(output)[0]), self.distribution))
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that nothing depends on the input's values."""
+        return no_gradient(grad_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class UniformProperty:
+    """All elements are uniform in [low, high]."""
+
+    form: Form
+    low: float
+    high: float
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge form, range, shares, mean and variance."""
+        malformed = self.form.check(output)
+        if malformed:
+            return malformed
+        y = _real(tensors(output)[0])
+        verdicts = against(y, distributions.uniform(self.low, self.high))
+        width = self.high - self.low
+        if width:
+            eps = rounding(y.dtype)
+            offset = eps * max(abs(self.low), abs(self.high)) / width
+            verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
+        return tail_bound.decided(verdicts)
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that nothing depends on the input's values."""
+        return no_gradient(grad_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class NormalProperty:
+    """Elements are normal, each with its own ``mean`` and ``std`` where these are tensors."""
+
+    form: Form
+    mean: Tensor
+    std: Tensor
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge form, shares, mean and variance of what is left when mean and std are taken out."""
+        malformed = self.form.check(output)
+        if malformed:
+            return malformed
+        y = tensors(output)[0]
+        # a complex number's variance is shared by its parts
+        std = self.std / math.sqrt(2) if y.is_complex() else self.std
+        eps, values = rounding(_real(y).dtype), _real(y).double()
+        mean, std = self._spread_out(self.mean, y), self._spread_out(std, y)
+        fixed = std == 0
+        moved = int((fixed & ((values - mean).abs() > eps * mean.abs())).sum())
+        if moved:
+            return tail_bound.broken(f"{moved} elements of standard deviation 0 are not at their mean", moved=moved)
+        drawn = ~fixed
+        z = ((values - mean) / std)[drawn]
+        offsets = eps * (values.abs() + mean.abs())[drawn] / std[drawn]
+        verdicts = against(z, distributions.normal(0.0, 1.0), eps=eps, spread=offsets)
+        if not verdicts or verdicts[0].outcome != "fail":
+            verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
+        return tail_bound.decided(verdicts)
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that the draw passes no gradient on."""
+        return no_gradient(grad_inputs)
+
+    @staticmethod
+    def _spread_out(parameter: Tensor, y: Tensor) -> Tensor:
+        spread = parameter.double().broadcast_to(y.shape)
+        return torch.stack((spread, spread), -1) if y.is_complex() else spread
+
+
+def _real(y: Tensor) -> Tensor:
+    return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
+
+
+def _place(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """Return the tensor whose place or form the result takes."""
+    first = args[0] if args else kwargs.get("self", kwargs.get("input"))
+    return first if isinstance(first, torch.Tensor) else None
+
+
+def _form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Form:
+    dtype = kwargs.get("dtype")
+    place = _place(args, kwargs)
+    if place is not None:
+        return Form(tuple(place.shape), dtype or place.dtype)
+    return Form(sizes(args, kwargs), dtype)
+
+
+def rand(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``rand`` and ``rand_like``."""
+    return UniformProperty(_form(args, kwargs), 0.0, 1.0)
+
+
+def randn(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``randn`` and ``randn_like``."""
+    return NormalProperty(_form(args, kwargs), torch.tensor(0.0), torch.tensor(1.0))
+
+
+_UNIFORM: Parameters = (("input", REQUIRED), ("low", 0.0), ("high", 1.0))
+_NORMAL_IN_PLACE: Parameters = (("input", REQUIRED), ("mean", 0.0), ("std", 1.0))
+_NORMAL: Parameters = (("mean", 0.0), ("std", 1.0), ("size", None))
+
+
+def uniform(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``uniform_``."""
+    given = bound(api, _UNIFORM, args, kwargs)
+    return UniformProperty(_form(args, kwargs), float(given["low"]), float(given["high"]))
+
+
+def normal_in_place(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Build the property of ``normal_``."""
+    given = bound(api, _NORMAL_IN_PLACE, args, kwargs)
+    return _normal(_form(args, kwargs), given["mean"], given["std"])
+
+
+def normal(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """Build the property of ``normal``, given numbers and a size or tensors."""
+    given = bound(api, _NORMAL, args, kwargs)
+    mean, std, size = given["mean"], given["std"], given["size"]
+    if size is not None:
+        return _normal(Form(tuple(size), kwargs.get("dtype")), mean, std)
+    return _normal(Form(tuple((torch.as_tensor(mean) + torch.as_tensor(std)).shape)), mean, std)
+
+
+def _normal(form: Form, mean: Tensor | float, std: Tensor | float) -> RandomProperty:
+    return NormalProperty(form, torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64))
+
+
+def one_parameter(
+    make: Callable[[float], Distribution], default: Any
+) -> Callable[[str, Sequence[Any], Mapping[str, Any]], RandomProperty | None]:
+    """Return the builder for an in-place API with one number as its parameter."""
+
+    def build(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+        name = "p" if api.startswith("geometric") else "rate"
+        given = bound(api, (("input", REQUIRED), (name, default)), args, kwargs)
+        return SampleProperty(_form(args, kwargs), make(float(given[name])))
+
+    return build
+
+
+def two_parameters(
+    make: Callable[[float, float], Distribution], names: tuple[str, str], defaults: tuple[float, float]
+) -> Callable[[str, Sequence[Any], Mapping[str, Any]], RandomProperty | None]:
+    """Return the builder for an in-place API with two numbers as its parameters."""
+    parameters: Parameters = (("input", REQUIRED), (names[0], defaults[0]), (names[1], defaults[1]))
+
+    def build(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+        given = bound(api, parameters, args, kwargs)
+        return SampleProperty(_form(args, kwargs), make(float(given[names[0]]), float(given[names[1]])))
+
+    return build
+
+
+def randint(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``randint`` as (high, size) and (low, high, size)."""
+    numbers = list(args)
+    size = kwargs.get("size")
+    if size is None and numbers and not isinstance(numbers[-1], int):
+        size = numbers.pop()
+    low, high = _span(numbers, kwargs)
+    shape = None if size is None else tuple(size)
+    return SampleProperty(Form(shape, kwargs.get("dtype")), distributions.integers(low, high))
+
+
+def randint_like(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``randint_like`` as (input, high) and (input, low, high)."""
+    low, high = _span(list(args[1:]), kwargs)
+    return SampleProperty(_form(args, kwargs), distributions.integers(low, high))
+
+
+def _span(numbers: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
+    if "high" in kwargs:
+        return int(numbers[0] if numbers else kwargs.get("low") or 0), int(kwargs["high"])
+    if len(numbers) > 1:
+        return int(numbers[0]), int(numbers[1])
+    return int(kwargs.get("low") or 0), int(numbers[0])
+
+
+def random(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``random_`` as (), (to) and (from, to); without ``to``, all integers that the dtype holds exactly."""
+    form = _form(args, kwargs)
+    place = _place(args, kwargs)
+    numbers = [number for number in args[1:] if isinstance(number, int)]
+    low, high = kwargs.get("from"), kwargs.get("to")
+    if len(numbers) == 1 and high is None:
+        high = numbers[0]
+    elif len(numbers) > 1:
+        low, high = numbers[0], numbers[1]
+    elif numbers:
+        low = numbers[0]
+    if high is None:
+        assert place is not None
+        high = _whole_range(place.dtype)
+    return SampleProperty(form, distributions.integers(int(low or 0), int(high)))
+
+
+def _whole_range(dtype: torch.dtype) -> int:
+    if dtype is torch.bool:
+        return 2
+    if dtype.is_floating_point:
+        # torch.finfo.eps is the distance after 1, so that 2 / eps is the last of the exact integers
+        return int(2 / torch.finfo(dtype).eps) + 1
+    return int(torch.iinfo(dtype).max) + 1

@@ -1,0 +1,271 @@
+"""APIs whose random results follow the values of their input: choices, counts and permutations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.properties import (
+    REQUIRED,
+    Form,
+    Parameters,
+    RandomProperty,
+    bound,
+    no_gradient,
+    tensors,
+)
+from pytest_msprobe.engine.replay.random_apis.samples import rounding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from msprobe_standards.verdict import Verdict
+
+# docs/standards.md, "Random results", on these and on the roundings that are allowed below.
+_BINS = 10
+_CATEGORY_LEVELS = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+# 1 / 14! is below the probability with which a test may be wrong
+_NEVER_SORTED = 14
+
+
+@dataclass(frozen=True, slots=True)
+class BernoulliProperty:
+    """Each element is 1 with its own probability ``p`` and 0 otherwise."""
+
+    form: Form
+    p: Tensor
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge the values and, among elements of like probability, the share of ones."""
+        malformed = self.form.check(output)
+        if malformed:
+            return malformed
+        y = tensors(output)[0].double().flatten()
+        p = self.p.double().broadcast_to(tensors(output)[0].shape).flatten()
+        wrong = int(((y != 0) & (y != 1)).sum())
+        if wrong:
+            return tail_bound.broken(f"{wrong} of {y.numel()} elements are neither 0 nor 1", wrong=wrong)
+        impossible = int((((p == 0) & (y == 1)) | ((p == 1) & (y == 0))).sum())
+        if impossible:
+            return tail_bound.broken(f"{impossible} elements have a probability of 0", impossible=impossible)
+        bins = (p * _BINS).long().clamp(0, _BINS - 1)
+        size = torch.bincount(bins, minlength=_BINS)
+        ones = torch.bincount(bins, weights=y, minlength=_BINS)
+        expected = torch.bincount(bins, weights=p, minlength=_BINS)
+        slack = rounding(self.p.dtype)
+        return tail_bound.decided(
+            [
+                tail_bound.share(
+                    "share of ones", (int(ones[i]),) * 2, int(size[i]), float(expected[i] / size[i]), slack
+                )
+                for i in range(_BINS)
+                if size[i]
+            ]
+        )
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that the draw passes no gradient on."""
+        return no_gradient(grad_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class MultinomialProperty:
+    """``count`` indices of each row of ``weights``, by weight."""
+
+    weights: Tensor
+    count: int
+    replacement: bool
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge form, range, weights of 0, repetitions and, where draws are independent, their shares."""
+        malformed = Form((*self.weights.shape[:-1], self.count), torch.int64).check(output)
+        if malformed:
+            return malformed
+        drawn = tensors(output)[0].reshape(-1, self.count)
+        weights = self.weights.double().reshape(-1, self.weights.shape[-1])
+        outside = int(((drawn < 0) | (drawn >= weights.shape[1])).sum())
+        if outside:
+            return tail_bound.broken(f"{outside} indices are outside of [0, {weights.shape[1]})", outside=outside)
+        weightless = int((weights.gather(1, drawn) == 0).sum())
+        if weightless:
+            return tail_bound.broken(f"{weightless} drawn elements have a weight of 0", weightless=weightless)
+        if not self.replacement:
+            ordered = drawn.sort(-1).values
+            repeats = int((ordered[:, 1:] == ordered[:, :-1]).sum())
+            if repeats:
+                return tail_bound.broken(f"{repeats} indices repeat in draws without replacement", repeats=repeats)
+            if self.count > 1:
+                return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
+        shares = weights / weights.sum(-1, keepdim=True)
+        return tail_bound.decided(_category_shares(drawn, shares, rounding(self.weights.dtype)))
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that the draw passes no gradient on."""
+        return no_gradient(grad_inputs)
+
+
+def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdict]:
+    """Judge how often categories up to some were drawn; ``drawn`` (rows, draws), ``shares`` (rows, categories)."""
+    if not drawn.numel():
+        return []
+    up_to = shares.cumsum(-1).mean(0)
+    thresholds = sorted({int((up_to < level).sum()) for level in _CATEGORY_LEVELS})
+    verdicts = []
+    for threshold in thresholds:
+        if threshold < len(up_to):
+            count = int((drawn <= threshold).sum())
+            what = f"share of indices up to {threshold}"
+            probability = min(1.0, float(up_to[threshold]))
+            verdicts.append(tail_bound.share(what, (count, count), drawn.numel(), probability, slack + 1e-9))
+    return verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class PermutationProperty:
+    """The numbers below ``n``, each once."""
+
+    n: int
+    dtype: torch.dtype
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge that each number is there, and not all in their places."""
+        malformed = Form((self.n,), self.dtype).check(output)
+        if malformed:
+            return malformed
+        y = tensors(output)[0].double()
+        numbers = torch.arange(self.n, dtype=torch.float64)
+        missing = int((y.sort().values != numbers).sum())
+        if missing:
+            return tail_bound.broken(f"not a permutation of the numbers below {self.n}")
+        if self.n >= _NEVER_SORTED and bool((y == numbers).all()):
+            return tail_bound.broken(f"all of {self.n} numbers are in their places")
+        return tail_bound.held("a permutation")
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Say nothing: there is no input to differentiate."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonProperty:
+    """Each element is a Poisson number of its own ``rates``."""
+
+    rates: Tensor
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge that they are counts, their sum, and how many stay below rates and standard deviations."""
+        malformed = Form(tuple(self.rates.shape), self.rates.dtype).check(output)
+        if malformed:
+            return malformed
+        y, rates = tensors(output)[0].double().flatten(), self.rates.double().flatten()
+        wrong = int((~(y >= 0) | (y != y.floor())).sum())
+        if wrong:
+            return tail_bound.broken(f"{wrong} of {y.numel()} elements are not counts", wrong=wrong)
+        impossible = int(((rates == 0) & (y != 0)).sum())
+        if impossible:
+            return tail_bound.broken(f"{impossible} elements of rate 0 are not 0", impossible=impossible)
+        y, rates = y[rates > 0], rates[rates > 0]
+        if not len(y):
+            return tail_bound.held("nothing was drawn")
+        eps = rounding(self.rates.dtype)
+        moved = torch.where(y * eps >= 1, y * eps, 0.0)
+        verdicts = [tail_bound.poisson_sum(float(y.sum()), float(rates.sum()), eps)]
+        for deviations in (-1, 0, 1):
+            threshold = (rates + deviations * rates.sqrt()).floor()
+            below = torch.special.gammaincc((threshold + 1).clamp(min=1e-300), rates)
+            probability = float(torch.where(threshold < 0, 0.0, below).mean())
+            count = int((y + moved <= threshold).sum()), int((y - moved <= threshold).sum())
+            what = f"share of values up to {deviations} standard deviations from the rate"
+            verdicts.append(tail_bound.share(what, count, len(y), probability, eps))
+        return tail_bound.decided(verdicts)
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that the draw passes no gradient on."""
+        return no_gradient(grad_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class GumbelProperty:
+    """Rows along ``dim`` are relaxed one-hot vectors, whose largest entry is drawn by softmax(logits)."""
+
+    logits: Tensor
+    tau: float
+    hard: bool
+    dim: int
+
+    def check_forward(self, output: Any) -> Verdict:
+        """Judge that rows are distributions, one-hot if ``hard``, and how often entries are the largest."""
+        malformed = Form(tuple(self.logits.shape), self.logits.dtype).check(output)
+        if malformed:
+            return malformed
+        y = tensors(output)[0].movedim(self.dim, -1).double()
+        y = y.reshape(-1, y.shape[-1])
+        limits = torch.finfo(self.logits.dtype)
+        tolerance = 8 * limits.eps + y.shape[-1] * limits.smallest_normal
+        wrong = int((~((y.sum(-1) - 1).abs() <= tolerance) | (y < -tolerance).any(-1)).sum())
+        if wrong:
+            return tail_bound.broken(f"{wrong} of {len(y)} rows are not distributions", wrong=wrong)
+        if self.hard:
+            soft = int(((y > tolerance) & (y < 1 - tolerance)).any(-1).sum())
+            if soft:
+                return tail_bound.broken(f"{soft} of {len(y)} rows are not one-hot", soft=soft)
+        top = y.max(-1, keepdim=True).values
+        ties = float(((y == top).sum(-1) > 1).double().mean()) if len(y) else 0.0
+        logits = self.logits.movedim(self.dim, -1).double()
+        shares = logits.softmax(-1).reshape(y.shape)
+        return tail_bound.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps))
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge that gradients sum to zero along ``dim``, as those of every softmax."""
+        found, incoming = tensors(grad_inputs), tensors(grad_outputs)
+        if not found or not incoming:
+            return None
+        largest = incoming[0].double().abs().amax(self.dim)
+        rounded = 8 * torch.finfo(found[0].dtype).eps * found[0].shape[self.dim] / self.tau
+        off = int((~(found[0].double().sum(self.dim).abs() <= rounded * largest + 1e-30)).sum())
+        if off:
+            return tail_bound.broken(f"the gradients of {off} rows do not sum to zero", rows=off)
+        return tail_bound.held("the gradients of every row sum to zero")
+
+
+_BERNOULLI: Parameters = (("input", REQUIRED), ("p", None))
+_BERNOULLI_IN_PLACE: Parameters = (("input", REQUIRED), ("p", 0.5))
+_MULTINOMIAL: Parameters = (("input", REQUIRED), ("num_samples", REQUIRED), ("replacement", False))
+_RANDPERM: Parameters = (("n", REQUIRED),)
+_POISSON: Parameters = (("input", REQUIRED),)
+_GUMBEL: Parameters = (("logits", REQUIRED), ("tau", 1.0), ("hard", False), ("eps", 1e-10), ("dim", -1))
+
+
+def bernoulli(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``bernoulli``, by its input's values or by ``p``, and ``bernoulli_``."""
+    given = bound(api, _BERNOULLI_IN_PLACE if api.endswith("_") else _BERNOULLI, args, kwargs)
+    x, p = given["input"], given["p"]
+    probability = x if p is None else torch.as_tensor(p, dtype=None if isinstance(p, torch.Tensor) else torch.float64)
+    return BernoulliProperty(Form(tuple(x.shape), x.dtype), probability)
+
+
+def multinomial(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``multinomial``."""
+    given = bound(api, _MULTINOMIAL, args, kwargs)
+    return MultinomialProperty(given["input"], int(given["num_samples"]), bool(given["replacement"]))
+
+
+def randperm(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``randperm``."""
+    return PermutationProperty(int(bound(api, _RANDPERM, args, kwargs)["n"]), kwargs.get("dtype") or torch.int64)
+
+
+def poisson(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``poisson``."""
+    return PoissonProperty(bound(api, _POISSON, args, kwargs)["input"])
+
+
+def gumbel_softmax(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
+    """``gumbel_softmax``."""
+    given = bound(api, _GUMBEL, args, kwargs)
+    return GumbelProperty(given["logits"], float(given["tau"]), bool(given["hard"]), int(given["dim"]))

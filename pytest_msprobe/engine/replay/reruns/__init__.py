@@ -1,0 +1,1 @@
+"""Further runs of a call, which show how it reacts to perturbed inputs, to repetition or to the CPU."""

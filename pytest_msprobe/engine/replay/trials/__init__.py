@@ -1,0 +1,1 @@
+"""The runs of one call on the device, on the CPU in high precision, and on a baseline."""

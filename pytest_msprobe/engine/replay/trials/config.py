@@ -1,0 +1,42 @@
+"""The setup that all checks of a run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msprobe_standards import Policy
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.remote.device import RemoteDevice
+from pytest_msprobe.engine.framework import Framework
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What checks have in common: the active device, the policy and where inputs come from.
+
+    ``admit`` lets a large call take memory, or raises Skip. ``measure_all`` asks for every metric of every output,
+    for tables, and not only for those that decide. ``math_mode`` says whether verdicts take the modes into account that
+    the device says are on (``auto``), or judge by the dtypes alone (``strict``). ``framework`` recorded the calls.
+    ``screen_above``: of how many operations a product or attention has more if it is screened, None where all is
+    checked exactly.
+    ``raised_above``: of how many bytes the raised copies of a product are more where golden is computed block by block,
+    of other calls an eighth of that, None for never.
+    """
+
+    device: Device
+    policy: Policy
+    references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
+    seed: int = 0
+    real_data: bool = True
+    admit: Admit = admit_at_once
+    measure_all: bool = False
+    math_mode: MathMode = "auto"
+    framework: Framework = field(default_factory=TorchFramework)
+    baseline: RemoteDevice | None = None
+    screen_above: float | None = None
+    raised_above: float | None = RAISED_ABOVE

@@ -1,0 +1,67 @@
+"""What a card elsewhere gave for the same inputs, in place of what the CPU gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from msprobe_standards import Standard
+from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.results.result import OutputResult, lacking_baseline
+from pytest_msprobe.results.skips import Skip
+
+
+class RemoteBaseline:
+    """The results of one direction of a call elsewhere; ``tree`` has them made, when a verdict depends on them first.
+
+    Where they cannot be had, or have another dtype or shape, the verdict lacks its baseline.
+    """
+
+    problem = ""
+
+    def __init__(self, tree: Callable[[], Any]) -> None:
+        self._tree = tree
+        self._targets: Mapping[str, torch.Tensor] = {}
+        self._missing: dict[str, str] = {}
+
+    def beside(
+        self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
+    ) -> RemoteBaseline:
+        """Return these results beside the target's; the tree is prepared as those were."""
+        self._targets = targets
+        return self
+
+    def __call__(self, path: str, standard: Standard) -> torch.Tensor | None:
+        """Return the output at a path; None where there is none that can be held beside the target's."""
+        found = self._found
+        if isinstance(found, str):
+            self._missing[path] = found
+            return None
+        tensor, target = found.get(path), self._targets[path]
+        if tensor is None or tensor.shape != target.shape or tensor.dtype != target.dtype:
+            what = "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
+            self._missing[path] = f"it gave {what} for {path}"
+            return None
+        return tensor
+
+    def without_missing(self, result: OutputResult) -> OutputResult:
+        """Return a result as it stands where its baseline could not be had: a failure, or no verdict."""
+        why = self._missing.get(result.path)
+        return result if why is None else lacking_baseline(result, f"judged by the same-dtype CPU result, since {why}")
+
+    @functools.cached_property
+    def _found(self) -> dict[str, torch.Tensor] | str:
+        try:
+            return dict(tensors_with_paths(self._tree()))
+        except LinkError as error:
+            return str(error)
+        except Skip as skip:
+            return f"elsewhere the call could not be run: {skip}"
+        except (TargetError, MemoryError) as error:
+            return f"elsewhere the call failed: {error}"

@@ -1,0 +1,46 @@
+"""A call run with its generators seeded, so that it draws the same numbers each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.replay.trials.trial import Trial
+
+
+def drawn(trial: Trial) -> Run:
+    """Return the target's run, with the generators seeded for it where it has not run, and the CPU's put back."""
+    if "target" in vars(trial):
+        # To seed would also seed cards, whose generators nobody puts back.
+        return trial.target
+    state = torch.get_rng_state()
+    torch.manual_seed(trial.subject.seed)
+    try:
+        return trial.target
+    finally:
+        torch.set_rng_state(state)
+
+
+def draws_untold(trial: Trial) -> bool:
+    """Make the target's run, seeded as `drawn` does, and tell whether it drew numbers though no trait says so.
+
+    The judged run of such a call had no seed. Raises Skip and TargetError as the run does.
+    """
+    location, state = trial.device.location(), torch.get_rng_state()
+    torch.manual_seed(trial.subject.seed)
+    try:
+        before = _generator_states(location)
+        _ = trial.target
+        after = _generator_states(location)
+    finally:
+        torch.set_rng_state(state)
+    return trial.randomness is None and not all(map(torch.equal, before, after))
+
+
+def _generator_states(location: torch.device) -> list[torch.Tensor]:
+    """Return the states of the generators that a call may draw from: the CPU's and the device's."""
+    module: Any = getattr(torch, location.type, None)
+    of_device = [module.get_rng_state(location)] if hasattr(module, "get_rng_state") else []
+    return [torch.get_rng_state(), *of_device]

@@ -1,0 +1,57 @@
+"""The table of traits is about operations that there are, and says what is special about each in one place."""
+
+from __future__ import annotations
+
+import pytest
+
+from msprobe_hooks.dump.names import ApiName
+from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
+from pytest_msprobe.engine.replay.ops.op_info import TABLE, Traits, traits_of
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.results.skips import Skip
+
+# They come with torch_npu, and have no golden definition.
+OF_TORCH_NPU = {"_npu_dropout", "empty_with_format"}
+# Primitives of MindSpore that no function of torch stands for; tests/mindspore holds them to the table of primitives.
+OF_MINDSPORE = {"BatchNorm", "DType", "Gather", "LSTM", "SoftmaxCrossEntropyWithLogits"}
+
+
+@pytest.mark.parametrize("operation", sorted(set(TABLE) - OF_TORCH_NPU - OF_MINDSPORE))
+def test_each_operation_with_a_row_is_one_of_torch_or_has_a_golden_definition(operation: str) -> None:
+    assert any(resolves(kind, operation) for kind in (*HOMES, "NPU"))
+
+
+@pytest.mark.parametrize("operation", sorted(OF_TORCH_NPU | OF_MINDSPORE))
+def test_what_is_said_to_be_another_package_s_is_not_torch_s(operation: str) -> None:
+    assert operation in TABLE
+    assert not any(resolves(kind, operation) for kind in (*HOMES, "NPU"))
+
+
+@pytest.mark.parametrize("operation", TABLE)
+def test_a_row_says_something(operation: str) -> None:
+    assert TABLE[operation] != Traits()
+
+
+@pytest.mark.parametrize("api", ["linalg.inv", "inv", "inv.out"])
+def test_a_row_is_found_whatever_the_namespace_and_the_overload(api: str) -> None:
+    assert traits_of(api) is TABLE["inv"]
+
+
+@pytest.mark.parametrize("api", ["relu", "relu.out", "special.erf", "", "no such operation"])
+def test_an_operation_without_a_row_has_nothing_special(api: str) -> None:
+    assert traits_of(api) == Traits()
+
+
+@pytest.mark.parametrize(
+    ("api", "recurrent"), [("lstm", True), ("gru", True), ("lstm_cell", False), ("gru_cell", False)]
+)
+def test_the_cell_of_a_recurrent_layer_is_made_of_plain_products(api: str, recurrent: bool) -> None:
+    assert traits_of(api).recurrent == recurrent
+
+
+def resolves(kind: str, operation: str) -> bool:
+    try:
+        resolve(ApiName(kind, operation, 0, "forward"), ReferenceRegistry())
+    except Skip:
+        return False
+    return True
