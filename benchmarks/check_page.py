@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 
 from pytest_msprobe.engine.values.error_map import error_map
 from pytest_msprobe.engine.values.tolerance import Allowance
-from pytest_msprobe.reports.verdicts.html import write_verdicts_page
-from pytest_msprobe.reports.verdicts.model import CheckedRecord, RunFacts
-from pytest_msprobe.reports.verdicts.rows import Rows
+from pytest_msprobe.reports.check_page.html import write_verdicts_page
+from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
+from pytest_msprobe.reports.check_page.rows import Rows
 from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs
 from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.result import DirectionResult

@@ -55,7 +55,7 @@ print("grew", greatest - before)
 """
 
 _IMPORTS = (
-    "import numpy as np, torch, pytest_msprobe.show.text, pytest_msprobe.show.pairs, pytest_msprobe.commands.main"
+    "import numpy as np, torch, pytest_msprobe.show.writers, pytest_msprobe.show.pairs, pytest_msprobe.commands.main"
 )
 _ASSERT_CLOSE = """
 one, other = (torch.from_numpy(np.load(name, mmap_mode="c")) for name in sys.argv[1:])

@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe import plain_imports
+from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.check import check_call
     from pytest_msprobe.fixtures.precision import precision_standard
-    from pytest_msprobe.live_checks.checks import LiveChecks, live
     from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
+    from pytest_msprobe.live_checks.session import LiveChecks, live
     from pytest_msprobe.modes.check.explore.strategies import tensors
     from pytest_msprobe.results.result import CallResult
 
@@ -22,8 +22,8 @@ _HOMES = {
     "CallResult": "results.result",
     "PtdbgDispatch": "live_checks.dispatch.ptdbg",
     "check_call": "engine.replay.check",
-    "LiveChecks": "live_checks.checks",
-    "live": "live_checks.checks",
+    "LiveChecks": "live_checks.session",
+    "live": "live_checks.session",
     "precision_standard": "fixtures.precision",
     "tensors": "modes.check.explore.strategies",
 }
@@ -31,7 +31,7 @@ _HOMES = {
 __all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard", "tensors"]
 
 
-plain_imports.begin()
+import_hook.begin()
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.containment import options as containment
+from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder
-from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.fixtures import recording, tests_summary
 from pytest_msprobe.fixtures.given import examples_of
 from pytest_msprobe.fixtures.live import msprobe_live
@@ -25,28 +25,28 @@ from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.environment.mode import EnvironmentMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
-from pytest_msprobe.reports.carried import drop_results
+from pytest_msprobe.reports.report_payload import drop_results
 from pytest_msprobe.run import (
-    captured_logs,
-    checks_of_tests,
-    chosen,
     collection,
-    dealing,
-    distribution,
-    empty_phases,
+    fast_protocol,
     journaling,
+    log_capture,
     marks,
     options,
+    preselection,
+    report_serialization,
     reporting,
-    sent_reports,
+    sharding,
+    test_checks,
+    xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.hosts import reach
 from pytest_msprobe.run.item import JudgedItem, forget_hooks
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
+from pytest_msprobe.run.remote_hosts import reach
 from pytest_msprobe.run.setups import Setups, setups_key
-from pytest_msprobe.run.usage import usage_errors
+from pytest_msprobe.run.usage_errors import usage_errors
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_live", "msprobe_monitor", "precision"]
 
@@ -82,7 +82,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Let workers be replaced as often as records kill them."""
-    distribution.allow_replacements(config)
+    xdist_hooks.allow_replacements(config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -96,13 +96,13 @@ def pytest_configure(config: pytest.Config) -> None:
             open_run_folder(config)
         config.stash[setups_key] = setups = Setups(config, read, config.stash[devices_key])
         config.stash[state_key] = ProcessState(config, setups, read.timeout)
-        distribution.start_worker(config)
+        xdist_hooks.start_worker(config)
         read.mode.open(config, dumps)
-        captured_logs.register(config)
-        config.pluginmanager.register(empty_phases.EmptyPhases(config), "msprobe-empty-phases")
+        log_capture.register(config)
+        config.pluginmanager.register(fast_protocol.EmptyPhases(config), "msprobe-empty-phases")
         tests_summary.register(config)
         reporting.register(config)
-        dealing.start(config)
+        sharding.start(config)
         # Last, so that it leaves out what has finished of what everything else leaves.
         journaling.start(config)
 
@@ -119,7 +119,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the user does not want checked."""
-    chosen.deselect_unmade(session)
+    preselection.deselect_unmade(session)
     collection.select_items(config, config.stash[options_key], items)
 
 
@@ -137,21 +137,21 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the device before the first item, so that an unusable one is one error and not one per item."""
     with usage_errors():
-        return distribution.start_device(session)
+        return xdist_hooks.start_device(session)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Run nothing more in a process whose device an item has broken."""
     done = yield
-    distribution.leave_broken_device(item)
+    xdist_hooks.leave_broken_device(item)
     return done
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Begin to keep what the checks of a test come to."""
-    checks_of_tests.begin(item)
+    test_checks.begin(item)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -159,7 +159,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it, and see that what is to be watched was."""
     if isinstance(item, JudgedItem):
         return (yield)
-    with checks_of_tests.running(item), examples_of(item), recording.recording_if_marked(item):
+    with test_checks.running(item), examples_of(item), recording.recording_if_marked(item):
         done = yield
     require_training(item)
     return done
@@ -187,13 +187,13 @@ def pytest_report_to_serializable(
     config: pytest.Config,
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
     """Let any text of a report cross to the controller, and pack it; what other plugins put into it is there by now."""
-    return sent_reports.as_sent(config, (yield))
+    return report_serialization.as_sent(config, (yield))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, Any, Any]:
     """Unpack what a worker has sent."""
-    sent_reports.as_received(data)
+    report_serialization.as_received(data)
     return (yield)
 
 
@@ -205,7 +205,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Spread records by work stealing: one call may take ten thousand times as long as another."""
-    return distribution.make_scheduler(config, log)
+    return xdist_hooks.make_scheduler(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -218,7 +218,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give a new xdist worker its slot."""
-    distribution.give_slot(node)
+    xdist_hooks.give_slot(node)
     journaling.tell_worker(node.config, node.workerinput)
 
 
@@ -226,7 +226,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
     with usage_errors():
-        distribution.take_back(node, error)
+        xdist_hooks.take_back(node, error)
     journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
 
 
@@ -240,4 +240,4 @@ def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Make ``-n auto`` one worker per chosen card."""
     with usage_errors():
-        return distribution.worker_count(config)
+        return xdist_hooks.worker_count(config)

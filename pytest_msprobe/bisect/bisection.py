@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msprobe_hooks.instruments.fix.run_plan import Left
+from pytest_msprobe.bisect.command import Candidate, Command, Run, candidates_of, sharing, stacks_of
 from pytest_msprobe.bisect.journal import BisectionJournal, Listed, Measured
-from pytest_msprobe.bisect.runs import Candidate, Command, Run, candidates_of, sharing, stacks_of
 from pytest_msprobe.bisect.search import Fixes, Found, bound_for, distance, search
 from pytest_msprobe.errors import CommandError, JournalError
 

@@ -10,10 +10,10 @@ import msgspec
 from msprobe_hooks.instruments.fix.run_plan import Left
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
-from pytest_msprobe.bisect.runs import Candidate
+from pytest_msprobe.bisect.command import Candidate
 from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.lines import AppendedLines
+from pytest_msprobe.journal.append_only_file import AppendedLines
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.anomaly_file import ANALYSIS_FILE, read_anomalies
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.storage.atomic_write import whole_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

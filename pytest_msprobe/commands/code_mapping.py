@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.reports.unwritten import cannot_be_written
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.reports.write_errors import cannot_be_written
+from pytest_msprobe.storage.atomic_write import whole_file
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.static_graph.source_lines import SourceLines

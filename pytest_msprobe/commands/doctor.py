@@ -63,8 +63,8 @@ def _sections(dump: Path | None) -> Iterator[Section]:
 def _needs(place: Path) -> tuple[Fact, ...]:
     from msprobe_hooks.dump.opening import open_dump
     from msprobe_hooks.dump.paths.recording import find_dumps
-    from pytest_msprobe.doctor.needs import dump_facts
     from pytest_msprobe.doctor.probe import probed
+    from pytest_msprobe.doctor.requirements import dump_facts
     from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
 
     path = find_dumps(place)[0] if place.is_dir() else place

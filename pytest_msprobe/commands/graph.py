@@ -16,9 +16,9 @@ from pytest_msprobe.reports.text import printable
 if TYPE_CHECKING:
     from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.pairs import Pair
-    from pytest_msprobe.modes.compare.policy import ComparePolicy
     from pytest_msprobe.modes.compare.rows import ComparedCall
 
 
@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files, print where they are, and return 0. Raises a UserError or DumpError."""
     _require_sense(arguments)
-    from pytest_msprobe.modes.compare.parallel import runs_of
+    from pytest_msprobe.modes.compare.merged_ranks import runs_of
 
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
     if arguments.html is not None:
-        from pytest_msprobe.storage.whole import whole_file
+        from pytest_msprobe.storage.atomic_write import whole_file
 
         with _written(arguments.html):
             arguments.html.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
-    from pytest_msprobe.modes.compare.parallel import parse_layout
+    from pytest_msprobe.modes.compare.merged_ranks import parse_layout
 
     text = getattr(arguments, name)
     return parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
@@ -95,7 +95,7 @@ def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
     """Open a run that nothing is set beside."""
     from msprobe_hooks.dump.merging.unshard import make_parts
-    from pytest_msprobe.modes.compare.parallel import open_run
+    from pytest_msprobe.modes.compare.merged_ranks import open_run
 
     layout = _layout(arguments, "layout")
     run = open_run(path, layout)
@@ -103,8 +103,8 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from pytest_msprobe.graphs.vis.folder import open_graphs, require_free
-    from pytest_msprobe.graphs.vis.picture import Manner
+    from pytest_msprobe.graphs.vis.model import Manner
+    from pytest_msprobe.graphs.vis.output_folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.single import draw_single, places_of
 
     require_free(folder)
@@ -117,8 +117,8 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 
 def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from pytest_msprobe.graphs.vis.folder import require_free
     from pytest_msprobe.graphs.vis.options import VisOptions
+    from pytest_msprobe.graphs.vis.output_folder import require_free
     from pytest_msprobe.modes.compare.graphs import write_graphs
 
     require_free(folder)
@@ -128,8 +128,8 @@ def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) ->
 
 def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, ComparePolicy]:
     from pytest_msprobe.modes.compare.across.options import AcrossOptions
+    from pytest_msprobe.modes.compare.judging.policy import load_policy
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.policy import load_policy
 
     try:
         policy = load_policy(arguments.policy)
@@ -150,7 +150,7 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.graphs.building import require_modules
-    from pytest_msprobe.graphs.page.single import write_single_page
+    from pytest_msprobe.graphs.page.single_page import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
     require_modules(runs)
@@ -159,8 +159,8 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.graphs.building import require_modules
+    from pytest_msprobe.modes.compare.merged_ranks import open_run
     from pytest_msprobe.modes.compare.opening import open_pairs
-    from pytest_msprobe.modes.compare.parallel import open_run
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.reports.graph import read_graphs
 

@@ -6,10 +6,10 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from pytest_msprobe.commands.merging import find_tables, merge, read_configuration, write_merged
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.modes.compare.reports.merged_workbook import find_tables, merge, read_configuration, write_merged
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.storage.atomic_write import whole_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

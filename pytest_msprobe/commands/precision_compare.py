@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises CommandError where nothing was judged, which is no success.
     """
-    from pytest_msprobe.modes.check.baselines.runs import read_run, require_comparable
+    from pytest_msprobe.modes.check.baselines.finished_runs import read_run, require_comparable
 
     try:
         target, baseline = read_run(arguments.target), read_run(arguments.baseline)

@@ -11,19 +11,18 @@ from pathlib import Path
 
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.journal.file import Journal, read_journal
-from pytest_msprobe.journal.runs import Part, WholeRun, whole_runs
-from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkTables
+from pytest_msprobe.journal.journal import Journal, read_journal
+from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
+from pytest_msprobe.modes.check.perturb import FreeBenchmarkTables
+from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.markdown import markdown
-from pytest_msprobe.reports.trend.html import write_trend_page
 from pytest_msprobe.reports.trend.margins import make_trend
 from pytest_msprobe.reports.trend.series import MOST_MOVED
-from pytest_msprobe.reports.trend.table import FILE_NAME, write_trend_csv
 from pytest_msprobe.reports.trend.text import trend_text
-from pytest_msprobe.reports.verdicts.journals import write_page_of_journals
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.reports.trend.writers import FILE_NAME, write_trend_csv, write_trend_page
+from pytest_msprobe.storage.atomic_write import whole_file
 
 _STANDARD_OUTPUT = "-"
 

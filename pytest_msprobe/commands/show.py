@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.reports.unwritten import cannot_be_written
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.reports.write_errors import cannot_be_written
+from pytest_msprobe.storage.atomic_write import whole_file
 
 if TYPE_CHECKING:
-    from pytest_msprobe.show.findings import Shown
+    from pytest_msprobe.show.model import Shown
     from pytest_msprobe.show.pairs import Judging
 
 _STANDARD_OUTPUT = "-"
@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises CommandError where something cannot be read, is unknown, or cannot be written.
     """
-    from pytest_msprobe.show.text import show_lines
+    from pytest_msprobe.show.writers import show_lines
 
     shown = _found(arguments)
     if arguments.html is not None:
-        from pytest_msprobe.show.html import write_show_page
+        from pytest_msprobe.show.writers import write_show_page
 
         _write(arguments.html, lambda part: write_show_page(part, shown))
     if arguments.json == _STANDARD_OUTPUT:
@@ -87,10 +87,10 @@ def _found(arguments: argparse.Namespace) -> Shown:
     from pytest_msprobe.engine.values.torch_files import weights_only_warning
 
     import_torch()
-    from pytest_msprobe.show.contents import look
-    from pytest_msprobe.show.findings import Shown
+    from pytest_msprobe.show.model import Shown
+    from pytest_msprobe.show.open_named import open_named
     from pytest_msprobe.show.pairs import pair_up
-    from pytest_msprobe.show.sources import open_named
+    from pytest_msprobe.show.tensor_contents import look
 
     if warning := weights_only_warning():
         print(f"pytest-msprobe: warning: {warning}", file=sys.stderr)
@@ -105,7 +105,7 @@ def _found(arguments: argparse.Namespace) -> Shown:
 
 def _judging(arguments: argparse.Namespace) -> Judging:
     from msprobe_standards.registry import standard
-    from pytest_msprobe.modes.compare.policy import load_policy
+    from pytest_msprobe.modes.compare.judging.policy import load_policy
     from pytest_msprobe.show.pairs import Judging
 
     try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from pytest_msprobe.containment.in_process import judge_in_process
+from pytest_msprobe.containment.internal_errors import unexpected
 from pytest_msprobe.containment.process import (
     ForkedProcess,
     adopt_orphans,
@@ -28,15 +28,15 @@ from pytest_msprobe.containment.process import (
     fork,
     lead_session,
 )
-from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.containment.run_in_process import judge_in_process
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.results.exceptions import describe_error, message_of
+from pytest_msprobe.results.outcomes import describe_error, message_of
 from pytest_msprobe.results.result import as_utf8, to_plain
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.deadline import EndTime
-    from pytest_msprobe.containment.seam import Contained
-    from pytest_msprobe.containment.state import ProcessState
+    from pytest_msprobe.containment.process_state import ProcessState
+    from pytest_msprobe.containment.protocols import Contained
 
 # A process that has closed its socket is at its end.
 _DYING_SECONDS = 2.0

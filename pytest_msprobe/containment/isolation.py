@@ -22,9 +22,9 @@ from pytest_msprobe.containment.child import Connection, Heard, become, run_temp
 from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain, silent
 from pytest_msprobe.containment.process import fork, wait_for
+from pytest_msprobe.containment.process_state import ProcessState, state_key
+from pytest_msprobe.containment.protocols import Contained, judge_elsewhere_key
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.containment.seam import Contained, judge_elsewhere_key
-from pytest_msprobe.containment.state import ProcessState, state_key
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain

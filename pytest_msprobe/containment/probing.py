@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.containment.unexpected import ends_run
-from pytest_msprobe.devices.probing import compute_something
-from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.containment.internal_errors import ends_run
+from pytest_msprobe.devices.health import compute_something
+from pytest_msprobe.results.outcomes import describe_error
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device

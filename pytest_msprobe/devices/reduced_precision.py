@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.results.outcomes import describe_error
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device

@@ -74,7 +74,7 @@ def mindspore_facts() -> Iterator[Fact]:
 
 def device_facts(name: str) -> Iterator[Fact]:
     """Yield each card of a kind, its switches, and whether it computes."""
-    from pytest_msprobe.devices.probing import compute_something
+    from pytest_msprobe.devices.health import compute_something
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import framework_named
 
@@ -102,7 +102,7 @@ def device_facts(name: str) -> Iterator[Fact]:
 
 def need_facts(path: str) -> Iterator[Fact]:
     """Yield what the records of a dump ask of torch: dtypes and operations that this one lacks."""
-    from pytest_msprobe.doctor.needs import lacking_facts
+    from pytest_msprobe.doctor.requirements import lacking_facts
 
     yield from lacking_facts(Path(path))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 import torch
 
@@ -14,11 +14,13 @@ from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.engine.replay.call import Call, read_call
-from pytest_msprobe.errors import CaseError
+from pytest_msprobe.errors import CaseError, JournalError
+from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
-from pytest_msprobe.modes.check.explore.smallest import SmallestInput, tensor_of
-from pytest_msprobe.results.skips import Skip
-from pytest_msprobe.storage.stored import TensorFileError
+from pytest_msprobe.modes.check.explore.minimal_example import SmallestInput, tensor_of, told_smallest
+from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.storage.limits import TensorFileError
+from pytest_msprobe.storage.naming import fingerprint
 from pytest_msprobe.storage.tensors import read_tensor
 
 # What came out is not among what goes in.
@@ -93,3 +95,47 @@ def read_smallest(dump: Dump, record: str, smallest: SmallestInput, seed: int) -
         raise CaseError(f"the journal's explored input of {record} cannot be used: {error}") from None
     call = Call(parse_api_name(forward.name), forward, recorded.backward, recorded.tensor_folder)
     return SeenInput(record, record, dump.framework, call, tensors, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What failed in a run, and the settings under which it did, as the journal's header names them.
+
+    ``smallest`` are the inputs to which exploring shrunk failures, by record.
+    """
+
+    records: frozenset[str]
+    settings: Mapping[str, str]
+    smallest: Mapping[str, SmallestInput] = field(default_factory=dict)
+
+
+def read_failures(journal: Path, dump: Path) -> Failures:
+    """Return what failed of a dump. Raises JournalError where the journal is unusable or is about other dumps."""
+    read = read_journal(journal)
+    mode = read.header.settings.get("mode", "nothing")
+    if mode != "check":
+        raise JournalError(f"is about {mode}", file=journal, remedy="give a journal of pytest --msprobe-dump")
+    digest = fingerprint(dump)
+    same = [path for path, found in read.header.dumps.items() if found == digest]
+    if not same:
+        others = ", ".join(sorted(read.header.dumps))
+        raise JournalError(
+            f"is not about {dump}, or the dump has changed since", file=journal, remedy=f"it is about {others}"
+        )
+    failed = {
+        entry.result.record: entry.result
+        for entry in read.entries.values()
+        if entry.result.verdict.outcome == "fail"
+        and not entry.command
+        and _dump_of(entry.id.partition("::")[0], read.header.dumps) in same
+    }
+    found = {record: told_smallest(result.extras) for record, result in failed.items()}
+    smallest = {record: given for record, given in found.items() if given is not None}
+    return Failures(frozenset(failed), read.header.settings, smallest)
+
+
+def _dump_of(file: str, dumps: Iterable[str]) -> str | None:
+    """Return which dump an item's file is: ids are relative to a folder that the journal does not name."""
+    parts = PurePosixPath(file).parts
+    found = [dump for dump in dumps if PurePosixPath(dump).parts[-len(parts) :] == parts]
+    return min(found, key=len, default=None)

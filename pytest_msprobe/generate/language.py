@@ -10,8 +10,8 @@ from msprobe_hooks.dump.schema import ValueElement
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.generate.functions import SpelledFunction, function_of
-from pytest_msprobe.generate.layout import Code, call, literal
+from pytest_msprobe.generate.function_source import SpelledFunction, function_of
+from pytest_msprobe.generate.source_format import Code, call, literal
 
 
 class Language(Protocol):
@@ -77,6 +77,6 @@ def language_of(framework: str) -> Language:
     from pytest_msprobe.engine.frameworks.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.generate.mindspore import MindSporeLanguage
+    from pytest_msprobe.generate.mindspore_language import MindSporeLanguage
 
     return MindSporeLanguage()

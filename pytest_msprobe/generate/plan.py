@@ -12,15 +12,15 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.generate.folder import Content
-from pytest_msprobe.generate.functions import SpelledFunction
+from pytest_msprobe.generate.call_source import spell_call
+from pytest_msprobe.generate.function_source import SpelledFunction
 from pytest_msprobe.generate.inputs import SeenInput
 from pytest_msprobe.generate.language import Language, language_of
-from pytest_msprobe.generate.layout import Code, depth, string
-from pytest_msprobe.generate.spelling import spell_call
+from pytest_msprobe.generate.output_folder import Content
+from pytest_msprobe.generate.source_format import Code, depth, string
 from pytest_msprobe.generate.tensor_files import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
-from pytest_msprobe.modes.check.explore.tensor_text import tensor_text
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.modes.check.explore.tensor_repr import tensor_text
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Python refuses source with more than 200 open brackets.
 _DEEPEST = 100

@@ -13,8 +13,8 @@ import torch
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.containers import split_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.generate.folder import Content
-from pytest_msprobe.modes.check.explore.tensor_text import MOST_NUMBERS
+from pytest_msprobe.generate.output_folder import Content
+from pytest_msprobe.modes.check.explore.tensor_repr import MOST_NUMBERS
 
 FOLDER = "tensors"
 

@@ -9,7 +9,7 @@ from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import direction_of, is_module_name, is_parameters_grad, split_module
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.graphs.micro_steps import number_micro_steps
+from pytest_msprobe.graphs.micro_batches import number_micro_steps
 from pytest_msprobe.graphs.nodes import Graph, Kind, Node
 from pytest_msprobe.graphs.parents import resolve_parents
 

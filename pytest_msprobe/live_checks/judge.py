@@ -14,23 +14,65 @@ import torch
 from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
 from msprobe_hooks.json_decoding import decode_json
-from pytest_msprobe.containment.unexpected import unexpected
+from pytest_msprobe.containment.internal_errors import unexpected
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
-from pytest_msprobe.engine.replay.calls.side import Gradients, Run, finished
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, finished
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
 from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.live_checks.aside import aside, may_draw
-from pytest_msprobe.live_checks.observed import Awaiting, Observed
-from pytest_msprobe.live_checks.trial import ObservedTrial
+from pytest_msprobe.live_checks.observed_call import Awaiting, Observed
+from pytest_msprobe.live_checks.side_effects import aside, may_draw
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+
+class ObservedTrial(Trial):
+    """A trial whose target has run.
+
+    ``gradients`` are those that the training got for the call's inputs, by path. ``leads`` names for each path the one
+    under which its gradient stands: a tensor that is passed twice gets one gradient, their sum.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        device: Device,
+        *,
+        run: Run,
+        gradients: Gradients | None = None,
+        leads: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(subject, device)
+        # The default dtype is the process's: a thread of the training would make tensors in golden's.
+        default = torch.get_default_dtype()
+        self._golden_side = replace(self._golden_side, default_dtype=default)
+        self._baseline_side = replace(self._baseline_side, default_dtype=default)
+        self._leads = leads or {}
+        self.target = run
+        self.target_gradients = gradients or {}
+        # What the training drew is judged by what it must be like; a run of ours would not be the training's.
+        self.switched_off = None
+
+    def _blame(self, error: Exception) -> SkipReason:
+        # The training made the call with these inputs: nothing was rebuilt that an API could reject.
+        return SkipReason.NO_GOLDEN
+
+    def _backward(self, run: Run, side: Side) -> Gradients:
+        summed: Gradients = {}
+        for path, gradient in super()._backward(run, side).items():
+            lead = self._leads.get(path)
+            if lead is not None and gradient is not None:
+                known = summed.get(lead)
+                summed[lead] = gradient if known is None else known + gradient
+        return summed
+
 
 #: The types of the devices whose results can be judged.
 JUDGED_DEVICES = ("cpu", "cuda", "npu")

@@ -27,7 +27,7 @@ from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
 from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.engine.values.pytree import map_leaves
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
-from pytest_msprobe.live_checks.selection import signature
+from pytest_msprobe.live_checks.sampling import signature
 
 
 class MindSporeKeptElements(KeptElements, MindSporeElements):

@@ -15,7 +15,7 @@ from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.validators import one_of
 from pytest_msprobe.engine.framework_names import missing_piece
-from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 _PER_API: Final = 3
 

@@ -26,11 +26,10 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
-from pytest_msprobe.live_checks.observed import Awaiting, Observed, copied
+from pytest_msprobe.live_checks.observed_call import Awaiting, Observed, WaitingMemory, bytes_of, copied
+from pytest_msprobe.live_checks.sampling import Chosen, Selection
 from pytest_msprobe.live_checks.scheduling import Turns
-from pytest_msprobe.live_checks.selection import Chosen, Selection
 from pytest_msprobe.live_checks.sink import Sink
-from pytest_msprobe.live_checks.waiting import WaitingMemory, bytes_of
 
 
 class KeptElements(Elements):

@@ -10,7 +10,7 @@ from typing import Protocol
 from msprobe_hooks.errors import ConfigError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.live_checks.observed import Stack
+from pytest_msprobe.live_checks.observed_call import Stack
 from pytest_msprobe.results.result import DirectionResult
 
 # The check that is on in each process: a forked child has what its parent had, under its parent's number.

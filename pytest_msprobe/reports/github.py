@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msprobe_hooks.dump.call_context import Surroundings, program_place
 from msprobe_hooks.dump.names import parse_api_name
-from pytest_msprobe.journal.file import Entry, Journal
-from pytest_msprobe.journal.runs import WholeRun
-from pytest_msprobe.reports.failure import RERUN
+from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal.shards import WholeRun
+from pytest_msprobe.reports.failure_text import RERUN
 from pytest_msprobe.reports.text import clipped, spelled_out
 
 _SHOWN = 10

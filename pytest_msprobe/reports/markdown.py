@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pytest_msprobe.journal.file import Entry
-from pytest_msprobe.journal.runs import WholeRun
-from pytest_msprobe.reports.failure import failure_text, place_in_words
-from pytest_msprobe.reports.labels import label
+from pytest_msprobe.journal.journal import Entry
+from pytest_msprobe.journal.shards import WholeRun
+from pytest_msprobe.reports.dump_labels import label
+from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.side_by_side import side_by_side
 from pytest_msprobe.reports.text import clipped, code_block, code_span
-from pytest_msprobe.reports.worst import worst_by_api
+from pytest_msprobe.reports.worst_margins import worst_by_api
 
 # GitHub refuses an issue of more than 65 536 characters; these keep the page under half of that, whatever is in it.
 _FAILURES_SHOWN = 10

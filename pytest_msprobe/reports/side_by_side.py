@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_msprobe.reports.worst import Worst, is_worse
+from pytest_msprobe.reports.worst_margins import Worst, is_worse
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_msprobe.reports.properties import card_told
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 _WORST_SHOWN = 5
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_msprobe.results.exceptions import place_of, users_error
+from pytest_msprobe.results.outcomes import place_of, users_error
 from pytest_msprobe.results.result import DirectionResult, from_plain, to_plain
 
 

@@ -19,13 +19,13 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.hosts.elsewhere import as_controller_has
-from pytest_msprobe.reports.labels import label, labels_key
+from pytest_msprobe.hosts.remote_worker import as_controller_has
+from pytest_msprobe.reports.dump_labels import label, labels_key
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.run.folders import absolute
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -17,21 +17,21 @@ from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
-from pytest_msprobe.containment.in_process import judge_in_process
-from pytest_msprobe.containment.seam import judge_elsewhere_key
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.protocols import judge_elsewhere_key
+from pytest_msprobe.containment.run_in_process import judge_in_process
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.hosts.elsewhere import elsewhere, with_host
-from pytest_msprobe.reports.failure import failure_text, place_in_words
-from pytest_msprobe.reports.labels import labelled, labels_key
+from pytest_msprobe.hosts.remote_worker import elsewhere, with_host
+from pytest_msprobe.reports.dump_labels import labelled, labels_key
+from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.function_attributes import FunctionAttributes
-from pytest_msprobe.run.item_keywords import ItemKeywords
 from pytest_msprobe.run.mode import ReadsFiles
+from pytest_msprobe.run.node_keywords import ItemKeywords
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 

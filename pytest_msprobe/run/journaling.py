@@ -13,15 +13,15 @@ import pytest
 
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.file import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
-from pytest_msprobe.reports.carried import checks_in
+from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, read_header, read_outcomes, require_same
+from pytest_msprobe.reports.report_payload import checks_in
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import Options, options_key, rerun_command
-from pytest_msprobe.run.resumed import report_finished
-from pytest_msprobe.storage.digests import fingerprint
+from pytest_msprobe.run.resume import report_finished
+from pytest_msprobe.storage.naming import fingerprint
 
 _SIZE_INPUT = "msprobe_journal_size"
 _FINISHED_OUTPUT = "msprobe_finished"

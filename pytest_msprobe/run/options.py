@@ -18,7 +18,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
-from pytest_msprobe.run import run_ut, shards
+from pytest_msprobe.run import msprobe_config, shard_option
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
@@ -58,7 +58,7 @@ class Options:
     journal: Path | None
     resume: bool
     rerun: tuple[str, ...]
-    shard: shards.Shard | None
+    shard: shard_option.Shard | None
 
     def words(self, *, with_device: bool = True) -> list[str]:
         """Return the command-line words that ask for the same verdicts, on the same device or on none."""
@@ -126,13 +126,13 @@ def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
         help="check only these APIs: names or patterns such as conv2d,Torch.linalg.*",
     )
     add("--msprobe-skip", metavar="APIS", action="append", default=[], help="leave these APIs out, as --msprobe-only")
-    run_ut.add_option(group)
+    msprobe_config.add_option(group)
     add(
         "--msprobe-unique",
         action="store_true",
         help="check calls that are the same but for the values of their tensors once",
     )
-    shards.add_option(group)
+    shard_option.add_option(group)
     add(
         "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
     )
@@ -170,7 +170,7 @@ def read_options(config: pytest.Config) -> Options:
 
 def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     mode, dumps = modes_of(config).chosen(config)
-    peer = run_ut.run_ut(config)
+    peer = msprobe_config.run_ut(config)
     if peer.file is not None:
         modes_of(config).require_check(mode, "--msprobe-config")
     options = Options(
@@ -191,7 +191,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         journal=_journal(config),
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
-        shard=shards.read_shard(config, mode),
+        shard=shard_option.read_shard(config, mode),
     )
     for other in modes_of(config):
         other.read_options(config, is_chosen=other is mode)

@@ -11,8 +11,8 @@ from functools import partial
 
 import pytest
 
-from pytest_msprobe.reports.carried import worker_of
 from pytest_msprobe.reports.progress import RunProgress, long_lines, progress_lines
+from pytest_msprobe.reports.report_payload import worker_of
 from pytest_msprobe.reports.text import printable
 
 #: The name of the plugin, for ``-p no:msprobe-progress-line``.

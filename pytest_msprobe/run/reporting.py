@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_msprobe.containment.internal_errors import unexpected
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.containment.unexpected import unexpected
 from pytest_msprobe.engine.values.torch_files import weights_only_warning
-from pytest_msprobe.reports.carried import drop_results, worker_of
-from pytest_msprobe.reports.failure import failure_text, place_in_words
-from pytest_msprobe.reports.labels import labelled, labels_key
+from pytest_msprobe.reports.dump_labels import labelled, labels_key
+from pytest_msprobe.reports.failure_repr import ShowsFailures
+from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.properties import replace_properties
-from pytest_msprobe.reports.shown_failure import ShowsFailures
+from pytest_msprobe.reports.report_payload import drop_results, worker_of
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, broken, to_plain
-from pytest_msprobe.run.checks_of_tests import attach_checks
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.progress import register_progress
 from pytest_msprobe.run.setups import setups_key
+from pytest_msprobe.run.test_checks import attach_checks
 
 # Those of pytest itself.
 _FINAL_OUTCOMES = frozenset({"passed", "failed", "skipped"})
@@ -144,7 +144,7 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
     path, _, record = nodeid.partition("::")
     dump = config.rootpath / path
     if dump in config.stash[dumps_key]:
-        from pytest_msprobe.containment.scheduling import progress_key
+        from pytest_msprobe.containment.scheduler import progress_key
 
         config.stash[run_folder_key].post("abandoned", dump, record)
         cause = config.stash[progress_key].exit_cause(report.node, nodeid)

@@ -11,14 +11,14 @@ import pytest
 
 from pytest_msprobe.containment.deadline import paused
 from pytest_msprobe.containment.probing import failed_probe
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.devices.memory import release_memory
 from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry, activate
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.hosts.elsewhere import elsewhere
+from pytest_msprobe.hosts.remote_worker import elsewhere
 from pytest_msprobe.results.result import Start
 
 if TYPE_CHECKING:

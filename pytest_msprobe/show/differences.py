@@ -12,9 +12,9 @@ import torch
 
 from msprobe_standards import chunks
 from msprobe_standards.dtypes import real_dtype
-from pytest_msprobe.modes.compare.tensors import coarser
-from pytest_msprobe.show.contents import element_text
-from pytest_msprobe.show.findings import DifferingElement
+from pytest_msprobe.modes.compare.measure.tensor_pairs import coarser
+from pytest_msprobe.show.model import DifferingElement
+from pytest_msprobe.show.tensor_contents import element_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

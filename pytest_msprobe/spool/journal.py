@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from msprobe_hooks.dump.paths.recording import DUMP_FILE
-from pytest_msprobe.journal.file import Journal, JournalWriter, MoreDumps, read_header
+from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, read_header
 
 
 class WatchJournal:

@@ -17,7 +17,7 @@ from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out, span
 from pytest_msprobe.engine.values.system_memory import free_bytes
-from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
+from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 
 _STORED_AS_THEY_ARE = frozenset(
     {

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from pytest_msprobe.bisect.bisection import Bisection
+from pytest_msprobe.bisect.command import Command
 from pytest_msprobe.bisect.journal import BisectionJournal, Header
 from pytest_msprobe.bisect.metric import Metric
-from pytest_msprobe.bisect.runs import Command
 from pytest_msprobe.errors import CommandError
 
 # The same call in a process that is named otherwise each time.

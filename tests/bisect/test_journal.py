@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from msprobe_hooks.instruments.fix.run_plan import Left
+from pytest_msprobe.bisect.command import Candidate
 from pytest_msprobe.bisect.journal import BisectionJournal, Header, Listed, Measured
-from pytest_msprobe.bisect.runs import Candidate
 from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.errors import JournalError
 

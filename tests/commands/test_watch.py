@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.journal import read_journal
 from tests.support.dumps import SOFTMAX, write_dump
 
 FAULTY_DEVICE = Path(__file__).parents[2] / "examples" / "faulty_device" / "conftest.py"

@@ -24,7 +24,7 @@ from pytest_msprobe.containment.memory_reservation import MemoryReservation
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.engine.values.system_memory import free_bytes, total_bytes
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 from tests.support.forked import Forked
 
 

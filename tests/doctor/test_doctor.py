@@ -11,8 +11,8 @@ import pytest
 from msprobe_hooks.dump.opening import open_dump
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.doctor.machine import compiler_facts, package_facts, variable_facts
-from pytest_msprobe.doctor.needs import dump_facts, lacking_facts
 from pytest_msprobe.doctor.probe import probed
+from pytest_msprobe.doctor.requirements import dump_facts, lacking_facts
 from tests.support.dumps import forward, tensor, write_dump
 
 

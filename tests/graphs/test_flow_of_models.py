@@ -15,7 +15,7 @@ from msprobe_hooks import record
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import backward_of, parse_api_name
 from msprobe_hooks.dump.reader import Dump, read_dump
-from pytest_msprobe.graphs.flow import Edge, find_flow
+from pytest_msprobe.graphs.data_flow import Edge, find_flow
 
 Call = str
 Flow = set[tuple[Call, Call]]

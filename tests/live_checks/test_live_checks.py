@@ -14,8 +14,8 @@ import pytest_msprobe
 from msprobe_hooks import ConfigError
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.file import read_journal
-from pytest_msprobe.live_checks.aside import may_draw
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.live_checks.side_effects import may_draw
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.disks import files_of_at_most

@@ -11,7 +11,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.mindspore.calls import every_call
 from tests.mindspore.checking import check, setup_with
 from tests.support.dumps import write_dump

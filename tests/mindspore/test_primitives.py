@@ -17,7 +17,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
 from tests.mindspore.calls import record as call_of
 from tests.mindspore.calls import tensor

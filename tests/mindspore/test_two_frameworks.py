@@ -15,8 +15,8 @@ from msprobe_hooks.dump.names import is_forward  # noqa: E402
 from msprobe_hooks.dump.reader import Dump, read_dump  # noqa: E402
 from pytest_msprobe.modes.compare.across.options import AcrossOptions  # noqa: E402
 from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation  # noqa: E402
-from pytest_msprobe.modes.compare.pairs import Pair  # noqa: E402
-from pytest_msprobe.modes.compare.policy import load_policy  # noqa: E402
+from pytest_msprobe.modes.compare.dump_pair import Pair  # noqa: E402
+from pytest_msprobe.modes.compare.judging.policy import load_policy  # noqa: E402
 from tests.corpus.two_frameworks import in_mindspore, in_pytorch  # noqa: E402
 from tests.corpus.two_frameworks.weights import Fault  # noqa: E402
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.file import Header
+from pytest_msprobe.journal.journal import Header
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
 

@@ -21,8 +21,8 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values import system_memory
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.opening import main_file, read_checkpoint
-from pytest_msprobe.modes.environment import packs
+from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
+from pytest_msprobe.modes.environment import msprobe_pack
 
 
 def shared(levels: int, leaf: Any) -> Any:
@@ -115,11 +115,11 @@ def pack(path: Path, **files: str) -> Path:
 def test_a_file_of_a_pack_that_unpacks_to_more_than_any_is_one_error(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packs, "_LARGEST_FILE", 2**20)
+    monkeypatch.setattr(msprobe_pack, "_LARGEST_FILE", 2**20)
     path = pack(tmp_path / "a.zip", **{name: "[" + "[]," * 2**19 + "[]]"})
     assert path.stat().st_size < 10_000
     with pytest.raises(StartError, match=rf"a\.zip: {name} unpacks to more than 1 MiB"):
-        packs.read_pack(path)
+        msprobe_pack.read_pack(path)
 
 
 @pytest.mark.parametrize("name", ["env", "random/rank0.json", "weights/step0/rank0/weight.json"])
@@ -131,10 +131,10 @@ def test_lists_where_a_pack_has_none_are_never_made(tmp_path: Path, name: str) -
     tracemalloc.start()
     try:
         if "weights" in name:
-            assert packs.read_pack(path)[0].sections["batches"] == {"step0/a.b": TensorFact(1.0, 0.0, 0.5, 1.0)}
+            assert msprobe_pack.read_pack(path)[0].sections["batches"] == {"step0/a.b": TensorFact(1.0, 0.0, 0.5, 1.0)}
         else:
             with pytest.raises(StartError, match="not as msprobe writes it"):
-                packs.read_pack(path)
+                msprobe_pack.read_pack(path)
         # As lists the text takes twenty times as much.
         assert tracemalloc.get_traced_memory()[1] < 8 * len(batch)
     finally:

@@ -26,25 +26,25 @@ from msprobe_hooks.instruments.grad_probe.reader import ProbedRank
 from msprobe_hooks.recording.config import read_common, read_config
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.commands.merging import read_configuration
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.generate.folder import write_files
+from pytest_msprobe.generate.output_folder import write_files
+from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.modes.check.cases.case import read_case
-from pytest_msprobe.modes.checkpoint.opening import read_checkpoint
-from pytest_msprobe.modes.compare.across.apis import read_apis
-from pytest_msprobe.modes.compare.across.cells import read_cells
-from pytest_msprobe.modes.compare.across.layers import read_layers
-from pytest_msprobe.modes.compare.mapping import read_mapping
-from pytest_msprobe.modes.compare.policy import load_policy
-from pytest_msprobe.modes.environment.packs import read_pack
-from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.modes.checkpoint.formats import read_checkpoint
+from pytest_msprobe.modes.compare.across.api_mapping import read_apis
+from pytest_msprobe.modes.compare.across.cell_mapping import read_cells
+from pytest_msprobe.modes.compare.across.layer_mapping import read_layers
+from pytest_msprobe.modes.compare.judging.policy import load_policy
+from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
+from pytest_msprobe.modes.compare.reports.merged_workbook import read_configuration
+from pytest_msprobe.modes.environment.msprobe_pack import read_pack
+from pytest_msprobe.modes.overflow.ignore_rules import load_rules
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import broken
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from tests.robustness.budget import FILES_PER_EXAMPLE, budget, tried
 from tests.robustness.guard import nothing_leaves
 from tests.robustness.mutation import Pick, as_text, damaged, mutated, random_picks
@@ -76,7 +76,7 @@ def from_journal(path: Path) -> None:
 
 
 DEFAULT_YAML = ROOT / "standards/msprobe_standards/policies/default.yaml"
-COMPARE_YAML = ROOT / "pytest_msprobe/modes/compare/policies/compare-default.yaml"
+COMPARE_YAML = ROOT / "pytest_msprobe/modes/compare/judging/policies/compare-default.yaml"
 IGNORE_YAML = "ignore_nan_inf: [{api_name: torch.linalg.inv, input_ignore: [{index: 0}, {name: A}]}]\n"
 YAMLS: dict[str, tuple[Callable[[Path], object], str]] = {
     "policy.yaml": (Policy.load, DEFAULT_YAML.read_text()),

@@ -26,23 +26,23 @@ from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.commands.merging import read_configuration, read_table
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.generate.folder import write_files
-from pytest_msprobe.journal.file import read_journal
-from pytest_msprobe.journal.lines import AppendedLines
+from pytest_msprobe.generate.output_folder import write_files
+from pytest_msprobe.journal.append_only_file import AppendedLines
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.file import read_baseline
 from pytest_msprobe.modes.check.cases.case import read_case
-from pytest_msprobe.modes.checkpoint.opening import read_checkpoint
-from pytest_msprobe.modes.compare.mapping import read_mapping
-from pytest_msprobe.modes.compare.policy import load_policy
-from pytest_msprobe.modes.environment.packs import read_pack
+from pytest_msprobe.modes.checkpoint.formats import read_checkpoint
+from pytest_msprobe.modes.compare.judging.policy import load_policy
+from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
+from pytest_msprobe.modes.compare.reports.merged_workbook import read_configuration, read_table
+from pytest_msprobe.modes.environment.msprobe_pack import read_pack
 from pytest_msprobe.modes.monitor.anomaly_file import read_anomalies
-from pytest_msprobe.modes.overflow.ignore import load_rules
-from pytest_msprobe.run.run_ut import read_run_ut
-from pytest_msprobe.storage.digests import fingerprint
-from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
+from pytest_msprobe.modes.overflow.ignore_rules import load_rules
+from pytest_msprobe.run.msprobe_config import read_run_ut
+from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
+from pytest_msprobe.storage.naming import fingerprint
 from pytest_msprobe.storage.tensors import read_tensor
 
 

@@ -22,7 +22,7 @@ from pytest_msprobe.engine.values import torch_files
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.opening import main_file, read_checkpoint
+from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
 from tests.support.dumps import forward, tensor, write_dump
 
 

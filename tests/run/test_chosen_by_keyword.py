@@ -11,8 +11,8 @@ from _pytest.mark import deselect_by_keyword
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.run.chosen import chosen
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.preselection import chosen
 from tests.support.dumps import forward, tensor_around, write_dump
 
 # A plugin that hears of every item has all of them made.

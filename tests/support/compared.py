@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.reader import Dump, read_dump
-from pytest_msprobe.modes.compare.pairs import Pair
-from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.archives import unpack
 from tests.support.dumps import Json, write_dump
 

@@ -11,7 +11,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.modes.check.explore.exploring import Exploration, explore
+from pytest_msprobe.modes.check.explore.explore import Exploration, explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 
 

@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.live_checks.checks import LiveChecks, judged_live
-from pytest_msprobe.live_checks.findings import NamedPolicy
 from pytest_msprobe.live_checks.judge import Judge
-from pytest_msprobe.live_checks.selection import Selection
+from pytest_msprobe.live_checks.results import NamedPolicy
+from pytest_msprobe.live_checks.sampling import Selection
+from pytest_msprobe.live_checks.session import LiveChecks, judged_live
 from tests.corpus.trainings import Step
 
 # By turns, so that weights neither vanish nor grow without end, and with them what is wrong.

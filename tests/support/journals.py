@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.journal.file import Entry, Header, JournalWriter, Start
+from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, Start
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skips import SkipReason
-from pytest_msprobe.results.spread import SPREAD
+from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.value_range import SPREAD
 
 HEADER = Header(
     dumps={"/data/run/dump.json": "abc"},

@@ -16,7 +16,7 @@ from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pytest_msprobe.devices.remote.frames import BrokenPipesError, Frames
 from pytest_msprobe.devices.remote.messages import HAIL, PROTOCOL, Answer, Envelope, Failed, Greeting, Request
-from pytest_msprobe.results.exceptions import describe_error
+from pytest_msprobe.results.outcomes import describe_error
 
 # The end that asks gives up first, and says more than a signal does.
 _GRACE_SECONDS = 10.0

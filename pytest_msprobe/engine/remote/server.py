@@ -14,7 +14,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.probing import compute_something
+from pytest_msprobe.devices.health import compute_something
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.devices.remote.messages import (
@@ -54,8 +54,8 @@ from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.engine.values.tensor_codec import digest, packed, unpacked, without_gaps
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.results.exceptions import describe_error
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.outcomes import describe_error
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 class Server:

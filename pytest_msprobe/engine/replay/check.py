@@ -38,7 +38,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 JudgeForward = Callable[[Trial], list[OutputResult]]
 TrialOf = Callable[[Subject, Device], Trial]

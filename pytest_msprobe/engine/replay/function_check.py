@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 #: The keyword under which a module gets its parameters and buffers.
 STATE = "module_state"

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _LOW_PRECISION_BITS = 16
 

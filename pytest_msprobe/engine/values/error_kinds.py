@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from pytest_msprobe.results.exceptions import message_of
+from pytest_msprobe.results.outcomes import message_of
 
 _UNSUPPORTED = re.compile(
     r"not implemented for|not supported on|is not currently supported|Could not run '|not yet supported|"

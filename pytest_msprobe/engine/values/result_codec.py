@@ -20,7 +20,7 @@ from pytest_msprobe.devices.remote.messages import (
 )
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.tensor_codec import FormError
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def as_node(tree: Any, at: Callable[[torch.Tensor], AtTensor | AtArgument]) -> Node:

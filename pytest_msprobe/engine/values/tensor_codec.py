@@ -12,7 +12,7 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.remote.messages import TensorForm
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import span
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 class FormError(ValueError):

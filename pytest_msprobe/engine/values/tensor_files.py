@@ -19,7 +19,7 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.system_memory import require_memory
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def tensor_path(folder: Path, name: str) -> Path:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from msprobe_hooks.dump.names import is_distributed
+from pytest_msprobe.graphs.node_levels import worst
 from pytest_msprobe.graphs.nodes import Kind, Node
-from pytest_msprobe.graphs.precision import worst
-from pytest_msprobe.graphs.vis.picture import Facts, Manner, Picture, Place
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.graphs.vis.model import Facts, Manner, Picture, Place
+from pytest_msprobe.storage.atomic_write import whole_file
 
 _TABLES = """
 CREATE TABLE tb_config (

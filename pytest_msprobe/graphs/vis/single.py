@@ -10,11 +10,11 @@ from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.building import build_graph
-from pytest_msprobe.graphs.overflow import overflow_level
+from pytest_msprobe.graphs.node_levels import overflow_level
+from pytest_msprobe.graphs.vis.communication import Conversations
 from pytest_msprobe.graphs.vis.database import Database
-from pytest_msprobe.graphs.vis.items import recorded_items
-from pytest_msprobe.graphs.vis.picture import Facts, Picture, Place
-from pytest_msprobe.graphs.vis.transfers import Conversations
+from pytest_msprobe.graphs.vis.model import Facts, Picture, Place
+from pytest_msprobe.graphs.vis.node_fields import recorded_items
 
 
 def places_of(paths: Iterable[Path]) -> dict[Path, Place]:

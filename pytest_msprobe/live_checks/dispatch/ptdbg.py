@@ -19,7 +19,7 @@ from pytest_msprobe.live_checks.dispatch.single_benchmark import judge_singly
 from pytest_msprobe.live_checks.dispatch.tables import DispatchTables
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.options import LiveOptions
-from pytest_msprobe.live_checks.selection import Selection
+from pytest_msprobe.live_checks.sampling import Selection
 from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.live_checks.torch_recorder import TorchLiveRecorder
 

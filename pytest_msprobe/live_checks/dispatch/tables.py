@@ -23,7 +23,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import FolderError
 from pytest_msprobe.live_checks.dispatch.options import DispatchOptions
-from pytest_msprobe.live_checks.observed import Stack
+from pytest_msprobe.live_checks.observed_call import Stack
 from pytest_msprobe.reports.csv import STATUS
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 

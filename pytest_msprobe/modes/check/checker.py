@@ -16,20 +16,20 @@ from msprobe_hooks.dump.schema import record_path, tensors_of
 from msprobe_hooks.dump.tensor_files.containers import file_of
 from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.state import ProcessState, state_key
+from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.modes.check.baselines.file import Baseline, read_baseline
-from pytest_msprobe.modes.check.baselines.folder import file_name, tensors_folder
+from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
+from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
+from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
-from pytest_msprobe.modes.check.judged import FollowUp, Judged
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.screening import operations
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
-from pytest_msprobe.storage.digests import fingerprint
+from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.results.exceptions import describe_error
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, describe_error
 from pytest_msprobe.results.result import broken
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.check.cases.saving import SaveFailure
-    from pytest_msprobe.modes.check.judged import FollowUp, Judged
+    from pytest_msprobe.modes.check.cases.save import SaveFailure
+    from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
     from pytest_msprobe.modes.check.options import CheckOptions
     from pytest_msprobe.results.result import DirectionResult
     from pytest_msprobe.run.options import Options
@@ -21,33 +20,33 @@ if TYPE_CHECKING:
 
 def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:
     """Return what a run's options ask for, in the order in which it happens; ``fingerprint`` digests a dump."""
-    from pytest_msprobe.modes.check.circumstances import tell_circumstances
+    from pytest_msprobe.modes.check.failure_context import tell_circumstances
 
     steps: list[FollowUp] = [tell_circumstances]
     save: SaveFailure | None = None
     if check.save_baseline_tensors is not None:
-        from pytest_msprobe.modes.check.baselines.keeping import KeepTensors
+        from pytest_msprobe.modes.check.baselines.save_tensors import KeepTensors
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
     if options.device.name.partition(":")[0] == "compiled":
-        from pytest_msprobe.modes.check.compiled.follow_up import tell_compilation
+        from pytest_msprobe.modes.check.compiled import tell_compilation
 
         steps.append(tell_compilation)
     else:
-        from pytest_msprobe.modes.check.left_to_cpu import TellLeftToCpu
+        from pytest_msprobe.modes.check.cpu_fallback import TellLeftToCpu
 
         steps.append(TellLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
-        from pytest_msprobe.modes.check.repeat.follow_up import Repeat
+        from pytest_msprobe.modes.check.repeat import Repeat
 
         steps.append(Repeat(check.repeat))
     if check.perturb is not None:
-        from pytest_msprobe.modes.check.perturb.follow_up import Perturb
+        from pytest_msprobe.modes.check.perturb import Perturb
 
         steps.append(Perturb(check.perturb))
     if check.save is not None:
-        from pytest_msprobe.modes.check.cases.saving import SaveFailure
+        from pytest_msprobe.modes.check.cases.save import SaveFailure
 
         save = SaveFailure(check.save, options.policy, options.level)
         steps.append(save)

@@ -14,36 +14,38 @@ from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import MINDTORCH, PYTORCH, checked_as, missing_piece
 from pytest_msprobe.engine.frameworks.mindtorch.discovery import put_pytorch_first
 from pytest_msprobe.modes.check import options as check_options
-from pytest_msprobe.modes.check.baselines import session as baselines
-from pytest_msprobe.modes.check.baselines.folder import tensors_folder
-from pytest_msprobe.modes.check.baselines.tally import UnusedTensorsTally
-from pytest_msprobe.modes.check.cases.saved import SavedTally
-from pytest_msprobe.modes.check.compiled.tally import CompiledTally
-from pytest_msprobe.modes.check.explore.tally import ExploredTally
+from pytest_msprobe.modes.check.baselines import reporter as baselines
+from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
+from pytest_msprobe.modes.check.cases.save import SavedTally
+from pytest_msprobe.modes.check.html_report import HTML, CheckPage
 from pytest_msprobe.modes.check.items import checked_records
-from pytest_msprobe.modes.check.kernels import checked_kernels, require_kernels_as_recorded
-from pytest_msprobe.modes.check.little_judged import LittleJudgedTally
-from pytest_msprobe.modes.check.math_mode import MathModeTally
+from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.options import check_key
-from pytest_msprobe.modes.check.page import HTML, CheckPage
-from pytest_msprobe.modes.check.perturb.table import FreeBenchmarkReport
-from pytest_msprobe.modes.check.perturb.tally import PerturbedTally
-from pytest_msprobe.modes.check.repeat.tally import RepeatsTally
+from pytest_msprobe.modes.check.perturb import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
-from pytest_msprobe.reports.cards import CardsReport
+from pytest_msprobe.modes.check.tallies import (
+    CompiledTally,
+    ExploredTally,
+    LittleJudgedTally,
+    MathModeTally,
+    PerturbedTally,
+    RepeatsTally,
+    UnusedTensorsTally,
+)
 from pytest_msprobe.reports.csv import CsvReport
+from pytest_msprobe.reports.per_card import CardsReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.header import files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
-from pytest_msprobe.run.run_ut import run_ut
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.check.items import RecordItem
-    from pytest_msprobe.modes.check.kernels import KernelItem
+    from pytest_msprobe.modes.check.kernel_items import KernelItem
 
 
 class CheckMode:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.storage.sizes import DEFAULT_LIMITS, SaveOptions, parse_limits
+from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 
 def add_options(group: pytest.OptionGroup) -> None:

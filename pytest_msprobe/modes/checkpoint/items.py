@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.containment.in_process import contained
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.measuring import Distance, can_be_measured, distance, have_equal_bits
+from pytest_msprobe.modes.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken
 from pytest_msprobe.run.item import JudgedItem

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.modes.checkpoint import options as checkpoint_options
 from pytest_msprobe.modes.checkpoint.options import checkpoint_key
-from pytest_msprobe.run.golden import GOLDEN
+from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen
 
@@ -49,13 +49,13 @@ class CheckpointMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that stands for a folder."""
-        from pytest_msprobe.modes.checkpoint.opening import main_file
+        from pytest_msprobe.modes.checkpoint.formats import main_file
 
         return [main_file(folder)]
 
     def read_file(self, path: Path) -> Checkpoint:
         """Read what the file stands for."""
-        from pytest_msprobe.modes.checkpoint.opening import read_checkpoint
+        from pytest_msprobe.modes.checkpoint.formats import read_checkpoint
 
         return read_checkpoint(path)
 
@@ -69,7 +69,7 @@ class CheckpointMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Checkpoint]) -> None:
         """Read the golden checkpoint."""
-        from pytest_msprobe.modes.checkpoint.opening import main_file, read_checkpoint
+        from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
 
         golden = config.stash[checkpoint_key].golden
         path = main_file(golden) if golden.is_dir() else golden

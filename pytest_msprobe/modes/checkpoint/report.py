@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.modes.checkpoint.items import EXTRA
-from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import as_json
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.storage.atomic_write import whole_file
 
 
 class CheckpointJson:

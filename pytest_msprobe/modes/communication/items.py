@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.containment.in_process import contained
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.communication.judging import judge_exchange, judge_unmatched
-from pytest_msprobe.modes.communication.words import between
+from pytest_msprobe.modes.communication.messages import between
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.item import JudgedItem
 

@@ -10,15 +10,13 @@ from msprobe_hooks.dump.communication.calls import Call
 from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.communication.alarms import EXTRA, Alarm
-from pytest_msprobe.modes.communication.bits import digest_of
-from pytest_msprobe.modes.communication.splits import split_finding
+from pytest_msprobe.modes.communication.messages import between, in_words, ranks_in_words
+from pytest_msprobe.modes.communication.report import EXTRA, Alarm
+from pytest_msprobe.modes.communication.signature_check import Finding, split_finding, structural_findings
 from pytest_msprobe.modes.communication.steps import StepCommunication
-from pytest_msprobe.modes.communication.structure import Finding, structural_findings
-from pytest_msprobe.modes.communication.values import Compared, compare_values
-from pytest_msprobe.modes.communication.words import between, in_words, ranks_in_words
+from pytest_msprobe.modes.communication.value_check import Compared, compare_values, digest_of
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 STANDARD = "communication"
 

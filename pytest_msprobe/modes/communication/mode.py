@@ -15,7 +15,7 @@ from pytest_msprobe.run.options import as_seen, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.truncated import ReadDump
-    from pytest_msprobe.modes.communication.files import Opened
+    from pytest_msprobe.modes.communication.opening import Opened
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that judge communication, not by every start of pytest.
@@ -58,7 +58,7 @@ class CommunicationMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:
         """Bring the calls of all ranks together."""
-        from pytest_msprobe.modes.communication.files import open_steps
+        from pytest_msprobe.modes.communication.opening import open_steps
 
         config.stash[_opened_key] = open_steps(dumps)
 

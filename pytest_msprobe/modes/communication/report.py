@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from msprobe_hooks.dump.communication.calls import RankCalls
-from pytest_msprobe.modes.communication.alarms import Alarm, alarm_of
+from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.steps import StepCommunication
-from pytest_msprobe.modes.communication.words import ranks_in_words
 from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.results.result import told
+
+#: Under this name a result tells it.
+EXTRA: Final = "communication"
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """A communication that differs: where it stands among those of its step, in words what is wrong, on which ranks.
+
+    ``last`` tells the one before it that agrees, ``states`` where the recordings of its ranks ended.
+    """
+
+    order: int
+    step: str
+    place: str
+    words: list[str]
+    ranks: list[int]
+    last: str
+    states: list[str]
+
+
+def alarm_of(extras: Mapping[str, Any]) -> Alarm | None:
+    """Return what a result tells; None where it tells nothing of communication."""
+    return told(extras, EXTRA, Alarm)
+
 
 _OTHERS_SHOWN = 5
 

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.communication.calls import Call, RankCalls, read_calls
 from msprobe_hooks.dump.communication.exchanges import Exchange, find_exchanges
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
-from pytest_msprobe.modes.communication.words import short_name
+from pytest_msprobe.modes.communication.messages import short_name
 
 _MOST_RANKS = 10**5
 

@@ -13,29 +13,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.graphs.building import build_graph, require_modules
-from pytest_msprobe.graphs.overflow import overflow_level
-from pytest_msprobe.graphs.partners import follow_micro_steps, pair_nodes
-from pytest_msprobe.graphs.precision import INDEX
+from pytest_msprobe.graphs.matching import follow_micro_steps, pair_nodes
+from pytest_msprobe.graphs.node_levels import INDEX, overflow_level
+from pytest_msprobe.graphs.vis.communication import Conversations
 from pytest_msprobe.graphs.vis.database import Database
-from pytest_msprobe.graphs.vis.folder import open_graphs
-from pytest_msprobe.graphs.vis.items import Items, recorded_items, split
+from pytest_msprobe.graphs.vis.model import Facts, Manner, Picture, Place, Task
+from pytest_msprobe.graphs.vis.node_fields import Items, recorded_items, split
 from pytest_msprobe.graphs.vis.options import VisOptions
-from pytest_msprobe.graphs.vis.picture import Facts, Manner, Picture, Place, Task
+from pytest_msprobe.graphs.vis.output_folder import open_graphs
 from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
-from pytest_msprobe.graphs.vis.transfers import Conversations
+from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
-from pytest_msprobe.modes.compare.parallel import open_run
 from pytest_msprobe.modes.compare.reports.layout import MEANINGS, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.reports.unwritten import end_as_incomplete
+from pytest_msprobe.reports.write_errors import end_as_incomplete
 
 if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.pairs import Pair
-    from pytest_msprobe.modes.compare.policy import ComparePolicy
 
 _TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all", "structure": "structure"}
 

@@ -16,7 +16,7 @@ from pytest_msprobe.run.options import as_seen, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.dump_pair import Pair
     from pytest_msprobe.run.item import DumpItem
 
 # What follows is loaded by runs that compare, not by every start of pytest.
@@ -48,22 +48,22 @@ class CompareMode:
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
         """Return the dumps below a folder, of ranks that are merged only the first."""
-        from pytest_msprobe.modes.compare.parallel import runs_of
+        from pytest_msprobe.modes.compare.merged_ranks import runs_of
 
         return runs_of(folder, config.stash[compare_key].target_layout)
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""
-        from pytest_msprobe.modes.compare.parallel import open_run
+        from pytest_msprobe.modes.compare.merged_ranks import open_run
 
         return open_run(path, config.stash[compare_key].target_layout)
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
         from pytest_msprobe.graphs.building import require_modules
+        from pytest_msprobe.modes.compare.fast_path import FastPath
+        from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import open_pairs
-        from pytest_msprobe.modes.compare.policy import load_policy
-        from pytest_msprobe.modes.compare.running import FastPath
 
         config.pluginmanager.register(FastPath(config), "msprobe-fast-path")
         try:
@@ -114,7 +114,7 @@ class CompareMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return how calls find each other, and the golden dumps."""
-        from pytest_msprobe.modes.compare.parallel import ranks_of
+        from pytest_msprobe.modes.compare.merged_ranks import ranks_of
 
         compare = config.stash[compare_key]
         files: dict[str, Path] = {}

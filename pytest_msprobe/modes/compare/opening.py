@@ -10,21 +10,21 @@ from msprobe_hooks.dump.paths.recording import StepRank, home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.kernels import graph_as_calls
+from pytest_msprobe.modes.compare.across.static_graph import graph_as_calls
 from pytest_msprobe.modes.compare.across.translation import (
     composed_runs,
     read_mappings,
     translation,
     without_effect,
 )
-from pytest_msprobe.modes.compare.mapping import read_mapping, require_known
-from pytest_msprobe.modes.compare.pairs import Pair
-from pytest_msprobe.modes.compare.parallel import open_run, place_of_run, runs_of, whole_runs
+from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
+from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
+    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.policy import ComparePolicy
 
 
 _REMEDY = "steps and ranks are paired by their numbers, name the folders that both have"

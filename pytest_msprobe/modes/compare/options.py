@@ -15,9 +15,9 @@ from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
-from pytest_msprobe.run.golden import golden_path
+from pytest_msprobe.run.golden_option import golden_path
 from pytest_msprobe.run.mode import shares
-from pytest_msprobe.storage.digests import fingerprint
+from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
@@ -116,7 +116,7 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
     text = config.getoption(f"msprobe_{side}_layout")
     if not text:
         return None
-    from pytest_msprobe.modes.compare.parallel import parse_layout
+    from pytest_msprobe.modes.compare.merged_ranks import parse_layout
 
     return parse_layout(f"--msprobe-{side}-layout", text, config.invocation_params.dir)
 

@@ -15,18 +15,18 @@ import pytest
 
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from pytest_msprobe.modes.compare.other_shapes import shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.layout import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
+from pytest_msprobe.storage.atomic_write import whole_file
 
 if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.dump_pair import Pair
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.pairs import Pair
     from pytest_msprobe.modes.compare.reports.graph import PairGraph
 
 
@@ -96,7 +96,7 @@ class CompareReports:
 
     def _mappings(self, folder: Path) -> None:
         """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
-        from pytest_msprobe.modes.compare.across.writing import write_data_mapping
+        from pytest_msprobe.modes.compare.across.export_mapping import write_data_mapping
 
         for pair, calls in self._by_pair():
             if pair.translation.layered:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.dump.call_context import telling_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
-from pytest_msprobe.modes.compare.other_shapes import given_shape, has_other_shapes, shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import given_shape, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.dump_pair import Pair
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msprobe_hooks.environment import COMMAND_LINE
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, Started, TensorFact
-from pytest_msprobe.modes.environment import scripts
+from pytest_msprobe.modes.environment import launch_scripts
 
 #: A text, a number or a list of these; or what is known of a tensor.
 Value: TypeAlias = Any
@@ -81,11 +81,11 @@ def _settings(started: Started, problems: list[str]) -> dict[str, Mapping[str, V
     files: dict[str, Value] = {}
     for name, text in texts.items():
         try:
-            scripts.merge(files, scripts.of_text(name, text))
+            launch_scripts.merge(files, launch_scripts.of_text(name, text))
         except ValueError as error:
             problems.append(f"{name} was not understood: {error}")
-    given = scripts.of_command_line(line) if line is not None else {}
+    given = launch_scripts.of_command_line(line) if line is not None else {}
     if started.arguments is not None:
-        scripts.merge(given, scripts.flat(started.arguments))
+        launch_scripts.merge(given, launch_scripts.flat(started.arguments))
     has_given = line is not None or started.arguments is not None
     return {"hyperparameters": files if texts else None, "arguments": given if has_given else None}

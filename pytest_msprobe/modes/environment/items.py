@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.containment.in_process import contained
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.environment.facts import SECTIONS
 from pytest_msprobe.modes.environment.judging import judge_pair
 from pytest_msprobe.results.result import DirectionResult
@@ -16,7 +16,7 @@ from pytest_msprobe.run.item import JudgedItem
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.environment.pairs import Pair
+    from pytest_msprobe.modes.environment.fact_pairs import Pair
 
 
 class FactItem(JudgedItem):

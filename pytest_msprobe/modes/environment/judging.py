@@ -9,8 +9,8 @@ from typing import Any
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
 from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.modes.environment.fact_pairs import Pair
 from pytest_msprobe.modes.environment.facts import Value
-from pytest_msprobe.modes.environment.pairs import Pair
 
 STANDARD = "environment"
 

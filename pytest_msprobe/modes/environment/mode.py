@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.modes.environment.options import XLSX, environment_key, read_options
-from pytest_msprobe.run.folders import make_folder
-from pytest_msprobe.run.golden import GOLDEN
+from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen
+from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.environment.facts import Facts
@@ -45,13 +45,13 @@ class EnvironmentMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file of each rank."""
-        from pytest_msprobe.modes.environment.starts import start_files
+        from pytest_msprobe.modes.environment.opening import start_files
 
         return start_files(folder)
 
     def read_file(self, path: Path) -> dict[int, Facts]:
         """Return the facts of each rank that a file tells of."""
-        from pytest_msprobe.modes.environment.starts import read_starts
+        from pytest_msprobe.modes.environment.opening import read_starts
 
         return read_starts(path)
 
@@ -93,7 +93,7 @@ class EnvironmentMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return the golden files."""
-        from pytest_msprobe.modes.environment.starts import files_of
+        from pytest_msprobe.modes.environment.opening import files_of
 
         return JournalFacts(
             {}, {f"golden {path.name}": path for path in files_of(config.stash[environment_key].golden)}

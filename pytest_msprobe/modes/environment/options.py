@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.golden import golden_path
+from pytest_msprobe.run.golden_option import golden_path
 
 XLSX = "--msprobe-xlsx"
 

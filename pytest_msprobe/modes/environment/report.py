@@ -10,7 +10,7 @@ import pytest
 from pytest_msprobe.modes.environment.facts import SECTIONS
 from pytest_msprobe.modes.environment.workbook import FILE, Ranked, write_result
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 
 _SHOWN = 10
 

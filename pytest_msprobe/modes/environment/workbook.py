@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
+from pytest_msprobe.modes.environment.fact_pairs import Pair
 from pytest_msprobe.modes.environment.facts import Value
 from pytest_msprobe.modes.environment.judging import are_equal, judge_pair
-from pytest_msprobe.modes.environment.pairs import Pair
 from pytest_msprobe.reports.text import printable
 
 FILE = "result.xlsx"

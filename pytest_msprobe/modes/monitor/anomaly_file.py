@@ -11,8 +11,8 @@ from msprobe_hooks.instruments.series.tables import Row
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.modes.monitor.alarmed import Alarm, Alarmed
-from pytest_msprobe.storage.whole import whole_file
+from pytest_msprobe.modes.monitor.alerts import Alarm, Alarmed
+from pytest_msprobe.storage.atomic_write import whole_file
 
 #: What the earliest anomalies of all ranks are written to.
 ANALYSIS_FILE = "anomaly_analyse.json"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.containment.in_process import contained
-from pytest_msprobe.containment.state import state_key
+from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, broken

@@ -14,21 +14,34 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.rules import Rule, Stuck, Vanishing, alarms
 from msprobe_hooks.instruments.series.anomalies import ALARMS_KEPT
 from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.monitor.alarmed import Alarm, alarmed_of
-from pytest_msprobe.modes.monitor.naming import item_name
-from pytest_msprobe.modes.monitor.order import Place, places
+from pytest_msprobe.modes.monitor.alerts import Alarm, alarmed_of
+from pytest_msprobe.modes.monitor.messages import story
+from pytest_msprobe.modes.monitor.naming import Place, item_name, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
-from pytest_msprobe.modes.monitor.resolution import resolution
 from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
-from pytest_msprobe.modes.monitor.words import story
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
+
+_FEWEST, _MOST = 3, 12
+
+
+def resolution(values: NDArray[np.float64]) -> float:
+    """Return the power of ten that all values are multiples of, as 1e-6; 0 where there are more than 12 decimals.
+
+    Fewer than three decimals are no rounding that a file has, so that counts and constants stay what they are.
+    """
+    for decimals in range(_FEWEST, _MOST + 1):
+        if np.array_equal(np.round(values, decimals), values, equal_nan=True):
+            return 10.0**-decimals
+    return 0.0
+
 
 _GRADIENTS = ("grad_reduced", "grad_unreduced")
 

@@ -13,11 +13,11 @@ from pytest_msprobe.modes.monitor import options as monitor_options
 from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.modes.monitor.page import options as page_options
 from pytest_msprobe.modes.monitor.page.options import PageOptions
-from pytest_msprobe.run.folders import make_folder
-from pytest_msprobe.run.golden import GOLDEN
+from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import as_seen, options_key
+from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.reader import Run
@@ -56,13 +56,13 @@ class MonitorMode:
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that stands for each rank: the first of its folder."""
         from msprobe_hooks.instruments.series.reader import rank_folders
-        from pytest_msprobe.modes.monitor.files import first_file
+        from pytest_msprobe.modes.monitor.series_results import first_file
 
         return [first_file(each) for each in rank_folders(folder)]
 
     def read_file(self, path: Path) -> Run:
         """Open the rank's run that a file belongs to."""
-        from pytest_msprobe.modes.monitor.files import open_run_of
+        from pytest_msprobe.modes.monitor.series_results import open_run_of
 
         return open_run_of(path)
 
@@ -88,7 +88,7 @@ class MonitorMode:
         judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy) for path, run in dumps.items()}
         options = config.stash[monitor_key]
         if options.golden is not None:
-            from pytest_msprobe.modes.monitor.pairs.opening import golden_judges
+            from pytest_msprobe.modes.monitor.golden.opening import golden_judges
 
             judges.update(golden_judges(dumps, options.golden, options.reruns, options.dtype, policy))
         config.stash[_judges_key] = judges
@@ -123,7 +123,7 @@ class MonitorMode:
         }
         page = config.stash[_page_key]
         if page is not None:
-            from pytest_msprobe.modes.monitor.page.reporting import MonitorPage
+            from pytest_msprobe.modes.monitor.page.reporter import MonitorPage
 
             judged = [(run, judges[path]) for path, run in runs.items()]
             title = ", ".join(text.partition("::")[0] for text in config.stash[options_key].dumps)
@@ -132,7 +132,7 @@ class MonitorMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return what is judged, and how."""
-        from pytest_msprobe.modes.monitor.files import listing
+        from pytest_msprobe.modes.monitor.series_results import listing
 
         listings = {f"files {path.parent}": listing(path.parent) for path in config.stash[_runs_key]}
         return JournalFacts({**config.stash[monitor_key].settings(), **listings})

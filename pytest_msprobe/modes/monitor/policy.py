@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, cast
+
+import msgspec
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.rules import RULES, Rule, make_rule
@@ -15,7 +17,20 @@ from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
-from pytest_msprobe.modes.monitor.sign_similarity import SignSimilarity
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class SignSimilarity(msgspec.Struct, frozen=True):
+    """The least share of equal signs at the first step, and how far it may drop from one step to the next.
+
+    The defaults are those of msprobe's documentation of its gradient probe.
+    """
+
+    name: ClassVar[str] = "sign_similarity"
+    first: Share = 0.97
+    drop: Share = 0.03
+
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {

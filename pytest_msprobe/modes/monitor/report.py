@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.alerts import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 
 _OTHERS_SHOWN = 5
 _NOTES_SHOWN = 5

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from operator import itemgetter
+from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.instruments.series.reader import SeriesKey
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.reader import Run, SeriesKey, open_run, series_file, series_files
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.monitor.alarmed import ALARMED, Alarm, Alarmed
-from pytest_msprobe.modes.monitor.naming import item_name
-from pytest_msprobe.modes.monitor.order import Place
+from pytest_msprobe.modes.monitor.alerts import ALARMED, Alarm, Alarmed
+from pytest_msprobe.modes.monitor.naming import Place, item_name
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
-from pytest_msprobe.results.spread import SPREAD, Spread
+from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.value_range import SPREAD, Spread
 
 
 def alarmed(
@@ -49,3 +52,23 @@ def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.fl
         return result
     spread = Spread(rank or 0, float(finite.min()), float(np.median(finite)), float(finite.max()))
     return result.with_extra(SPREAD, msgspec.to_builtins(spread))
+
+
+def first_file(folder: Path) -> Path:
+    """Return the file of series that comes first by task and steps."""
+    return min((name, path) for path, name in series_files(folder))[1]
+
+
+def open_run_of(path: Path) -> Run:
+    """Open the folder that a file of series is in. Raises MonitorError for any other file."""
+    if not path.exists():
+        raise MonitorError(f"{path}: no such folder; name the folder that a watched run wrote")
+    if series_file(path) is None:
+        raise MonitorError(f"{path}: no file of series, such as actv_0-9.csv; name the folder that a watched run wrote")
+    return open_run(path.parent)
+
+
+def listing(folder: Path) -> str:
+    """Return a short digest of a folder's files of series, by name and size."""
+    names = (f"{path.name} {path.stat().st_size}" for path, _ in sorted(series_files(folder), key=itemgetter(1, 0)))
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()

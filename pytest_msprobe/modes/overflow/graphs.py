@@ -10,12 +10,12 @@ import pytest
 
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.dump.reader import Dump
+from pytest_msprobe.graphs.vis.model import Manner
 from pytest_msprobe.graphs.vis.options import VisOptions
-from pytest_msprobe.graphs.vis.picture import Manner
 from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import draw_single, places_of
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.reports.unwritten import end_as_incomplete
+from pytest_msprobe.reports.write_errors import end_as_incomplete
 
 
 class OverflowGraphs:

@@ -19,11 +19,11 @@ from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
 from msprobe_hooks.dump.names import is_communication, is_module_name
 from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.overflow.findings import findings_key
+from pytest_msprobe.modes.overflow.analysis import findings_key
+from pytest_msprobe.modes.overflow.messages import describe_values, growth_words, origin_lines, place_lines
 from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.modes.overflow.words import describe_values, growth_words, origin_lines, place_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:

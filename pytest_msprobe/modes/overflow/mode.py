@@ -17,9 +17,9 @@ from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.overflow import options as overflow_options
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.run.collection import dumps_key, require_calls
-from pytest_msprobe.run.folders import make_folder
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -56,7 +56,7 @@ class OverflowMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Order the dumps by steps and ranks."""
         from pytest_msprobe.graphs.building import require_modules
-        from pytest_msprobe.modes.overflow.findings import Findings, findings_key
+        from pytest_msprobe.modes.overflow.analysis import Findings, findings_key
 
         require_calls(dumps.values())
         options = config.stash[overflow_key]

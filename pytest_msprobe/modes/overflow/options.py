@@ -12,7 +12,7 @@ from msprobe_hooks.dump.anomalies.anomaly import LEVELS, Level
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError, RulesError
-from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.modes.overflow.ignore_rules import load_rules
 
 _DEFAULT_LEVEL: Level = "critical"
 

@@ -52,7 +52,7 @@ class OverflowReplayItem(RecordItem):
 
     def judge(self) -> DirectionResult:
         """Replay the call on both and compare."""
-        from pytest_msprobe.modes.overflow.replay import overflow_judge
+        from pytest_msprobe.modes.overflow.replay_judge import overflow_judge
 
         judge = overflow_judge(recorded_tensors=self._has_recorded_tensors())
         return checker_of(self.config).check(self.dump, self.name, judge)

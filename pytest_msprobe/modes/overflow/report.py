@@ -10,13 +10,13 @@ import pytest
 
 from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_traffic
 from msprobe_hooks.dump.communication.ranks import Step
+from pytest_msprobe.modes.overflow.analysis import findings_key
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
-from pytest_msprobe.modes.overflow.findings import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
+from pytest_msprobe.modes.overflow.messages import describe_finding, origin_lines, place_lines
 from pytest_msprobe.modes.overflow.options import overflow_key
-from pytest_msprobe.modes.overflow.words import describe_finding, origin_lines, place_lines
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.unwritten import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.run.header import files_in_one_line, kinds_of
 
 _MALFORMED_SHOWN = 5

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pytest_msprobe.journal.runs import WholeRun
+from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.trend.series import SeriesTrend, series_trends
-from pytest_msprobe.reports.worst import Worst, is_worse, worst_by_api
+from pytest_msprobe.reports.worst_margins import Worst, is_worse, worst_by_api
 
 Change = Literal["worse", "better", "new", "gone", ""]
 

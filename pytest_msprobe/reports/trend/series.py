@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from pytest_msprobe.journal.file import Journal
-from pytest_msprobe.results.spread import Spread, spread_of
+from pytest_msprobe.journal.journal import Journal
+from pytest_msprobe.results.value_range import Spread, spread_of
 
 #: How many of the series that moved most are shown where none are named.
 MOST_MOVED: Final = 12

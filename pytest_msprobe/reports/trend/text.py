@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_msprobe.reports.text import aligned, clipped, printable
 from pytest_msprobe.reports.trend.margins import ApiTrend, Change, Trend
-from pytest_msprobe.results.spread import Spread
+from pytest_msprobe.results.value_range import Spread
 
 _RUNS_SHOWN = 6
 _APIS_SHOWN = 30

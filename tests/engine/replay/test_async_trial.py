@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 class Card(Accelerator):

@@ -9,7 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 
 def x(*shape: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.recorder import Recorder, element
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]

@@ -22,7 +22,7 @@ from pytest_msprobe.devices.remote.messages import (
 from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
 from pytest_msprobe.engine.values.result_codec import as_node, from_node
 from pytest_msprobe.engine.values.tensor_codec import FormError, packed, unpacked, without_gaps
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 DTYPES = [
     torch.float64, torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool,

@@ -23,7 +23,7 @@ from msprobe_hooks.torch import tensor_files
 from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 DTYPES = sorted(tensor_files._PLAIN_DTYPES, key=str)
 

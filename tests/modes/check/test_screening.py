@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import forward, tensor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.results.circumstances import called_at, inputs_of
 from tests.support import dumps
 

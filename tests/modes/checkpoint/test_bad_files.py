@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.dcp import read_dcp
-from pytest_msprobe.modes.checkpoint.files import read_torch
 from pytest_msprobe.modes.checkpoint.megatron import read_megatron
+from pytest_msprobe.modes.checkpoint.torch_files import read_torch
 
 
 def names(path: Path, tree: Any) -> set[str]:

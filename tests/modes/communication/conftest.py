@@ -7,8 +7,8 @@ import pytest
 
 from msprobe_hooks.dump.communication.exchanges import Exchange
 from pytest_msprobe.modes.communication.judging import judge_exchange
+from pytest_msprobe.modes.communication.messages import between, short_name
 from pytest_msprobe.modes.communication.steps import read_step
-from pytest_msprobe.modes.communication.words import between, short_name
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.ranks import step
 

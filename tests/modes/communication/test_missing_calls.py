@@ -10,8 +10,8 @@ import pytest
 from msprobe_hooks.dump.communication.exchanges import Exchange
 from pytest_msprobe.modes.communication import judging
 from pytest_msprobe.modes.communication.judging import judge_exchange
+from pytest_msprobe.modes.communication.signature_check import Finding, structural_findings
 from pytest_msprobe.modes.communication.steps import StepCommunication, read_step
-from pytest_msprobe.modes.communication.structure import Finding, structural_findings
 from tests.support.communications import Judge, X, Y, all_reduce, broadcast, call, failing, outcomes
 from tests.support.dumps import tensor_around, value
 from tests.support.ranks import group, step

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 # An inner run in this process must find this loaded: torch cannot be loaded twice.
-import pytest_msprobe.modes.compare.files  # noqa: F401
 from tests.support.compared import Runs, unpack_runs
 from tests.support.dumps import Json, forward, tensor_around
 from tests.support.runs import run_pytest

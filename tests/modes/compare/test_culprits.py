@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.compare.pairs import Pair
-from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall, decode, encode
 
 CHANGED = [

@@ -11,9 +11,9 @@ import torch
 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import Value
-from pytest_msprobe.modes.compare.files import load
-from pytest_msprobe.modes.compare.rules import float_dtype
-from pytest_msprobe.modes.compare.structure import signature
+from pytest_msprobe.modes.compare.judging.rules import float_dtype
+from pytest_msprobe.modes.compare.matching.call_signature import signature
+from pytest_msprobe.modes.compare.measure.load import load
 from pytest_msprobe.run.marks import of_record
 
 VALUES = torch.tensor([0.5, -2.0])

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from zipfile import ZipFile
 
+from pytest_msprobe.modes.environment.fact_pairs import pairs_of
 from pytest_msprobe.modes.environment.facts import Facts
-from pytest_msprobe.modes.environment.pairs import pairs_of
 from pytest_msprobe.modes.environment.workbook import write_result
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from msprobe_hooks.instruments.series.reader import open_run
 from msprobe_hooks.instruments.series.writer import Row, open_writer
-from pytest_msprobe.modes.monitor.judging import RuleJudge, judge_run
+from pytest_msprobe.modes.monitor.judging import RuleJudge, judge_run, resolution
 from pytest_msprobe.modes.monitor.policy import load_policy
-from pytest_msprobe.modes.monitor.resolution import resolution
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.watched import norm, write_norms
 
 FROZEN = np.full(30, 2.5)

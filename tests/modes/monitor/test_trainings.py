@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import msprobe_hooks
 from msprobe_hooks.instruments.series.reader import open_run, rank_folders
-from pytest_msprobe.modes.monitor.alarmed import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.alerts import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.judging import judge_run
 from pytest_msprobe.modes.monitor.policy import load_policy
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_msprobe.modes.overflow.culprits import Analysis, analyse
-from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.modes.overflow.ignore_rules import load_rules
 from tests.support.ranks import step
 
 

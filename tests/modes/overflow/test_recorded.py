@@ -13,7 +13,7 @@ from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.overflow.culprits import Phase, analyse
-from pytest_msprobe.modes.overflow.ignore import load_rules
+from pytest_msprobe.modes.overflow.ignore_rules import load_rules
 from tests.support.requirements import require
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"

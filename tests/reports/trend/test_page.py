@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.journal.file import read_journal
-from pytest_msprobe.journal.runs import Part, whole_runs
-from pytest_msprobe.reports.trend.html import write_trend_page
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.trend.margins import make_trend
+from pytest_msprobe.reports.trend.writers import write_trend_page
 from tests.support.browser import click, open_browser, texts
 from tests.support.journals import make_judged, with_spread, write_journal
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.file import read_journal
-from pytest_msprobe.journal.runs import Part, whole_runs
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.trend.margins import ApiTrend, make_trend
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import broken
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
 MUL = "Torch.mul.0.forward"

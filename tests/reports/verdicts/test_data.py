@@ -9,11 +9,11 @@ import pytest
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.reports.verdicts.details import Details
-from pytest_msprobe.reports.verdicts.model import CheckedRecord
-from pytest_msprobe.reports.verdicts.rows import Rows, deciding_metric
+from pytest_msprobe.reports.check_page.details import Details
+from pytest_msprobe.reports.check_page.model import CheckedRecord
+from pytest_msprobe.reports.check_page.rows import Rows, deciding_metric
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.journals import make_judged, skipped, write_journal
 from tests.support.pages import page_data, told
 

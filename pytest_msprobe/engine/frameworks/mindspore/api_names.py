@@ -29,7 +29,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where torch keeps what a type of MindSpore record names, the likeliest place first.
 _TORCH_TYPES = {

@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where it keeps what a type of record names.
 _HOMES = {"Torch": "", "Functional": "nn.functional.", "Tensor": "Tensor."}

@@ -15,7 +15,7 @@ from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recor
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 class LargeCall:

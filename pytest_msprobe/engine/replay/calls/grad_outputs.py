@@ -10,7 +10,7 @@ import torch
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def grad_outputs(

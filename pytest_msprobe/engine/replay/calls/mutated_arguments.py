@@ -17,7 +17,7 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.values.strides import around, has_gaps, overlaps
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from pytest_msprobe.engine.replay.trials.rng import drawn
 from pytest_msprobe.engine.replay.trials.trial import Trial, several
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 SelectStandard = Callable[[Direction, Any], Standard]
 

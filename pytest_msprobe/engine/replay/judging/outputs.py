@@ -22,10 +22,9 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recor
 from pytest_msprobe.engine.replay.trials.trial import Trial, several
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
-from pytest_msprobe.results.exceptions import describe_error
-from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.outcomes import Breakdown, describe_error
 from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def as_it_is(path: str, tensor: torch.Tensor) -> torch.Tensor:

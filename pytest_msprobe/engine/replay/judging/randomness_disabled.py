@@ -10,7 +10,7 @@ from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded, RecordedOutputs
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from torch.overrides import get_overridable_functions
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _FACTORIES = frozenset(
     """arange as_tensor asarray bartlett_window blackman_window complex empty empty_permuted empty_strided eye full

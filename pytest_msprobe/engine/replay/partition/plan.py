@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.partition.cut import Cut
 from pytest_msprobe.engine.replay.partition.table import cuts_of, is_product
 from pytest_msprobe.engine.values.dtypes import dtype_named, golden_float
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 #: Raised copies of fewer bytes are made whole. They are about what Python and torch take themselves, and a product of
 #: which they are made takes less than a second; blocks run the forward call again for gradients.

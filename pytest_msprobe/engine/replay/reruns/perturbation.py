@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.trials.rng import drawn, draws_untold
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # From the same seed, other numbers are drawn in another dtype or elsewhere.
 _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")

@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 Select = Callable[[Any], Standard]
 Linear: TypeAlias = Structure | Convolution

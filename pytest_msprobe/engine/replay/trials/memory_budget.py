@@ -13,7 +13,7 @@ from pytest_msprobe.engine.replay.trials.zero_copy_inputs import shared_bytes
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.system_memory import free_bytes
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _GOLDEN_BYTES = 8
 

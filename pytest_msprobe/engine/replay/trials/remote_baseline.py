@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult, lacking_baseline
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 class RemoteBaseline:

@@ -32,7 +32,7 @@ from pytest_msprobe.engine.values.result_codec import from_node
 from pytest_msprobe.engine.values.tensor_codec import FormError, digest, packed, unpacked
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # What may come back though the records tell of less.
 _ALWAYS_POSSIBLE = 64 * 2**20

@@ -10,12 +10,12 @@ import torch
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_standards import Metrics, Policy, Standard, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, recorded_output, torch_dtype
+from pytest_msprobe.modes.check.baselines.finished_runs import Run, paired
+from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
-from pytest_msprobe.modes.check.baselines.runs import Run, paired
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, lacking_baseline
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msprobe_standards import Policy
 from pytest_msprobe.modes.check.baselines.comparison import ComparedRecord
-from pytest_msprobe.modes.check.baselines.runs import Run
+from pytest_msprobe.modes.check.baselines.finished_runs import Run
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results.result import to_plain
 

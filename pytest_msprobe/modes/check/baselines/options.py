@@ -8,10 +8,10 @@ import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
-from pytest_msprobe.modes.check.baselines.folder import tensors_folder
+from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.options import devices_key
-from pytest_msprobe.storage.sizes import SaveOptions
+from pytest_msprobe.storage.limits import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:

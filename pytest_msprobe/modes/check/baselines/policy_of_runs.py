@@ -10,8 +10,8 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_standards import Policy, built_in_policies
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import standard_for
-from pytest_msprobe.modes.check.baselines.numbers import recorded_output
-from pytest_msprobe.modes.check.baselines.runs import Run
+from pytest_msprobe.modes.check.baselines.finished_runs import Run
+from pytest_msprobe.modes.check.baselines.metrics import recorded_output
 from pytest_msprobe.run.options import BY_API, Level
 
 # A table does not name its policy; only these read nothing but what is in its columns.

@@ -11,12 +11,12 @@ import torch
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_standards import Metrics, Standard, measure
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
-from pytest_msprobe.modes.check.baselines.folder import METADATA, Content, digest_of, file_name
-from pytest_msprobe.modes.check.baselines.numbers import baseline_metrics, other_inputs
+from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, other_inputs
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.results.result import OutputResult, lacking_baseline
-from pytest_msprobe.results.skips import Skip
-from pytest_msprobe.storage.stored import StoredTensor, TensorFileError
+from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 
 
 class RecordedResult:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS
-from pytest_msprobe.modes.check.baselines.kept import kept_of
+from pytest_msprobe.modes.check.baselines.saved_tensors import kept_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]

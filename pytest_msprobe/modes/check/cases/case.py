@@ -22,7 +22,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.results.result import DirectionResult, as_json
-from pytest_msprobe.storage.stored import StoredTensor
+from pytest_msprobe.storage.limits import StoredTensor
 
 VERSION = 1
 JSON_NAME = "case.json"

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
-from pytest_msprobe.run.run_ut import run_ut
-from pytest_msprobe.storage.sizes import SaveOptions
+from pytest_msprobe.run.msprobe_config import run_ut
+from pytest_msprobe.storage.limits import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:

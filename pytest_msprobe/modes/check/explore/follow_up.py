@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from pytest_msprobe.modes.check.cases.saved import with_saved
-from pytest_msprobe.modes.check.cases.saving import SaveFailure
-from pytest_msprobe.modes.check.explore.exploring import explore
+from pytest_msprobe.modes.check.cases.save import SaveFailure, with_saved
+from pytest_msprobe.modes.check.explore.explore import explore
+from pytest_msprobe.modes.check.explore.minimal_example import smallest_input
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
-from pytest_msprobe.modes.check.explore.smallest import smallest_input
-from pytest_msprobe.modes.check.explore.snippet import explored_text
-from pytest_msprobe.modes.check.explore.tally import EXPLORED
-from pytest_msprobe.modes.check.judged import Judged
+from pytest_msprobe.modes.check.explore.reproducer import explored_text
+from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.modes.check.tallies import EXPLORED
 from pytest_msprobe.results.result import DirectionResult
 
 

@@ -15,14 +15,8 @@ from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import unwarned
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
-from pytest_msprobe.modes.check.explore.searching import (
-    TimeUpError,
-    WrongError,
-    kind_of_failure,
-    only_drifts,
-    search,
-)
-from pytest_msprobe.modes.check.explore.shortening import Tensors, shorten
+from pytest_msprobe.modes.check.explore.search import TimeUpError, WrongError, kind_of_failure, only_drifts, search
+from pytest_msprobe.modes.check.explore.simplify_values import Tensors, shorten
 from pytest_msprobe.results.outcomes import Breakdown
 
 

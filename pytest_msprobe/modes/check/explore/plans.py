@@ -14,9 +14,9 @@ from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments, constrain
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.modes.check.explore.sizes import Sizes
-from pytest_msprobe.modes.check.explore.values import Drawing, Focus, drawings
-from pytest_msprobe.results.exceptions import describe_error
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.modes.check.explore.value_strategies import Drawing, Focus, drawings
+from pytest_msprobe.results.outcomes import describe_error
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Sizes that are drawn beside the smallest and the recorded one.
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)

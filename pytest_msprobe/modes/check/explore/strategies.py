@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.schema import TensorElement
-from pytest_msprobe.modes.check.explore.values import LAYOUTS, Drawing, Focus, Layout, special_values
+from pytest_msprobe.modes.check.explore.value_strategies import LAYOUTS, Drawing, Focus, Layout, special_values
 
 # On these right implementations agree: NaN and infinities depend on the order in which numbers are summed.
 _SPECIAL: tuple[Focus, ...] = ("signed zero", "subnormal", "tie")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.storage.digests import fingerprint
+from pytest_msprobe.storage.naming import fingerprint
 
 #: What an option without a file stands for.
 BUILT_IN = "built-in"

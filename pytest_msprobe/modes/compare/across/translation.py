@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import is_module_name, split_called, split_module
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.apis import ApiMapping, ApiPair, read_apis
-from pytest_msprobe.modes.compare.across.cells import CellMapping, read_cells
-from pytest_msprobe.modes.compare.across.composing import compose
-from pytest_msprobe.modes.compare.across.kernels import CallsOfGraph, shared_call
-from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
-from pytest_msprobe.modes.compare.mapping import record_of
+from pytest_msprobe.modes.compare.across.api_mapping import ApiMapping, ApiPair, read_apis
+from pytest_msprobe.modes.compare.across.cell_mapping import CellMapping, read_cells
+from pytest_msprobe.modes.compare.across.fuse_calls import compose
+from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, match_layers, read_layers
+from pytest_msprobe.modes.compare.across.static_graph import CallsOfGraph, shared_call
+from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.graphs.page.drawing import Drawing, Mark, Run, read_run
+from pytest_msprobe.graphs.matching import pair_nodes
 from pytest_msprobe.graphs.page.links import Link, communication_links
-from pytest_msprobe.graphs.partners import pair_nodes
+from pytest_msprobe.graphs.page.payload import Drawing, Mark, Run, read_run
 from pytest_msprobe.modes.compare.rows import ComparedCall
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.pairs import Pair
+    from pytest_msprobe.modes.compare.dump_pair import Pair
 
 
 class PairGraph:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reader import Series
 from msprobe_hooks.instruments.series.tables import Watched
-from pytest_msprobe.modes.monitor.page import gap
+from pytest_msprobe.modes.monitor.golden.rank_pair import Compared
+from pytest_msprobe.modes.monitor.page import build
 from pytest_msprobe.modes.monitor.page.axis import Envelope
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, WatchedPage
-from pytest_msprobe.modes.monitor.pairs.pair import Compared
-from pytest_msprobe.reports.pages.writing import write_page
+from pytest_msprobe.reports.pages.write_page import write_page
 
 #: The colours of sizes reach so many decades above and below a row's median.
 _DECADES = 3
@@ -29,7 +29,7 @@ def write_html(path: Path, page: WatchedPage) -> None:
 def _data(page: WatchedPage) -> dict[str, Any]:
     tensors = {curves.key.watched: 0 for curves in page.curves}
     tensors = {tensor: place for place, tensor in enumerate(tensors)}
-    first, last = gap.SCALE
+    first, last = build.SCALE
     return {
         "title": page.title,
         "about": page.about,
@@ -47,11 +47,11 @@ def _data(page: WatchedPage) -> dict[str, Any]:
         "notes": page.notes,
         "decades": _DECADES,
         "gap": {
-            "equal": gap.EQUAL,
+            "equal": build.EQUAL,
             "scale": [first, last],
-            "notFinite": gap.NOT_FINITE,
-            "least": gap.LEAST,
-            "greatest": gap.GREATEST,
+            "notFinite": build.NOT_FINITE,
+            "least": build.LEAST,
+            "greatest": build.GREATEST,
         },
     }
 

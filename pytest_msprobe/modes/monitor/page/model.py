@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
+from pytest_msprobe.modes.monitor.golden.rank_pair import Compared
 from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope
-from pytest_msprobe.modes.monitor.pairs.pair import Compared
 
 
 def _not_compared(key: SeriesKey) -> None:

@@ -23,7 +23,7 @@ from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition.plan import plan_of_call
 from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS

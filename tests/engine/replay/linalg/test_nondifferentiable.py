@@ -13,7 +13,7 @@ from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import equal_eigenvalues, equal_singular_values
 from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 
 linalg = torch.linalg
 

@@ -8,7 +8,7 @@ from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
 from pytest_msprobe.engine.replay.ops.op_info import TABLE, Traits, traits_of
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 # They come with torch_npu, and have no golden definition.
 OF_TORCH_NPU = {"_npu_dropout", "empty_with_format"}

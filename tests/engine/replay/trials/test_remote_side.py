@@ -26,7 +26,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.skips import SkipReason
+from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps import forward, tensor, value
 from tests.support.elsewhere import process_elsewhere

@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import Setup
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def x(*shape: int) -> torch.Tensor:

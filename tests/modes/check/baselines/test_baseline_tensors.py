@@ -316,7 +316,7 @@ def test_what_finds_no_room_is_left_out_and_said(run: Callable[..., Any], folder
 def test_a_full_disk_leaves_no_half_file_and_the_run_goes_on(
     run: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pytest_msprobe.modes.check.baselines.keeping as keeping
+    import pytest_msprobe.modes.check.baselines.save_tensors as keeping
 
     real = keeping.write_tensors
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.file import read_baseline
 
 TABLES = Path(__file__).parents[3] / "data" / "precision_compare"
 

@@ -13,9 +13,8 @@ from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.modes.check.cases.saved import SavedCase
-from pytest_msprobe.modes.check.cases.saving import origin_of, save_case
-from pytest_msprobe.storage.sizes import SaveOptions
+from pytest_msprobe.modes.check.cases.save import SavedCase, origin_of, save_case
+from pytest_msprobe.storage.limits import SaveOptions
 from tests.support.devices import OneOff
 from tests.support.dumps import Json, write_dump
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in conftest.py
 
-import pytest_msprobe.modes.check.explore.exploring  # noqa: F401 - hypothesis cannot be loaded twice either
 from pytest_msprobe.commands.main import main
 from tests.support.runs import Checked
 

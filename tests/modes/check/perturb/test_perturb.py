@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.journal.file import read_journal
+from pytest_msprobe.journal.journal import read_journal
 from tests.support.dumps import three_calls
 from tests.support.runs import Checked
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 # An inner run in this process must find these loaded: torch cannot be loaded twice.
-import pytest_msprobe.modes.compare.files  # noqa: F401
 from msprobe_hooks.dump.reader import read_dump
 
 DATA = Path(__file__).parents[3] / "data" / "across_frameworks"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.modes.compare.across.layers import LayerMapping, match_layers, read_layers
+from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, translation
 from tests.support.dumps import Json, write_dump

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-import pytest_msprobe.modes.compare.files  # noqa: F401
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.apis import built_in, read_apis, table
-from pytest_msprobe.modes.compare.across.cells import read_cells
-from pytest_msprobe.modes.compare.across.layers import read_layers
-from pytest_msprobe.modes.compare.mapping import read_mapping
+from pytest_msprobe.modes.compare.across.api_mapping import built_in, read_apis, table
+from pytest_msprobe.modes.compare.across.cell_mapping import read_cells
+from pytest_msprobe.modes.compare.across.layer_mapping import read_layers
+from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping
 
 DATA = Path(__file__).parents[3] / "data" / "across_frameworks"
 PAIR = "ms_api: Mint.sub, pt_api: Torch.rsub"

@@ -9,8 +9,8 @@ import pytest
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import read_mappings, translation
-from pytest_msprobe.modes.compare.pairs import Pair
-from pytest_msprobe.modes.compare.policy import load_policy
+from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.across_frameworks import call, pair_of, partners, tensor, torch_tensor, write
 
 

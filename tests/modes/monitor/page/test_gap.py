@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.modes.monitor.page import gap
+from pytest_msprobe.modes.monitor.golden.paired_series import Twins
+from pytest_msprobe.modes.monitor.page import build
 from pytest_msprobe.modes.monitor.page.axis import Binning, make_axis
-from pytest_msprobe.modes.monitor.pairs.tensors import Twins
 
 STEPS = np.array([0])
 
@@ -19,7 +19,7 @@ STEPS = np.array([0])
 def of(statistic: str, target: dict[str, float], golden: dict[str, float]) -> float:
     """Return the gap of a statistic of one step."""
     both = [{name: np.array([value]) for name, value in values.items()} for values in (target, golden)]
-    return float(gap.gap(Twins(STEPS, *both), statistic)[0])
+    return float(build.gap(Twins(STEPS, *both), statistic)[0])
 
 
 def test_the_gap_of_a_mean_is_relative_to_its_tensor() -> None:
@@ -38,11 +38,11 @@ def test_what_is_finite_in_one_run_only_is_as_far_as_can_be(target: float, expec
 @given(st.lists(st.floats(min_value=0, max_value=2), min_size=2, max_size=2).map(sorted))
 def test_bytes_keep_the_order_of_gaps(gaps: list[float]) -> None:
     steps = np.array([0, 1])
-    smaller, greater = gap.gap_bytes(Binning(make_axis(steps, 2)), steps, np.array(gaps))
-    assert gap.EQUAL <= smaller <= greater <= gap.SCALE[1]
+    smaller, greater = build.gap_bytes(Binning(make_axis(steps, 2)), steps, np.array(gaps))
+    assert build.EQUAL <= smaller <= greater <= build.SCALE[1]
 
 
 def test_bytes_say_what_is_no_number() -> None:
     binning = Binning(make_axis(np.arange(4), 4))
-    found = gap.gap_bytes(binning, np.array([0, 1, 2]), np.array([0.0, np.inf, 2.0]))
-    assert found.tolist() == [gap.EQUAL, gap.NOT_FINITE, gap.SCALE[1], gap.MISSING]
+    found = build.gap_bytes(binning, np.array([0, 1, 2]), np.array([0.0, np.inf, 2.0]))
+    assert found.tolist() == [build.EQUAL, build.NOT_FINITE, build.SCALE[1], build.MISSING]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from msprobe_hooks.instruments.series.reader import SeriesKey
-from pytest_msprobe.modes.monitor.page.building import build_page
+from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
 from tests.support.browser import click, open_browser, texts

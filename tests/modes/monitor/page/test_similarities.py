@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.modes.monitor.page import gap
-from pytest_msprobe.modes.monitor.page.building import build_page
+from pytest_msprobe.modes.monitor.golden.opening import signs_of
+from pytest_msprobe.modes.monitor.page import build
+from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.model import RankRuns
-from pytest_msprobe.modes.monitor.pairs.opening import signs_of
 from tests.support.probed import write_probe
 from tests.support.watched import norm, write_norms
 
@@ -29,7 +29,7 @@ def test_a_pair_that_was_probed_too_shows_how_many_signs_agree(tmp_path: Path) -
     assert shares.target is not None
     assert shares.target.low.tolist() == [1.0, 0.75]
     assert shares.gap is not None
-    assert shares.gap[0] == gap.EQUAL < shares.gap[1]
+    assert shares.gap[0] == build.EQUAL < shares.gap[1]
 
 
 def test_without_a_probe_of_both_there_is_nothing_to_show(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def check_kernel(dump: GraphDump, name: str, setup: Setup) -> DirectionResult:

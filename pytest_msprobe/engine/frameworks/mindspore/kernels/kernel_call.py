@@ -21,7 +21,7 @@ from msprobe_hooks.dump.static_graph.ir_statement import Statement
 from msprobe_hooks.dump.static_graph.reader import GraphDump
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # A setting is told by numbers where half of the elements are this near to the recorded ones: nearer than another comes,
 # and further than half precision errs. Where they are nearer still, no other setting is looked at.

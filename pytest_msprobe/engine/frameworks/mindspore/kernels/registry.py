@@ -13,7 +13,7 @@ from pytest_msprobe.engine.frameworks.mindspore.kernels import backward, convolu
 from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given
 from pytest_msprobe.engine.frameworks.mindspore.primitives import activation, reductions
 from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE as PRIMITIVES
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 @dataclass(frozen=True, slots=True)

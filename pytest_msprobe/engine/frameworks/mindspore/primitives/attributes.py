@@ -11,7 +11,7 @@ import torch
 
 from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, ValueElement, tensors_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.results.skips import Skip
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 def required(golden: Callable[..., Any]) -> list[str]:

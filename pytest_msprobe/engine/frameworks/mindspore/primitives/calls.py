@@ -25,7 +25,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.results.skips import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def class_of(name: ApiName) -> str:

@@ -1,0 +1,126 @@
+"""What one process is to its run: its name, its share of the memory, what is left of it when it dies."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.containment.captured_stderr import CapturedStderr
+from pytest_msprobe.containment.deadline import EndTime
+from pytest_msprobe.containment.process import offer_to_oom_killer
+from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
+from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
+
+if TYPE_CHECKING:
+    from pytest_msprobe.containment.memory_reservation import MemoryReservation
+    from pytest_msprobe.containment.protocols import Host
+    from pytest_msprobe.engine.replay.trials.memory_budget import Admit
+
+
+class ProcessState:
+    """The state of this process, or of the child that runs its items.
+
+    ``host`` is what it holds for them, ``timeout`` the seconds that a small item may take.
+    """
+
+    def __init__(self, config: pytest.Config, host: Host, timeout: float | None) -> None:
+        workerinput = getattr(config, "workerinput", {})
+        self.host = host
+        self.timeout = timeout
+        #: The name under which this process has files in the run's folder.
+        self.name = str(workerinput.get("workerid", "main"))
+        #: Whether somebody starts another process in place of this one when it dies.
+        self.is_replaceable = bool(workerinput)
+        #: Where this process writes when it has to have ended an item, for the process that ends it from outside.
+        self.end_time: EndTime | None = None
+        #: Where a process forked for a test's check tells which record it judges now.
+        self.on_judging: Callable[[str], None] | None = None
+        #: Why the device can no longer be used, once that is known.
+        self.broken_device: str | None = None
+        self._config = config
+        self._forgetting: list[Callable[[], None]] = []
+
+    @property
+    def folder(self) -> RunFolder | None:
+        """The run's folder; None in a run without dumps."""
+        return self._config.stash.get(run_folder_key, None)
+
+    def on_forget(self, forget: Callable[[], None]) -> None:
+        """Have a function called whenever what is kept from one item for the next is to go."""
+        self._forgetting.append(forget)
+
+    def forget(self) -> None:
+        """Drop what is kept from one item for the next, and the memory reserved for it."""
+        for forget in self._forgetting:
+            forget()
+        self.release()
+
+    def release(self) -> None:
+        """Give up the memory that is reserved for the running call."""
+        if "_reservation" in vars(self) and self._reservation is not None:
+            self._reservation.release()
+
+    def make_space(self) -> None:
+        """Give back all memory that is kept for later, on the CPU and on the card."""
+        self.forget()
+        gc.collect()
+        self.host.release_memory()
+
+    def abandon(self, dump: Path, record: str) -> None:
+        """Give up a record that did not end; after a forward one, its backward record is not tried."""
+        self.forget()
+        if self.folder is not None:
+            self.folder.post("abandoned", dump, record)
+
+    def was_abandoned(self, dump: Path, record: str) -> bool:
+        """Tell whether a record was given up by any process of the run."""
+        return self.folder is not None and self.folder.is_posted("abandoned", dump, record)
+
+    def probe(self) -> None:
+        """Find out whether the device still works, after an item that may have broken it."""
+        problem = self.host.probe()
+        if problem is not None:
+            self.broken_device = problem
+
+    def prepare_to_exit(self) -> None:
+        """Have whoever replaces this process told of its end, by Python's report of a fatal signal too."""
+        self.is_replaceable = True
+        offer_to_oom_killer()
+        if self.stderr is not None:
+            self.stderr.take_fatal_errors()
+
+    @property
+    def watchdog(self) -> int | None:
+        """The file to which the watchdog writes before it ends this process; None where it is not replaced."""
+        return self.stderr.fd if self.stderr is not None and self.is_replaceable else None
+
+    @functools.cached_property
+    def stderr(self) -> CapturedStderr | None:
+        """Where the stderr of an item is kept; None in a run without dumps."""
+        return None if self.folder is None else CapturedStderr(self.folder.stderr_file(self.name))
+
+    @functools.cached_property
+    def lock(self) -> ReadersWriterLock:
+        """What lets the run's items run together, or one alone."""
+        return ReadersWriterLock(self._config.stash[run_folder_key].path, self.make_space)
+
+    @property
+    def admit(self) -> Admit:
+        """What lets a call in by the memory that is free."""
+        from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
+
+        return admit_at_once if self._reservation is None else self._reservation.admit
+
+    @functools.cached_property
+    def _reservation(self) -> MemoryReservation | None:
+        from pytest_msprobe.containment.memory_reservation import MemoryReservation
+
+        return None if self.folder is None else MemoryReservation(self.folder.path, self.name)
+
+
+state_key = pytest.StashKey[ProcessState]()

@@ -1,0 +1,241 @@
+"""The journal: one JSON line per finished item, written when it finishes, read again to resume or to report.
+
+The first line is a header that says what was checked and how. The others are finished items and, before the first item
+of each process that ran any, what that process ran them on. A line is written with one system call and a run holds
+the lock of the file, so a journal has whole lines but for a last one that a dying process cut short; it is dropped.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import open_regular
+from pytest_msprobe.devices.registry import on_card
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.journal.append_only_file import AppendedLines
+from pytest_msprobe.results.result import DirectionResult, Start, as_json
+
+VERSION = 2
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal is about.
+
+    ``dumps`` maps a dump's path to its fingerprint, ``settings`` says how it was judged, ``shard`` which part of a run
+    this is, as ``3/8``; a run that resumes must have the same. ``root`` is the folder that the ids' paths start from,
+    ``rerun`` the words of the command that runs one item again, with ``<dump>`` and ``<record>`` in place of the
+    item's. ``began`` is when, as ISO 8601 with time zone.
+    """
+
+    msprobe_journal: int = VERSION
+    dumps: dict[str, str]
+    settings: dict[str, str]
+    shard: Annotated[str, msgspec.Meta(pattern=r"^([1-9]\d{0,5}/[1-9]\d{0,5})?$")] = ""
+    root: str = ""
+    rerun: tuple[str, ...] = ()
+    began: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
+    """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it.
+
+    A check that a test of the user's own made has the ``command`` that runs the test again, and in its result's record
+    the same name as in ``id``; items of dumps have none, since the header tells theirs.
+    """
+
+    id: str
+    outcome: str
+    result: DirectionResult
+    device: str = ""
+    command: str = ""
+
+
+class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
+    """Dumps that the items after this line are about, beside those of the header, as the header has them."""
+
+    dumps: dict[str, str]
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """A journal that was read: the latest entry of each item, in the order in which they first finished.
+
+    Its header has all dumps that the journal is about.
+    """
+
+    header: Header
+    entries: dict[str, Entry]
+    starts: list[Start] = []
+
+    def dump_of(self, entry: Entry) -> Path:
+        """Return the path of the dump that an entry's item is about."""
+        return Path("/", self.header.root, entry.id.partition("::")[0])
+
+    @property
+    def dumps(self) -> set[Path]:
+        """The paths of the dumps that there are finished items of."""
+        return {self.dump_of(entry) for entry in self.entries.values() if not entry.command}
+
+    def rerun_command(self, entry: Entry) -> str:
+        """Return the command that runs an entry's item again."""
+        if entry.command:
+            return entry.command
+        chosen = f"{self.dump_of(entry)}::{entry.result.record}"
+        words = on_card(self.header.rerun, entry.device)
+        return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
+
+
+class _Finished(msgspec.Struct, tag_field="line", tag="item"):
+    """What resuming needs of an entry; the rest of the line is checked for JSON syntax, not decoded."""
+
+    id: str
+    outcome: str
+    command: str = ""
+
+
+def read_journal(path: Path) -> Journal:
+    """Read a journal.
+
+    Raises JournalError where the file is missing, damaged, no journal, or one of another version.
+    """
+    header, lines = _lines(path)
+    entries: dict[str, Entry] = {}
+    starts = []
+    dumps = dict(header.dumps)
+    for line in _decoded(path, lines, Entry | Start | MoreDumps):
+        if isinstance(line, Start):
+            starts.append(line)
+        elif isinstance(line, MoreDumps):
+            dumps |= line.dumps
+        else:
+            entries[line.id] = line
+    return Journal(msgspec.structs.replace(header, dumps=dumps), entries, starts)
+
+
+def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
+    """Read the latest outcome of each item of a dump and the starts, from the journal or its first ``size`` bytes.
+
+    Checks of tests are left out: what else became of a test they do not tell.
+
+    Raises JournalError as ``read_journal`` does.
+    """
+    outcomes: dict[str, str] = {}
+    starts = []
+    for line in _decoded(path, _lines(path, size)[1], _Finished | Start | MoreDumps):
+        if isinstance(line, Start):
+            starts.append(line)
+        elif isinstance(line, _Finished) and not line.command:
+            outcomes[line.id] = line.outcome
+    return outcomes, starts
+
+
+def read_header(path: Path) -> Header:
+    """Read the first line of a journal. Raises JournalError as ``read_journal`` does."""
+    return _lines(path, 0)[0]
+
+
+def _lines(path: Path, size: int | None = None) -> tuple[Header, list[bytes]]:
+    """Return the header and the whole lines after it, of the journal's first ``size`` bytes."""
+    try:
+        with open_regular(path) as file:
+            first = file.readline()
+            rest = file.read(-1 if size is None else max(0, size - len(first)))
+    except OSError as error:
+        raise JournalError(f"cannot be read: {error.strerror}", file=path) from None
+    return _decode_header(path, first), rest.split(b"\n")[:-1]
+
+
+def _decode_header(path: Path, line: bytes) -> Header:
+    try:
+        version = decode_json(line, dict).get("msprobe_journal")
+    except JsonError:
+        version = None
+    if not isinstance(version, int):
+        raise JournalError("not a journal", file=path, remedy="give a file that --msprobe-journal wrote")
+    if version != VERSION:
+        age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
+        raise JournalError(f"written by {age} version (format {version}, not {VERSION})", file=path, remedy=remedy)
+    try:
+        return decode_json(line, Header)
+    except JsonError as error:
+        raise JournalError(f"line 1 is no header of format {version}: {error}", file=path) from None
+
+
+def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            # Lax, because JSON has no infinity: those numbers are strings.
+            yield decode_json(line, kind, strict=False)
+        except JsonError as error:
+            raise JournalError(
+                f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
+            ) from None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(line: Header | Entry | Start | MoreDumps) -> bytes:
+    try:
+        encoded = _encoder.encode(line)
+    except UnicodeEncodeError:
+        return _encoder.encode(as_json(msgspec.to_builtins(line))) + b"\n"
+    # The encoder writes null for infinity and NaN; these two fields of an item are null of themselves.
+    if isinstance(line, Entry) and encoded.count(b"null") > (line.result.skip is None) + (
+        line.result.breakdown is None
+    ):
+        encoded = _encoder.encode(as_json(msgspec.to_builtins(line)))
+    return encoded + b"\n"
+
+
+class JournalWriter:
+    """Appends to one journal, alone.
+
+    Raises JournalError where the file cannot be written, is in use, is no journal, or is about something else than
+    ``header`` says.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self._lines = AppendedLines(path)
+        try:
+            if self._lines.is_empty:
+                self._lines.append(_encode(header))
+            else:
+                require_same(path, read_header(path), header)
+                self._lines.drop_cut_line()
+        except JournalError:
+            self.close()
+            raise
+
+    def write(self, line: Entry | Start | MoreDumps) -> None:
+        """Append one line. Raises JournalError where the disk does not take it."""
+        self._lines.append(_encode(line))
+
+    def close(self) -> None:
+        """Close the file and give up its lock."""
+        self._lines.close()
+
+
+def require_same(path: Path, found: Header, wanted: Header) -> None:
+    """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
+    # Settings that say no more than the default are left out.
+    facts = {
+        name: (found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)"))
+        for name in {**found.settings, **wanted.settings}
+    }
+    facts["shard"] = (found.shard or "(all)", wanted.shard or "(all)")
+    for name, (before, now) in facts.items():
+        if before != now:
+            raise JournalError(
+                f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"
+            )
+    if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
+        raise JournalError(
+            "was made from other dumps, or they have changed since", file=path, remedy="use another journal"
+        )

@@ -1,0 +1,73 @@
+"""Telling the compiler's faults from the kernels', as a step after the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import msgspec
+
+from pytest_msprobe.devices.compiled import CompiledDevice
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, told
+
+_COMPILED = "compiled"
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A call compiled by a backend; the fields are those of `devices.compiled.Compilation`."""
+
+    backend: str
+    graphs: int
+    breaks: tuple[str, ...] = ()
+    kernels: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def left_eager(self) -> str:
+        """Why a verdict says little of the compiler: it compiled nothing; empty where it did."""
+        if self.breaks and not self.kernels:
+            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
+        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
+
+
+def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
+    """Return a result that tells what was compiled."""
+    return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
+
+
+def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
+    """Return what the extras of a result tell of compiling."""
+    return told(extras, _COMPILED, Compiled)
+
+
+def tell_compilation(judged: Judged) -> DirectionResult:
+    """Say what was compiled, and of a failure whether the same call passes where it is not."""
+    device, result = judged.replay.setup.device, judged.result
+    assert isinstance(device, CompiledDevice)
+    compilation = device.take_compilation(result.record)
+    if compilation is None:
+        # It did not come to a run on the device.
+        return result
+    compiled = Compiled(device.backend, **asdict(compilation))
+    result = with_compiled(result, compiled)
+    if result.verdict.outcome == "fail":
+        return replace(result, notes=(*result.notes, _whose_fault(judged, device)))
+    if result.verdict.outcome == "pass" and compiled.left_eager and LITTLE_JUDGED not in result.extras:
+        return result.with_extra(LITTLE_JUDGED, compiled.left_eager)
+    return result
+
+
+def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
+    """Return what the same call comes to where nothing is compiled, on the same inputs."""
+    replay = judged.replay
+    eager = Replay(replay.call, replace(replay.setup, device=device.eager)).judge(judged.direction)
+    match eager.verdict.outcome:
+        case "fail":
+            return f"It fails without torch.compile as well, so the kernel is wrong: {eager.reason}"
+        case "skip":
+            return f"Without torch.compile it cannot be judged: {eager.reason}"
+        case _:
+            return f"It passes without torch.compile: what {device.backend} made of it is wrong."

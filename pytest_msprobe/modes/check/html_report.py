@@ -1,0 +1,103 @@
+"""The page of a run: rows are kept as reports arrive, and written in the end."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from msprobe_hooks.dump.paths.recording import home_of
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.reports.check_page.html import write_verdicts_page
+from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
+from pytest_msprobe.reports.check_page.rows import Rows
+from pytest_msprobe.reports.dump_labels import labels_key
+from pytest_msprobe.reports.properties import card_told
+from pytest_msprobe.reports.report_payload import checks_in, results_in
+from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
+from pytest_msprobe.results.result import DirectionResult, Start, from_plain
+from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.options import as_seen, options_key, rerun_command
+from pytest_msprobe.storage.atomic_write import whole_file
+
+#: The option of another mode that names the page's file.
+HTML = "--msprobe-html"
+
+
+def read_html(config: pytest.Config) -> Path | None:
+    """Return the page's file, None where none was asked for. Raises OptionError where it is a folder."""
+    text = config.getoption("msprobe_html")
+    path = Path(config.invocation_params.dir / text) if text else None
+    if path is not None and path.is_dir():
+        raise OptionError(f"{HTML} {text!r}: expected a file")
+    return path
+
+
+class CheckPage:
+    """Writes the page of a run when it ends."""
+
+    hears_finished = True
+
+    def __init__(self, config: pytest.Config, path: Path) -> None:
+        self._config = config
+        self._path = path
+        self._began = datetime.now().astimezone()
+        self._rows = Rows()
+        self._starts: list[Start] = []
+        self._problem = ""
+        self._rerun = functools.cache(self._rerun_words)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what is known of one record, or of a test's checks, and what they ran on."""
+        started = getattr(report, "msprobe_start", None)
+        if started is not None:
+            self._starts.append(msgspec.convert(started, Start))
+        for plain in results_in(report):
+            self._rows.add(self._checked(report, from_plain(plain)))
+
+    def _checked(self, report: pytest.TestReport, result: DirectionResult) -> CheckedRecord:
+        place = card_told(report.user_properties)
+        if checks_in(report):
+            command = getattr(report, "msprobe_command", "")
+            return CheckedRecord(0, result, card=place, rerun=tuple(shlex.split(command)))
+        dump = self._config.rootpath / report.nodeid.partition("::")[0]
+        words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
+        label = self._config.stash[labels_key][dump]
+        return CheckedRecord(0, result, label, place, words, f"{home_of(dump)}::{result.record}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the page; a run that loses it does not end as if it had it."""
+        if not len(self._rows):
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(self._path) as part:
+                write_verdicts_page(part, [self._facts()], self._rows)
+        except OSError as error:
+            self._problem = cannot_be_written(self._path, error)
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the page is, or why there is none."""
+        if self._problem:
+            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
+        else:
+            left_out = "" if len(self._rows) else " is not written: nothing was judged"
+            terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
+
+    def _facts(self) -> RunFacts:
+        stash = self._config.stash
+        options, dumps = stash[options_key], [as_seen(self._config, path) for path in stash[dumps_key]]
+        several = f"{len(dumps)} dumps, {dumps[0]} to {dumps[-1]}" if dumps else "tests"
+        name = dumps[0] if len(dumps) == 1 else several
+        settings = {"policy": options.policy, **options.mode.journal_facts(self._config).settings}
+        return RunFacts(name, f"{self._began:%Y-%m-%d %H:%M}", self._starts, settings)
+
+    def _rerun_words(self, card: str) -> tuple[str, ...]:
+        return tuple(shlex.split(rerun_command(self._config, "<dump>", "<record>", card)))

@@ -1,0 +1,1 @@
+"""The verdict on one compared call, and which differences explain others."""

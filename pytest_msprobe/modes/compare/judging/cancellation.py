@@ -1,0 +1,73 @@
+"""Gradients that cancel: where what arrives sums to nothing, both runs hold rounding alone.
+
+A bias before a normalisation, or that of the keys before a softmax, has no effect; its gradient is zero in mathematics
+and any rounding of the sum is as right as another. What a call was given tells how large that rounding may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.names import is_backward_api, is_parameters_grad, split_called
+from msprobe_hooks.dump.values import Value, read_values
+from pytest_msprobe.modes.compare.judging.rules import float_dtype
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.rows import Row
+
+_UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+# A sum of n rounded terms is off by sqrt(n) roundings of their norm where they are random; kernels add a few before.
+_FACTOR = 8.0
+_MESSAGE = "a sum that cancels: on both sides it is no larger than the rounding of what it sums"
+
+
+def without_cancelled(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
+    """Return the judged rows of a backward record, or of parameters' gradients, with those excused that cancel.
+
+    Only vectors are: sums over all that arrived, as the gradients of biases are.
+    """
+    wrong = [row for row in rows if row.outcome in ("warn", "fail") and not row.unmeasured]
+    if not wrong or not (is_backward_api(target[1]) or is_parameters_grad(target[1])):
+        return rows
+    arriving, golden_arriving = (_arriving(*side) for side in (target, golden))
+    # Where one run does not tell what arrived, as a static graph, it is what arrived in the other one.
+    arriving, golden_arriving = arriving or golden_arriving, golden_arriving or arriving
+    return [
+        replace(row, outcome="pass", messages=(_MESSAGE,))
+        if row in wrong and _cancels(row.target, arriving) and _cancels(row.golden, golden_arriving)
+        else row
+        for row in rows
+    ]
+
+
+def _arriving(dump: Dump, record: str) -> list[Value]:
+    """Return the gradients that arrived at a call, or at the module that the parameters belong to."""
+    if is_parameters_grad(record):
+        called, rest = split_called(record)
+        record = f"{called}.backward.{rest.rpartition('.')[2]}"
+        if record not in dump.records:
+            return []
+    return [value for group, _, value in read_values(dump, record) if group == "input" and value.is_tensor]
+
+
+def _cancels(gradient: Value | None, arriving: Iterable[Value]) -> bool:
+    if gradient is None or len(gradient.shape) != 1:
+        return False
+    unit, norm = _UNIT_ROUNDOFF.get(float_dtype(gradient.dtype) or ""), _norm(gradient)
+    if unit is None or norm is None:
+        return False
+    return any(
+        (arrived_norm := _norm(arrived)) is not None
+        and norm <= _FACTOR * unit * math.sqrt(math.prod(arrived.shape) / max(gradient.shape[0], 1)) * arrived_norm
+        for arrived in arriving
+    )
+
+
+def _norm(value: Value) -> float | None:
+    norm = value.statistics[3] if value.statistics is not None else None
+    return float(norm) if norm is not None and math.isfinite(norm) else None

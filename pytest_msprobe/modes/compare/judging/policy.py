@@ -1,0 +1,100 @@
+"""The standards for compared runs: tables in YAML, read and checked here, and the rules that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from msprobe_hooks.regular_files import read_regular
+from msprobe_standards.decoding import YamlError, decode_yaml
+from msprobe_standards.validation import is_limit, shown
+from pytest_msprobe.modes.compare.judging.rules import RULES, RowRule
+
+# Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
+_BUILT_IN = {
+    file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
+}
+_KEYS = ("rule", "limits", "inherited", "unmatched", "other_shapes", "exempt_apis", "exempt_from_growth")
+
+
+@dataclass(frozen=True)
+class ComparePolicy:
+    """A standard for compared runs.
+
+    ``inherited`` is how many times the error of its inputs a call may show without being their culprit,
+    ``unmatched`` what comes of a call without partner, ``other_shapes`` what comes of one that differs after the runs
+    were given other shapes.
+    """
+
+    name: str
+    rule: RowRule
+    inherited: float
+    unmatched: Literal["skip", "warn", "fail"]
+    other_shapes: Literal["skip", "fail"]
+
+
+def load_policy(source: str) -> ComparePolicy:
+    """Load a built-in policy by name, or one from a YAML file.
+
+    Raises ValueError that names file, key, value and what is allowed.
+    """
+    path = Path(source) if source.endswith((".yaml", ".yml")) else _BUILT_IN.get(source)
+    known = f"(known: {', '.join(sorted(_BUILT_IN))}, or the path of a .yaml file)"
+    if path is None:
+        raise ValueError(f"unknown policy {source!r} {known}")
+    try:
+        table = decode_yaml(read_regular(path))
+    except FileNotFoundError:
+        raise ValueError(f"unknown policy {source!r} {known}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    except YamlError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(table, dict) or "rule" not in table:
+        raise ValueError(f"{path}: a policy for compared runs is a mapping with 'rule' and the keys {', '.join(_KEYS)}")
+    for key in table:
+        if key not in _KEYS:
+            raise ValueError(f"{path}: unknown key {shown(key)} (allowed: {', '.join(_KEYS)})")
+    unmatched = table.get("unmatched", "skip")
+    if unmatched not in ("skip", "warn", "fail"):
+        raise ValueError(f"{path}: unmatched: {shown(unmatched)} (allowed: skip, warn, fail)")
+    other_shapes = table.get("other_shapes", "skip")
+    if other_shapes not in ("skip", "fail"):
+        raise ValueError(f"{path}: other_shapes: {shown(other_shapes)} (allowed: skip, fail)")
+    inherited = table.get("inherited", 10)
+    if not is_limit(inherited) or inherited < 1:
+        raise ValueError(f"{path}: inherited: {shown(inherited)} (allowed: a number of at least 1)")
+    rule = _rule(table, path)
+    name = source if source in _BUILT_IN else path.stem
+    return ComparePolicy(
+        name,
+        rule,
+        float(inherited),
+        cast("Literal['skip', 'warn', 'fail']", unmatched),
+        cast("Literal['skip', 'fail']", other_shapes),
+    )
+
+
+def _rule(table: Mapping[str, Any], path: Path) -> RowRule:
+    name = table["rule"]
+    if not isinstance(name, str) or name not in RULES:
+        raise ValueError(f"{path}: rule: {shown(name)} (allowed: {', '.join(RULES)})")
+    limits = table.get("limits")
+    if not isinstance(limits, dict) or not all(map(_are_limits, limits.values())):
+        raise ValueError(
+            f"{path}: limits: {shown(limits)} (allowed: a mapping to numbers, 0 or above, or lists of them)"
+        )
+    for key in ("exempt_apis", "exempt_from_growth"):
+        apis = table.get(key, [])
+        if not isinstance(apis, list) or not all(isinstance(api, str) for api in apis):
+            raise ValueError(f"{path}: {key}: {shown(apis)} (allowed: a list of APIs)")
+    try:
+        return RULES[name](table)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: limits: {shown(limits)} do not fit rule {name!r}: {error!r}") from None
+
+
+def _are_limits(value: object) -> bool:
+    return all(map(is_limit, value)) if isinstance(value, list) else is_limit(value)

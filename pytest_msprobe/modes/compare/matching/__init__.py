@@ -1,0 +1,1 @@
+"""Which calls of two dumps are the same call."""

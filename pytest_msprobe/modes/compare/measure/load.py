@@ -1,0 +1,102 @@
+"""The recorded tensors of a row, read and measured one pair at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.values import Value
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.torch.statistics import measure
+from msprobe_standards.tensor_layouts import is_plain
+from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics
+from pytest_msprobe.modes.compare.measure.tensor_pairs import are_equal, measure_tensors
+from pytest_msprobe.modes.compare.rows import Row
+from pytest_msprobe.results.skip_reasons import Skip
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two plain tensors of one shape; ``places`` are the coordinates of their rows where they hold what is stored."""
+
+    target: torch.Tensor
+    golden: torch.Tensor
+    places: torch.Tensor | None = None
+
+    def coordinates(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Return where in the recorded tensors an element of the pair is."""
+        if index is None or self.places is None:
+            return index
+        return (*map(int, self.places[:, index[0]]), *index[1:])
+
+
+def plain_pair(target: torch.Tensor, golden: torch.Tensor) -> Pair:
+    """Return the elements of two tensors of one shape: of sparse ones those that either stores, 0 for the other's.
+
+    Quantized tensors count by the numbers that they stand for. A sparse tensor beside a dense one is made dense.
+    """
+    target, golden = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (target, golden))
+    if is_plain(target) or is_plain(golden):
+        return Pair(*(tensor if is_plain(tensor) else tensor.to_dense() for tensor in (target, golden)))
+    stored = [tensor.to_sparse(layout=torch.sparse_coo).coalesce() for tensor in (target, golden)]
+    if stored[0].sparse_dim() != stored[1].sparse_dim():
+        return Pair(target.to_dense(), golden.to_dense())
+    indices = [tensor.indices() for tensor in stored]
+    places, rows = torch.unique(torch.cat(indices, dim=1), dim=1, return_inverse=True)
+    parts = rows.split([index.shape[1] for index in indices])
+    values = [_spread(each.values(), at, places.shape[1]) for each, at in zip(stored, parts, strict=True)]
+    return Pair(values[0], values[1], places)
+
+
+def _spread(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tensor:
+    spread = torch.zeros((count, *values.shape[1:]), dtype=values.dtype)
+    spread[rows] = values
+    return spread
+
+
+def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
+    """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error."""
+    try:
+        target_tensor = load(row.target, target)
+        golden_tensor = load(row.golden, golden)
+    except Skip as skip:
+        return replace(row, unmeasured="no file", messages=(str(skip),))
+    except DumpError as error:
+        return replace(row, unmeasured="unreadable", messages=(str(error),))
+    row = replace(
+        row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
+    )
+    pair = plain_pair(target_tensor, golden_tensor)
+    if not pair.target.numel():
+        return replace(row, unmeasured="empty")
+    if are_equal(pair.target, pair.golden):
+        has_ulps = pair.target.dtype.is_floating_point or pair.target.dtype.is_complex
+        return replace(row, metrics=equal_metrics(pair.target.numel(), has_ulps=has_ulps))
+    measured = measure_tensors(pair.target, pair.golden)
+    return replace(row, metrics=measured.scaled_metrics, worst=pair.coordinates(measured.worst))
+
+
+def _with_statistics(value: Value | None, tensor: torch.Tensor) -> Value | None:
+    """Return a value with its statistics, which a dump of a static graph leaves to its files."""
+    if value is None or value.statistics is not None:
+        return value
+    numbers = measure(tensor)
+    return replace(value, statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm))
+
+
+def load(value: Value | None, dump: Dump) -> torch.Tensor:
+    """Return a recorded tensor. Raises Skip where its file is missing, DumpError where it is unusable."""
+    assert value is not None
+    element = TensorElement(
+        type=value.type, dtype=torch_dtype_name(value.dtype), shape=value.shape, data_name=value.data_name
+    )
+    return load_tensor(element, dump.tensor_folder, mapped=True, keeps_shape=dump.keeps_shapes)

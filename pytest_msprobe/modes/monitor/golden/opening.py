@@ -1,0 +1,84 @@
+"""The golden run's ranks, and its reruns', beside those of the run under test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.monitor.golden.gradient_signs import Signs, probed
+from pytest_msprobe.modes.monitor.golden.judge import GoldenJudge
+from pytest_msprobe.modes.monitor.golden.preconditions import other_start
+from pytest_msprobe.modes.monitor.golden.rank_pair import Pair
+from pytest_msprobe.modes.monitor.policy import MonitorPolicy
+
+
+def golden_judges(
+    targets: Mapping[Path, Run], golden: Path, reruns: Sequence[Path], dtype: str | None, policy: MonitorPolicy
+) -> dict[Path, GoldenJudge]:
+    """Return a judge per rank of the run under test.
+
+    Raises OptionError where a golden run lacks a rank, has no step in common, or starts from other weights or data;
+    MonitorError where its files are unusable.
+    """
+    goldens = _ranks("--msprobe-golden", golden, targets)
+    others = [_ranks("--msprobe-golden-rerun", rerun, targets) for rerun in reruns]
+    return {
+        path: _judge(target, goldens[path], [each[path] for each in others], dtype, policy)
+        for path, target in targets.items()
+    }
+
+
+def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None, policy: MonitorPolicy) -> GoldenJudge:
+    for flag, run, beside in (
+        ("--msprobe-monitor", target, golden),
+        *(("--msprobe-golden-rerun", rerun, golden) for rerun in reruns),
+    ):
+        _require_same_start(flag, run, beside)
+    aside = (open_run(target.folder), open_run(golden.folder))
+    pair = Pair(target, golden, reruns, dtype=dtype, aside=aside)
+    return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy)
+
+
+def signs_of(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None) -> Signs | None:
+    """Return the sign maps of a pair where both runs have them."""
+    ours, theirs, *others = map(probed, (target, golden, *reruns))
+    if ours is None or theirs is None:
+        return None
+    pair = Pair(ours.summaries, theirs.summaries, dtype=dtype)
+    return Signs(ours, theirs, [other for other in others if other is not None], pair)
+
+
+def _require_same_start(flag: str, run: Run, golden: Run) -> None:
+    pair = Pair(run, golden)
+    if pair.first_step is None:
+        raise OptionError(
+            f"{flag} {run.folder}: has no step of a tensor that the golden run {golden.folder} has too",
+            remedy="watch both runs at the same steps",
+        )
+    problem = other_start(pair.tensors, pair.read) if pair.starts_together else None
+    if problem is not None:
+        raise OptionError(
+            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {problem}",
+            remedy="runs are compared that have the same seed and data",
+        )
+
+
+def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, Run]:
+    """Return for each rank of the run under test that of another run; single ranks match whatever their numbers."""
+    try:
+        runs = [open_run(each) for each in rank_folders(folder)]
+    except MonitorError as error:
+        raise OptionError(f"{flag}: {error}") from None
+    if len(runs) == len(targets) == 1:
+        return dict.fromkeys(targets, runs[0])
+    by_rank = {run.rank: run for run in runs}
+    lacking = sorted(str(target.rank) for target in targets.values() if target.rank not in by_rank)
+    if lacking:
+        raise OptionError(
+            f"{flag} {folder}: has no rank {', '.join(lacking)}",
+            remedy="give a run of as many ranks, or judge one rank",
+        )
+    return {path: by_rank[target.rank] for path, target in targets.items()}

@@ -1,0 +1,50 @@
+"""Whether two runs may be compared: they start from the same weights and data, as far as their first step tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msprobe_hooks.instruments.series.tables import Watched
+from pytest_msprobe.modes.monitor.golden.paired_series import Twins
+from pytest_msprobe.modes.monitor.golden.run_evidence import BACKWARD, FORWARD, PARAMETERS
+
+# An input is given, not computed: it differs by a rounding to bfloat16 at most. What is computed differs by a few.
+_OTHER_INPUT, _OTHER_TENSORS = 2.0**-7, 2.0**-6
+
+# So many tensors tell what a run starts with, whatever its size.
+_ASKED = 24
+
+
+def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
+    """Return what of two runs is not the same at the first step that both have, None where they start alike.
+
+    ``tensors`` are those of both, in the order computed. What the first module was given tells whether the data are the
+    same. Where that is not watched, most of the first tensors have to be apart: a fault is in one, and those behind it.
+    """
+    forward = [tensor for tensor in tensors if tensor.task in FORWARD][:_ASKED]
+    weights = [tensor for tensor in tensors if tensor.task in PARAMETERS[:2]][:_ASKED]
+    backward = [tensor for tensor in tensors if tensor.task in BACKWARD][:_ASKED]
+    if weights and (found := _most(weights, read)):
+        return f"the weights are not the same: {found}"
+    if forward and forward[0].name.endswith(".input"):
+        apart = _apart(read(forward[0]))
+        return f"the data are not the same: {_told(forward[0], apart)}" if apart > _OTHER_INPUT else None
+    if found := _most(forward or backward, read):
+        return f"data or weights are not the same: {found}"
+    return None
+
+
+def _most(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
+    """Name the first of the tensors that are apart, where most are."""
+    apart = {tensor: _apart(read(tensor)) for tensor in tensors}
+    far = [tensor for tensor in tensors if apart[tensor] > _OTHER_TENSORS]
+    return _told(far[0], apart[far[0]]) if 2 * len(far) > len(tensors) else None
+
+
+def _apart(both: Twins) -> float:
+    """Return the largest relative difference of a tensor's statistics at the first step."""
+    return max((float(both.difference(name)[0]) for name in both.continuous), default=0.0) if len(both.steps) else 0.0
+
+
+def _told(tensor: Watched, apart: float) -> str:
+    return f"{tensor.task} {tensor.name} differs by {100 * apart:.2g} % at the first step"

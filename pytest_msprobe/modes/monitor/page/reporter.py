@@ -1,0 +1,157 @@
+"""Writing the page of a run over watched training when all of its series have been judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+import pytest
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
+from pytest_msprobe.modes.monitor.alerts import Alarmed, alarmed_of
+from pytest_msprobe.modes.monitor.golden.gradient_signs import Signs
+from pytest_msprobe.modes.monitor.golden.judge import GoldenJudge
+from pytest_msprobe.modes.monitor.judging import SeriesJudge
+from pytest_msprobe.modes.monitor.page.build import build_page
+from pytest_msprobe.modes.monitor.page.html import write_html
+from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPage
+from pytest_msprobe.modes.monitor.page.options import PageOptions
+from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
+from pytest_msprobe.storage.atomic_write import whole_file
+
+Outcome = Literal["warn", "fail"]
+_Named = tuple[str, int, str, int, str]
+
+
+class MonitorPage:
+    """Keeps what was found as reports arrive, and in the end writes the page."""
+
+    hears_finished = True
+
+    def __init__(
+        self, options: PageOptions, judged: Sequence[tuple[Run, SeriesJudge]], *, title: str, standard: str
+    ) -> None:
+        self._options = options
+        self._ranks = [_rank(run, judge, is_alone=len(judged) == 1) for run, judge in judged]
+        self._signs = [judge.signs if isinstance(judge, GoldenJudge) else None for _, judge in judged]
+        self._title = title
+        self._standard = standard
+        self._found: list[tuple[Outcome, Alarmed]] = []
+        self._judged = 0
+        self._problem = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what broke a rule."""
+        plain = getattr(report, "msprobe", None)
+        if plain is None:
+            return
+        self._judged += 1
+        outcome, alarmed = plain["verdict"]["outcome"], alarmed_of(plain["extras"])
+        if alarmed is not None and outcome in ("warn", "fail"):
+            self._found.append((outcome, alarmed))
+
+    def _page(self) -> WatchedPage:
+        failed = sorted((alarmed for outcome, alarmed in self._found if outcome == "fail"), key=_by_first)
+        warned = sorted((alarmed for outcome, alarmed in self._found if outcome == "warn"), key=_by_first)
+        ranks, notes = _with_similarities(self._ranks, self._signs)
+        return build_page(
+            ranks,
+            [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
+            title=self._title,
+            about=f"{self._judged} series judged {self._standard}: {len(failed)} failed, {len(warned)} warned",
+            verdict=self._verdict(failed or warned),
+            exact=self._options.exact,
+            notes=notes,
+        )
+
+    def _findings(self, found: Sequence[Alarmed], outcome: Outcome) -> Iterator[Finding]:
+        for alarmed in found:
+            place = self._place(alarmed)
+            key = self._keys[place].get(_named(alarmed))
+            if key is not None:
+                first = alarmed.alarms[0]
+                yield Finding(place, key, first.step, outcome, first.rule, _message(alarmed))
+
+    def _place(self, alarmed: Alarmed) -> int:
+        """Return which of the page's ranks a series is of."""
+        return next(place for place, runs in enumerate(self._ranks) if (runs.target.rank or 0) == alarmed.rank)
+
+    @cached_property
+    def _keys(self) -> list[dict[_Named, SeriesKey]]:
+        """Each rank's series by what an alarm tells of them."""
+        return [
+            {
+                (key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key
+                for key in (*rank.keys, *(signs.keys if signs is not None else ()))
+            }
+            for rank, signs in zip(self._ranks, self._signs, strict=True)
+        ]
+
+    def _verdict(self, found: Sequence[Alarmed]) -> str:
+        if not found:
+            return "nothing was found"
+        label = self._ranks[self._place(found[0])].label
+        place = ", ".join(part for part in (label, found[0].item) if part)
+        return f"first at step {found[0].alarms[0].step}: {place}"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the page; what keeps it from being written is said in the summary."""
+        if not self._judged:
+            return
+        try:
+            self._options.path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(self._options.path) as part:
+                write_html(part, self._page())
+        except OSError as error:
+            self._problem = cannot_be_written(self._options.path, error)
+        except MonitorError as error:
+            self._problem = f"{self._options.path}: not written, for a run changed meanwhile: {error}"
+        if self._problem:
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the page is."""
+        if self._problem:
+            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
+        elif self._judged:
+            terminalreporter.line(one_line(f"msprobe report: {self._options.path}"))
+
+
+def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:
+    label = "" if is_alone else run.folder.name if run.rank is None else f"rank {run.rank}"
+    if isinstance(judge, GoldenJudge):
+        return RankRuns(label, judge.series_keys, run, judge.golden, judge.compared)
+    return RankRuns(label, judge.keys, run)
+
+
+def _with_similarities(ranks: Sequence[RankRuns], of_ranks: Sequence[Signs | None]) -> tuple[list[RankRuns], list[str]]:
+    """Return the ranks with the sign similarities that they have, and notes on those that cannot be told."""
+    probed, notes = [], []
+    for rank, signs in zip(ranks, of_ranks, strict=True):
+        found: list[Series] = []
+        if signs is not None:
+            try:
+                found = [signs.series(key) for key in signs.keys]
+            except MonitorError as error:
+                notes.append(f"sign similarities are left out: {error}")
+        probed.append(replace(rank, similarities=found))
+    return probed, notes
+
+
+def _by_first(alarmed: Alarmed) -> tuple[Any, ...]:
+    return alarmed.first
+
+
+def _named(alarmed: Alarmed) -> _Named:
+    return alarmed.task, alarmed.vpp_stage, alarmed.name, alarmed.micro_step, alarmed.statistic
+
+
+def _message(alarmed: Alarmed) -> str:
+    first, others = alarmed.alarms[0], len(alarmed.alarms) - 1
+    more = f"; {others} more, the last at step {alarmed.alarms[-1].step}" if others else ""
+    return f"{alarmed.statistic} {first.reason}{more}"

@@ -1,0 +1,60 @@
+"""The page of a check as one file that needs nothing else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_msprobe.devices.registry import on_card
+from pytest_msprobe.journal.journal import Entry, Journal
+from pytest_msprobe.journal.shards import WholeRun
+from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
+from pytest_msprobe.reports.check_page.rows import Rows
+from pytest_msprobe.reports.dump_labels import label
+from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE
+
+
+def write_verdicts_page(path: Path, runs: Sequence[RunFacts], rows: Rows) -> None:
+    """Write the page. Raises OSError where the disk refuses."""
+    data = {
+        "runs": [_run(run) for run in runs],
+        **rows.plain(),
+        "bins": BINS,
+        "levels": {"finite": LEVELS, "limit": LIMIT_RANK, "notFinite": NOT_FINITE},
+    }
+    write_page(path, __package__, data, title="Check", parts=("plot", "table"))
+
+
+def _run(run: RunFacts) -> dict[str, Any]:
+    starts = dict.fromkeys((start.place, start.description, start.modes_in_words) for start in run.starts)
+    return {
+        "name": run.name,
+        "began": run.began,
+        "devices": list(dict.fromkeys(description for _, description, _ in starts)),
+        "modes": list(dict.fromkeys(modes for *_, modes in starts)),
+        "settings": dict(run.settings),
+    }
+
+
+def write_page_of_journals(path: Path, runs: Sequence[WholeRun]) -> None:
+    """Write the page of what several runs, or one, have finished. Raises OSError where the disk refuses."""
+    rows = Rows()
+    for place, run in enumerate(runs):
+        labels = label(run.journal.dumps)
+        for entry in run.journal.entries.values():
+            rows.add(_checked(place, run.journal, entry, labels))
+    write_verdicts_page(path, [_facts(run) for run in runs], rows)
+
+
+def _checked(run: int, journal: Journal, entry: Entry, labels: Mapping[Path, str]) -> CheckedRecord:
+    if entry.command:
+        return CheckedRecord(run, entry.result, card=entry.device, rerun=tuple(shlex.split(entry.command)))
+    dump, words = journal.dump_of(entry), tuple(on_card(journal.header.rerun, entry.device))
+    return CheckedRecord(run, entry.result, labels[dump], entry.device, words, f"{dump}::{entry.result.record}")
+
+
+def _facts(run: WholeRun) -> RunFacts:
+    return RunFacts(run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings)

@@ -1,0 +1,66 @@
+"""The trend as ``trend.csv``: a row for each API, two columns for each run."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+from pytest_msprobe.reports.csv import as_text
+from pytest_msprobe.reports.pages.write_page import page_number, write_page
+from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
+from pytest_msprobe.reports.trend.series import SeriesTrend
+
+FILE_NAME = "trend.csv"
+
+
+def write_trend_csv(path: Path, trend: Trend) -> None:
+    """Write the table; of a run that judged nothing of an API both cells are empty. Raises OSError."""
+    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        writer = csv.writer(file)
+        runs = [f"{run.began:%Y-%m-%d %H:%M} {run.name}" for run in trend.runs]
+        titles = [as_text(f"{run} {what}") for run in runs for what in ("margin", "outcome")]
+        writer.writerow(["api", "change", "factor", "record", *titles])
+        writer.writerows(_row(api) for api in trend.apis)
+
+
+def _row(api: ApiTrend) -> list[str | float]:
+    cells: list[str | float] = []
+    for worst in api.worst:
+        cells += ["", ""] if worst is None else [worst.margin, worst.outcome]
+    factor = "" if math.isnan(api.factor) else api.factor
+    record = "" if api.last is None else as_text(api.last.record)
+    return [as_text(api.name), api.change, factor, record, *cells]
+
+
+def write_trend_page(path: Path, trend: Trend) -> None:
+    """Write the page. Raises OSError where the disk refuses."""
+    write_page(path, __package__, _data(trend), title="Trend")
+
+
+def _data(trend: Trend) -> dict[str, Any]:
+    differing = trend.differing_settings()
+    return {
+        "title": f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}",
+        "of": trend.of,
+        "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
+        "notes": [f"{name} differs, and margins may move by it: {', '.join(each)}" for name, each in differing.items()],
+        "apis": [_api(api) for api in trend.apis],
+        "series": [_series(series, trend.has_several_ranks) for series in trend.series],
+    }
+
+
+def _api(api: ApiTrend) -> list[Any]:
+    worst = [None if one is None else [_number(one.margin), one.outcome, one.record, one.judged] for one in api.worst]
+    return [api.name, api.change, _number(api.factor), worst]
+
+
+def _series(series: SeriesTrend, has_several_ranks: bool) -> list[Any]:
+    spreads = [None if one is None else [one.least, one.median, one.greatest] for one in series.spreads]
+    return [series.name(has_several_ranks), series.item, spreads]
+
+
+def _number(value: float) -> float | str | None:
+    """Return a number, or the word for what JSON has no number for; None for NaN."""
+    return None if math.isnan(value) else page_number(value)

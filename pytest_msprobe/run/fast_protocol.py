@@ -1,0 +1,124 @@
+"""Phases of an item in which nothing happens, reported without pytest's hooks around them.
+
+What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
+as much as those around the call. Where nobody but pytest itself listens to them, they are left out. Each phase is
+reported as always, and the call is pytest's own, without what looks at marks that an item has not. In a worker nothing
+is shown on a terminal that nobody sees. An item goes through pytest's own phases where another plugin or a
+``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
+last of its file: with it pytest tears down what it set up before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+from _pytest.runner import call_and_report
+
+from pytest_msprobe.run.hook_subset import HooksWithout, has_foreign
+from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.reporting import attach_start
+
+# The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
+_PHASES = (
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+    "pytest_runtest_makereport",
+)
+# Marks by which pytest itself would not run an item, or take its failure for a success.
+_EVALUATED_MARKS = frozenset({"skip", "skipif", "xfail"})
+# What looks at these marks while an item runs, and what we do around tests.
+_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin"})
+_CALL = "pytest_runtest_call"
+# What a terminal shows of an item, and the hooks in which another plugin may ask it for that.
+_SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
+_SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
+
+
+class EmptyPhases:
+    """The plugin that leaves them out, in every process that runs items."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._is_open = False
+        self._hooks = HooksWithout(config.pluginmanager, {})
+
+    def pytest_collection_finish(self) -> None:
+        """Know who listens: every ``conftest.py`` has been loaded."""
+        self._is_open = may_be_left_out(self._config)
+        self._hooks = HooksWithout(self._config.pluginmanager, needless(self._config))
+
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a judged item that has no phase but its call."""
+        if not (self._is_open and isinstance(item, JudgedItem) and is_followed(item, nextitem)):
+            return None
+        former, item.running_hooks = item.running_hooks, self._hooks.instead_of(item.ihook)
+        try:
+            run(item)
+        finally:
+            item.running_hooks = former
+        return True
+
+
+def run(item: JudgedItem) -> None:
+    """Judge an item between two empty phases."""
+    hook = item.ihook
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    setup = empty_report(item, "setup", time.time())
+    attach_start(item, setup)
+    hook.pytest_runtest_logreport(report=setup)
+    report = call_and_report(item, "call")
+    if item.session.shouldfail or item.session.shouldstop:
+        call_and_report(item, "teardown", nextitem=None)
+    else:
+        hook.pytest_runtest_logreport(report=empty_report(item, "teardown", report.stop, report.sections))
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def needless(config: pytest.Config) -> dict[str, Sequence[object]]:
+    """Return the plugins that are not needed for an item without marks, by hook.
+
+    A worker's terminal shows nothing; the controller's shows what workers report.
+    """
+    around_calls = getattr(config.hook, _CALL).get_hookimpls()
+    found: dict[str, Sequence[object]] = {
+        _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
+    }
+    if hasattr(config, "workerinput") and not has_foreign(config, _SEE_TERMINAL):
+        found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+    return found
+
+
+def may_be_left_out(config: pytest.Config) -> bool:
+    """Tell whether nobody sees that phases were left out; to be asked when every ``conftest.py`` has been loaded."""
+    return not (config.getoption("setupshow", False) or has_foreign(config, _PHASES))
+
+
+def is_followed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Tell whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
+    if nextitem is None or nextitem.parent is not item.parent:
+        return False
+    return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)
+
+
+def empty_report(
+    item: pytest.Item, when: Literal["setup", "teardown"], at: float, sections: Sequence[tuple[str, str]] = ()
+) -> pytest.TestReport:
+    """Return the report of a phase in which nothing happened."""
+    return pytest.TestReport(
+        # What an id consists of, where pytest knows that, and need not find it in its text.
+        getattr(item, "id", item.nodeid),
+        item.location,
+        {item.name: 1},
+        "passed",
+        None,
+        when,
+        sections,
+        start=at,
+        stop=at,
+        user_properties=item.user_properties,
+    )

@@ -1,0 +1,245 @@
+"""What a word of the command line names: the tensors of a file, of a dump's record, or of a saved case.
+
+What a file is, its first bytes tell and not its name. Nothing is unpickled but tensors: torch's files are read with
+``weights_only``, numpy's without pickle. Large files stay where they are, mapped.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+import torch
+
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import find_dumps
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.tensor_files.containers import find_tensor, is_stored_as_bytes
+from msprobe_hooks.dump.tensor_files.npy import header_of
+from msprobe_hooks.dump.values import Value, read_values
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.escaping import escaped_name, numbered
+from msprobe_hooks.regular_files import open_regular
+from pytest_msprobe.engine.values.dtypes import torch_dtype_name
+from pytest_msprobe.engine.values.leaves import TreeError, leaves
+from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
+from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
+from pytest_msprobe.errors import CommandError
+from pytest_msprobe.results.skip_reasons import Skip
+
+_NUMPY = b"\x93NUMPY"
+_SEPARATOR = "::"
+_NAMES_LISTED = 8
+_KNOWN = "a .npy, .pt or .safetensors file, the dump.json of a recording with ::RECORD, or the folder of a saved case"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor by its name in the file: what is recorded of it, and its elements where they can be read."""
+
+    name: str
+    value: Value
+    tensor: torch.Tensor | None = None
+    problem: str = ""
+
+
+def open_named(word: str) -> list[Named]:
+    """Return the tensors that ``FILE`` or ``FILE::NAME`` names; a name is a tensor's, or a record's of a dump.
+
+    Raises CommandError or DumpError, which name what is wrong and what to do.
+    """
+    place, _, name = word.partition(_SEPARATOR)
+    path = Path(place)
+    try:
+        if not path.exists():
+            raise CommandError(f"{path}: no such file; give {_KNOWN}")
+        if path.is_dir():
+            return _of_folder(path, name)
+        if path.suffix == ".json":
+            return _of_record(path, name)
+        return _chosen(path, list(_distinct(_of_file(path))), name)
+    except OSError as error:
+        raise CommandError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _distinct(found: Iterable[Named]) -> Iterator[Named]:
+    """Yield tensors, those that are called alike with a number, as ``{"a": {"b": ...}}`` and ``{"a.b": ...}`` are."""
+    every = list(found)
+    for each, name in zip(every, numbered(escaped_name(each.name) for each in every), strict=True):
+        yield replace(each, name=name)
+
+
+def _of_folder(folder: Path, name: str) -> list[Named]:
+    from pytest_msprobe.modes.check.cases.case import JSON_NAME
+
+    if (folder / JSON_NAME).is_file():
+        return _chosen(folder, list(_distinct(_of_case(folder))), name)
+    dumps = find_dumps(folder)
+    if len(dumps) > 1:
+        raise CommandError(f"{folder}: holds {len(dumps)} dumps, the first is {dumps[0]}; name one of them")
+    return _of_record(dumps[0], name)
+
+
+def _of_record(path: Path, name: str) -> list[Named]:
+    dump = open_dump(path)
+    if name not in dump.records:
+        listed = f"{', '.join([*dump.records][:_NAMES_LISTED])}{' ...' * (len(dump.records) > _NAMES_LISTED)}"
+        problem = f"has no record {name!r}" if name else f"holds {len(dump.records)} records"
+        raise CommandError(f"{path}: {problem}; name one as {path}{_SEPARATOR}RECORD, of {listed or 'none'}")
+    return [_recorded(place, value, dump.tensor_folder) for _, place, value in read_values(dump, name)]
+
+
+def _recorded(place: str, value: Value, folder: Path) -> Named:
+    if not value.data_name:
+        return Named(place, value)
+    element = TensorElement(value.type, torch_dtype_name(value.dtype), value.shape, data_name=value.data_name)
+    try:
+        return Named(place, value, load_tensor(element, folder, mapped=True))
+    except (Skip, DumpError) as error:
+        return Named(place, value, problem=str(error))
+
+
+def _of_case(folder: Path) -> Iterator[Named]:
+    from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, read_case
+    from pytest_msprobe.storage.limits import TensorFileError
+    from pytest_msprobe.storage.tensors import read_tensor
+
+    for name, stored in read_case(folder).tensors.items():
+        try:
+            yield _named(name, read_tensor(folder / TENSORS_NAME, name, stored))
+        except (TensorFileError, Skip) as error:
+            yield Named(name, Value(name, "torch.Tensor", stored.dtype, stored.shape), problem=str(error))
+
+
+def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
+    if not name:
+        return found
+    chosen = [each for each in found if each.name == name]
+    if not chosen:
+        names = ", ".join(each.name for each in found[:_NAMES_LISTED]) or "none"
+        raise CommandError(f"{path}: holds no tensor {name!r}; it holds {names}{' ...' * (len(found) > _NAMES_LISTED)}")
+    return chosen
+
+
+def _of_file(path: Path) -> Iterator[Named]:
+    with open_regular(path) as file:
+        beginning = file.read(16)
+    if beginning.startswith(_NUMPY):
+        yield _named("", _numpy_tensor(path))
+    elif is_zipfile(path) or beginning.startswith(b"\x80"):
+        yield from _leaves(path, _torch_content(path))
+    elif beginning[8:9] == b"{" or path.suffix == ".safetensors":
+        yield from _safetensors(path)
+    else:
+        what = "an archive that was cut off" if beginning.startswith(b"PK") else "no file of tensors"
+        what = what if beginning else "the file is empty"
+        raise CommandError(f"{path}: {what}; give {_KNOWN}")
+
+
+def _numpy_tensor(path: Path) -> torch.Tensor:
+    import numpy as np
+
+    try:
+        header = header_of(path)
+        if math.prod(header.shape):
+            order = "F" if header.fortran_order else "C"
+            array = np.memmap(path, header.dtype, "c", header.offset, header.shape, order)  # type: ignore[call-overload]
+        else:
+            array = np.empty(header.shape, header.dtype)
+        # torch reads the machine's own order of bytes alone.
+        return torch.from_numpy(array.astype(header.dtype.newbyteorder("="), copy=False))
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"{path}: not a readable .npy file: {_first_line(error)}; copy or write it again") from None
+
+
+def _torch_content(path: Path) -> Any:
+    try:
+        if is_zipfile(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
+            raise CommandError(f"{path}: an archive of numpy; unpack it and give one of its .npy files")
+        with warnings.catch_warnings():
+            # How unusual a file is helps nobody to read it.
+            warnings.simplefilter("ignore")
+            return load_torch_file(path, mapped=True)
+    except CommandError:
+        raise
+    except RefusedFileError as error:
+        raise CommandError(f"{path}: {error}") from None
+    except BadZipFile as error:
+        raise CommandError(f"{path}: a damaged archive: {error}; copy the file again") from None
+    except Exception as error:
+        # Bytes that are no tensors make torch's reader raise almost anything.
+        raise CommandError(f"{path}: {_refused(str(error))}") from None
+
+
+def _refused(text: str) -> str:
+    marks = ("GLOBAL ", "Unsupported operand", "Unsupported class", "weights_only")
+    if any(mark in text for mark in marks):
+        _, _, rest = text.partition("GLOBAL ")
+        what = f" ({rest.split()[0]})" if rest else ""
+        return f"holds pickled objects{what}, which could run anything and are refused; save its tensors alone"
+    return f"not a readable file of tensors: {_first_line(text)}; copy or write it again"
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _safetensors(path: Path) -> Iterator[Named]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise CommandError(f"{path}: safetensors is not installed; pip install 'pytest-msprobe[cases]'") from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118
+                if is_stored_as_bytes(metadata.get(name, "")):
+                    yield _contained(path, name)
+                else:
+                    yield _named(name, file.get_tensor(name))
+    except SafetensorError as error:
+        raise CommandError(f"{path}: not a readable safetensors file: {error}; copy or write it again") from None
+
+
+def _contained(path: Path, name: str) -> Named:
+    """Return a tensor of which a recording's container holds other bytes than its elements', as compressed ones."""
+    stored = find_tensor(path, name)
+    try:
+        return _named(name, read_contained(path, name, mapped=True))
+    except (Skip, DumpError) as error:
+        return Named(name, Value(name, "torch.Tensor", f"torch.{stored.dtype}", stored.shape), problem=str(error))
+
+
+def _leaves(path: Path, tree: Any) -> Iterator[Named]:
+    """Yield the tensors of a nested file by their dotted names, and the numbers and texts beside them."""
+    try:
+        for name, leaf in leaves(tree):
+            if isinstance(leaf, torch.Tensor):
+                yield _named(name, leaf.detach())
+            else:
+                yield Named(name, Value(name, type(leaf).__name__, text=str(leaf)))
+    except TreeError as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def _named(name: str, tensor: torch.Tensor) -> Named:
+    value = Value(name, "torch.Tensor", str(tensor.dtype), tuple(tensor.shape))
+    if tensor.is_meta:
+        return Named(name, value, problem="it was saved without its elements, from torch's meta device")
+    if not tensor.is_quantized and not _is_computable(tensor.dtype):
+        return Named(name, value, problem=f"torch computes with no elements of {tensor.dtype}")
+    return Named(name, value, tensor)
+
+
+def _is_computable(dtype: torch.dtype) -> bool:
+    """Tell whether torch widens elements of a dtype: of packed ones it knows the bytes alone."""
+    try:
+        torch.zeros(1, dtype=torch.uint8).expand(dtype.itemsize).contiguous().view(dtype).to(torch.complex128)
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,23 @@
+"""Pages are written whatever a name holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal.shards import Part, whole_runs
+from pytest_msprobe.reports.trend.margins import make_trend
+from pytest_msprobe.reports.trend.writers import write_trend_page
+from tests.support.journals import make_judged, write_journal
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("\ud800", "\\\\ud800"), ("</script>", "\\u003c/script>"), ("/*STYLE*/", "/*STYLE*/"), ("naïve", "naïve")],
+)
+def test_a_name_is_data_of_the_page(tmp_path: Path, name: str, written: str) -> None:
+    paths = [write_journal(tmp_path / file, make_judged(name, "pass")) for file in ("a", "b")]
+    write_trend_page(tmp_path / "page.html", make_trend(whole_runs([Part(path, read_journal(path)) for path in paths])))
+    assert f'"{written}"' in (tmp_path / "page.html").read_text(encoding="utf-8")

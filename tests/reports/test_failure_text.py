@@ -1,0 +1,49 @@
+"""The text of a failure: its first line is all that many reports show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.reports.dump_labels import label
+from pytest_msprobe.reports.failure_text import failure_text, place_in_words
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
+
+RECORD = "Functional.softmax.0.forward"
+
+
+def test_the_first_line_is_the_reason_of_the_output_that_decided() -> None:
+    right = OutputResult("output.0", Verdict("pass", "ulp"))
+    wrong = OutputResult("output.1", Verdict("fail", "ulp", "max_ulp_error is 140, allowed 4\nmore", margin=35.0))
+    lines = failure_text(decided(RECORD, [right, wrong]), "pytest x").splitlines()
+    assert lines[0] == "output.1: max_ulp_error is 140, allowed 4"
+    assert lines[2] == f"{RECORD} is wrong"
+    assert [line.strip() for line in lines[4:7]] == ["output.1: fail by ulp", "more", ""]
+
+
+def test_the_first_line_of_what_did_not_end_is_how_it_ended() -> None:
+    lines = failure_text(broken(RECORD, Breakdown.CRASH, "killed by SIGSEGV\nits stderr"), "pytest x").splitlines()
+    assert lines[:4] == ["crash: killed by SIGSEGV", "", f"{RECORD} failed (crash)", "its stderr"]
+
+
+def test_a_standard_that_gives_no_reason_is_named() -> None:
+    output = OutputResult("output.0", Verdict("fail", "mine"))
+    assert failure_text(decided(RECORD, [output]), "").startswith("output.0: fail by mine\n")
+
+
+def test_the_text_names_card_and_dump() -> None:
+    result = DirectionResult(RECORD, Verdict("fail", "", "why"))
+    place = place_in_words("npu:3", "step0/rank1")
+    assert f"{RECORD} failed on npu:3, in step0/rank1" in failure_text(result, "", place=place)
+
+
+def test_labels_are_what_tells_dumps_apart() -> None:
+    def labels(*paths: str) -> list[str]:
+        return list(label([Path(path) for path in paths]).values())
+
+    assert labels("/run/step0/rank3/dump.json") == [""]
+    assert labels("/run/step0/rank0/dump.json", "/run/step0/rank1/dump.json") == ["rank0", "rank1"]
+    assert labels("/a/step0/rank0/dump.json", "/b/dump.json") == ["a/step0/rank0", "b"]
+    assert labels("/run/a.json", "/run/b.json") == ["a.json", "b.json"]
+    assert labels("/run/dump.json", "/run/again/dump.json") == ["dump.json", "again/dump.json"]
