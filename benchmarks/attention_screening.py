@@ -29,7 +29,7 @@ from pytest_msprobe.engine.replay.screening.attention import Attention
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
 from pytest_msprobe.engine.replay.screening.attention_sketches import COLUMNS, Sums, drawn_sketches, summed
 from pytest_msprobe.engine.replay.screening.residuals import Limits
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import Json, forward, tensor, value, write_dump
 
@@ -82,7 +82,7 @@ def healthy(options: argparse.Namespace) -> None:
         cleared = failed = count = 0
         for seed in range(options.seed, options.seed + options.seeds):
             for call in found:
-                for result in both_ways(call, Setup(CpuDevice(), POLICY, seed=seed, screen_above=0)):
+                for result in both_ways(call, ReplayConfig(CpuDevice(), POLICY, seed=seed, screen_above=0)):
                     count += 1
                     cleared += bool(screened_of(result.extras))
                     failed += result.verdict.outcome == "fail"

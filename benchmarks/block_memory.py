@@ -56,7 +56,7 @@ def check(name: str, way: str) -> None:
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
-    from pytest_msprobe.engine.replay.trials.config import Setup
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from tests.support.dumps import forward, tensor, value, write_dump
 
     api, shapes, result = RECORDS[name]
@@ -80,7 +80,7 @@ def check(name: str, way: str) -> None:
         call = read_call(dump, f"{api}.0.forward")
         # Attention of this size is not cut yet.
         above = RAISED_ABOVE // 4 if name == "attention" else RAISED_ABOVE
-        setup = Setup(CpuDevice(), Policy.load("default"), raised_above=above if way == "blocks" else None)
+        setup = ReplayConfig(CpuDevice(), Policy.load("default"), raised_above=above if way == "blocks" else None)
         replay = Replay(call, setup)
         results = [replay.forward(), replay.backward()]
     in_blocks = "golden" not in vars(replay.trial)

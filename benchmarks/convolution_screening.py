@@ -21,7 +21,7 @@ from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.screened import screened_of
 from tests.support.dumps import Json, forward, tensor, value, write_dump
 
@@ -106,7 +106,9 @@ def healthy(options: argparse.Namespace) -> None:
         with TemporaryDirectory() as folder:
             names = [(name, dtype) for name in found for dtype in options.dtypes]
             for at, call in zip(names, calls(Path(folder), found, options.dtypes), strict=True):
-                replay = Replay(call, Setup(CpuDevice(), POLICY, seed=seed, screen_above=0), drawing(drawn, generator))
+                replay = Replay(
+                    call, ReplayConfig(CpuDevice(), POLICY, seed=seed, screen_above=0), drawing(drawn, generator)
+                )
                 for result in (replay.forward(), replay.backward()):
                     count = counts.setdefault(at, [0, 0, 0])
                     count[0] += 1

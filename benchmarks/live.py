@@ -28,7 +28,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
 
 def step(model, ids):
@@ -46,7 +46,7 @@ def seconds(work):
 
 def from_dump(path):
     """Check a dump and return the number of records."""
-    setup, count = Setup(CpuDevice(), Policy.load("default")), 0
+    setup, count = ReplayConfig(CpuDevice(), Policy.load("default")), 0
     dump = read_dump(find_dumps(path)[0])
     for name in dump.api_names:
         if name.endswith(".forward"):

@@ -25,7 +25,7 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.support.dumps import forward, value, write_dump
 
 #: Functions made of terms near 1, which is the least magnitude that their errors are related to, and that of the
@@ -98,7 +98,7 @@ def measure() -> dict[str, dict[str, float]]:
             errors = found.setdefault(function, {})
             for name in dump.api_names[::2]:
                 for seed in range(_SEEDS):
-                    replay = Replay(read_call(dump, name), Setup(device, loaded, framework=framework, seed=seed))
+                    replay = Replay(read_call(dump, name), ReplayConfig(device, loaded, framework=framework, seed=seed))
                     for result, key in ((replay.forward(), dtype), (replay.backward(), f"{dtype} backward")):
                         for output in result.outputs:
                             error = float(output.verdict.metrics.get("max_ulp_error", 0.0))

@@ -219,10 +219,10 @@ def _setup() -> Any:
     from msprobe_standards import Policy
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import framework_named
-    from pytest_msprobe.engine.replay.trials.config import Setup
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
     framework = framework_named("mindspore")
-    return Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
+    return ReplayConfig(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
 
 
 def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:

@@ -31,7 +31,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay, check_call
 from pytest_msprobe.engine.replay.screening.matmul_structure import structure_of
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.support.dumps import forward, tensor, write_dump
 from tests.support.npu import PACKAGE
 
@@ -112,7 +112,7 @@ def waited(call: Call, faster: Sequence[float]) -> tuple[float, list[tuple[float
     """
     device = Times()
     started = time.process_time()
-    replay = Replay(call, Setup(device, POLICY))
+    replay = Replay(call, ReplayConfig(device, POLICY))
     subject = replay.trial.subject
     for direction, name in (("forward", "golden"), ("backward", "golden_gradients")):
         if direction == "backward" and call.backward is not None:

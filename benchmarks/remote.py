@@ -30,7 +30,7 @@ from pytest_msprobe.devices.remote.messages import Open
 from pytest_msprobe.engine.remote.server import Server
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 sys.path.insert(0, str(ROOT))
@@ -50,7 +50,7 @@ def trial_of(elements: int, device: RemoteDevice) -> Trial:
     name = parse_api_name("Torch.add.0.forward")
     backward = backward_record(name.backward, {"input": [x], "output": [x, x]})
     call = Call(name, forward_record(name.forward, forward(x, x)), backward, Path())
-    trial = Replay(call, Setup(CpuDevice(), Policy.load("default"), baseline=device)).trial
+    trial = Replay(call, ReplayConfig(CpuDevice(), Policy.load("default"), baseline=device)).trial
     _ = trial.target, trial.grad_outputs
     return trial
 
@@ -75,7 +75,7 @@ def seconds(elements: int, device: RemoteDevice) -> float:
     """Return the seconds of one record, forward and backward, on a device."""
     trial = trial_of(elements, device)
     started = time.perf_counter()
-    _ = trial.gradients_elsewhere
+    _ = trial.remote_gradients
     return time.perf_counter() - started
 
 

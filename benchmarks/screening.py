@@ -34,7 +34,7 @@ from pytest_msprobe.engine.replay.screening.config import screening
 from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import FALSE_STAND_OUT, examine
 from pytest_msprobe.engine.replay.screening.tile_sums import TILE
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.screened import screened_of
 from tests.corpus.correct_devices import CORRECT_DEVICES
@@ -91,7 +91,7 @@ def calls(
             yield read_call(dump, name)
 
 
-def both_ways(call: Call, setup: Setup) -> Iterator[DirectionResult]:
+def both_ways(call: Call, setup: ReplayConfig) -> Iterator[DirectionResult]:
     replay = Replay(call, setup)
     yield replay.forward()
     yield replay.backward()
@@ -139,7 +139,7 @@ def compared(call: Call, variant: Variant, seed: int) -> Iterator[tuple[Directio
     if not variant.touches(call.name.api):
         return
     ways = [
-        list(both_ways(call, Setup(VariantDevice(variant), POLICY, seed=seed, screen_above=above)))
+        list(both_ways(call, ReplayConfig(VariantDevice(variant), POLICY, seed=seed, screen_above=above)))
         for above in (None, 0)
     ]
     for direction, (exact, screened) in enumerate(zip(*ways, strict=True)):
@@ -194,7 +194,7 @@ def healthy(options: argparse.Namespace) -> None:
         with TemporaryDirectory() as folder:
             for call in calls(Path(folder), m // 2 * 2, k, n, options.apis, options.dtypes):
                 device = VariantDevice(ACCUMULATORS[options.device]) if options.device else CpuDevice()
-                setup = Setup(device, POLICY, seed=seed, screen_above=0)
+                setup = ReplayConfig(device, POLICY, seed=seed, screen_above=0)
                 replay = Replay(call, setup, drawing(drawn, generator))
                 for result in (replay.forward(), replay.backward()):
                     count = counts[drawn.__name__]
@@ -275,7 +275,7 @@ def tell_cost(seconds: Mapping[str, list[list[float]]]) -> None:
 
 
 def turn(call: Call, above: float | None) -> list[float]:
-    replay = Replay(call, Setup(CpuDevice(), POLICY, screen_above=above))
+    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, screen_above=above))
     steps = (
         lambda: replay.trial,
         lambda: replay.trial.target,

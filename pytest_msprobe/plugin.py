@@ -25,7 +25,7 @@ from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.environment.mode import EnvironmentMode
 from pytest_msprobe.modes.monitor.mode import MonitorMode
 from pytest_msprobe.modes.overflow.mode import OverflowMode
-from pytest_msprobe.reports.report_payload import drop_results
+from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
     fast_protocol,
@@ -44,7 +44,7 @@ from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem, forget_hooks
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
-from pytest_msprobe.run.remote_hosts import reach
+from pytest_msprobe.run.remote_hosts import start_remote_workers
 from pytest_msprobe.run.setups import Setups, setups_key
 from pytest_msprobe.run.usage_errors import usage_errors
 
@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         xdist_hooks.start_worker(config)
         read.mode.open(config, dumps)
         log_capture.register(config)
-        config.pluginmanager.register(fast_protocol.EmptyPhases(config), "msprobe-empty-phases")
+        config.pluginmanager.register(fast_protocol.FastProtocol(config), "msprobe-empty-phases")
         tests_summary.register(config)
         reporting.register(config)
         sharding.start(config)
@@ -119,7 +119,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the user does not want checked."""
-    preselection.deselect_unmade(session)
+    preselection.report_preselection(session)
     collection.select_items(config, config.stash[options_key], items)
 
 
@@ -179,7 +179,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
     """Count an item that is run again once, and keep no result longer than whoever counts it."""
     reporting.forget_attempt(report)
     yield
-    drop_results(report)
+    strip_results(report)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -187,13 +187,13 @@ def pytest_report_to_serializable(
     config: pytest.Config,
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
     """Let any text of a report cross to the controller, and pack it; what other plugins put into it is there by now."""
-    return report_serialization.as_sent(config, (yield))
+    return report_serialization.pack_report(config, (yield))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, Any, Any]:
     """Unpack what a worker has sent."""
-    report_serialization.as_received(data)
+    report_serialization.unpack_report(data)
     return (yield)
 
 
@@ -212,14 +212,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     """Have workers start on other hosts as well."""
     with usage_errors():
-        reach(config)
+        start_remote_workers(config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give a new xdist worker its slot."""
     xdist_hooks.give_slot(node)
-    journaling.tell_worker(node.config, node.workerinput)
+    journaling.send_resume_state(node.config, node.workerinput)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -227,7 +227,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     """Take an xdist worker's slot back, and what it reports at its end."""
     with usage_errors():
         xdist_hooks.take_back(node, error)
-    journaling.hear_worker(node.config, getattr(node, "workeroutput", {}))
+    journaling.receive_worker_state(node.config, getattr(node, "workeroutput", {}))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,7 @@ from msprobe_hooks.instruments.fix.run_plan import (
     VARIABLE,
     Left,
     Plan,
-    Told,
+    RunReport,
     left_in,
     lines_of,
     problems_of,
@@ -40,7 +40,7 @@ class Run:
     """What came of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
 
     number: float
-    told: Mapping[str, list[Told]]
+    told: Mapping[str, list[RunReport]]
     left: Sequence[Left]
 
 
@@ -150,7 +150,7 @@ def _unseen(folder: Path) -> str:
     )
 
 
-def candidates_of(told: Mapping[str, list[Told]]) -> list[Candidate]:
+def candidates_of(told: Mapping[str, list[RunReport]]) -> list[Candidate]:
     """Return the calls that were listed, in the order of execution; those that processes share stand together."""
     first: dict[str, int] = {}
     for lines in told.values():
@@ -171,7 +171,7 @@ def sharing(candidates: Sequence[Candidate], place: int) -> range:
     return range(start, stop)
 
 
-def stacks_of(told: Mapping[str, list[Told]]) -> Iterator[list[str]]:
+def stacks_of(told: Mapping[str, list[RunReport]]) -> Iterator[list[str]]:
     """Yield the stacks that processes told of calls that were raised."""
     for lines in told.values():
         for line in lines:

@@ -13,7 +13,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.anomaly_file import ANALYSIS_FILE, read_anomalies
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def _steps(text: str) -> list[int]:
 def _write(path: Path, anomalies: list[tuple[str, Anomaly]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             part.write_text(json.dumps({key: asdict(each) for key, each in anomalies}, indent=1), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror or error}", file=path) from None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.write_errors import cannot_be_written
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.static_graph.source_lines import SourceLines
@@ -121,7 +121,7 @@ def _told(lines: SourceLines, op: str) -> tuple[str, str]:
 def _write(path: Path, rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        with atomic_write(path) as part, part.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(rows)
     except OSError as error:
         raise CommandError(cannot_be_written(path, error)) from None

@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
     if arguments.html is not None:
-        from pytest_msprobe.storage.atomic_write import whole_file
+        from pytest_msprobe.storage.atomic_write import atomic_write
 
         with _written(arguments.html):
             arguments.html.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(arguments.html) as part:
+            with atomic_write(arguments.html) as part:
                 (_single_page if is_alone else _compared_page)(arguments, paths, part)
         print(printable(f"{arguments.html}"))
     folder = arguments.output or (None if arguments.html else Path("graphs"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.compare.reports.merged_workbook import find_tables, merge, read_configuration, write_merged
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.output_dir / f"multi_ranks_compare_merge_{datetime.now():%Y%m%d%H%M%S}.xlsx"
     try:
         arguments.output_dir.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             write_merged(part, merged)
     except ImportError:
         raise CommandError("writing workbooks requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None

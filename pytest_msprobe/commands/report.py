@@ -13,7 +13,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
-from pytest_msprobe.modes.check.perturb import FreeBenchmarkTables
+from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkTables
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
@@ -22,7 +22,7 @@ from pytest_msprobe.reports.trend.margins import make_trend
 from pytest_msprobe.reports.trend.series import MOST_MOVED
 from pytest_msprobe.reports.trend.text import trend_text
 from pytest_msprobe.reports.trend.writers import FILE_NAME, write_trend_csv, write_trend_page
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 _STANDARD_OUTPUT = "-"
 
@@ -181,7 +181,7 @@ def _write_tables(journal: Journal, folder: Path) -> None:
 @contextlib.contextmanager
 def _written(path: Path) -> Iterator[Path]:
     try:
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             yield part
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror}", file=path) from None

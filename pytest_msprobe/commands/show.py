@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.write_errors import cannot_be_written
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     from pytest_msprobe.show.model import Shown
@@ -129,7 +129,7 @@ def _as_json(shown: Shown) -> bytes:
 def _write(path: Path, write: Callable[[Path], object]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             write(part)
     except OSError as error:
         raise CommandError(cannot_be_written(path, error)) from None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from pytest_msprobe.containment.internal_errors import unexpected
+from pytest_msprobe.containment.internal_errors import internal_failure
 from pytest_msprobe.containment.process import (
     ForkedProcess,
     adopt_orphans,
@@ -236,7 +236,7 @@ def _answer(state: ProcessState, items: Mapping[str, Contained], nodeid: str) ->
     except pytest.exit.Exception as end:
         return {"exit": message_of(end), "returncode": end.returncode}
     except BaseException as error:
-        result = to_plain(unexpected(item.name, error))
+        result = to_plain(internal_failure(item.name, error))
     finally:
         sys.stdout.flush()
     return {"result": result, "broken_device": state.broken_device}

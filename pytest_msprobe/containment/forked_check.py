@@ -26,7 +26,7 @@ from pytest_msprobe.containment.process import ForkedProcess, fork
 from pytest_msprobe.errors import USER_ERRORS, DeviceError
 from pytest_msprobe.results.checked import Checked, from_message, to_message
 from pytest_msprobe.results.outcomes import message_of
-from pytest_msprobe.results.result import Start, broken
+from pytest_msprobe.results.result import Start, failed_without_result
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.process_state import ProcessState
@@ -87,7 +87,7 @@ def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], No
         process.wait(0)
     if not has_started:
         raise DeviceError(f"the device cannot be started: {cause.reason}")
-    return [Checked(broken(record, cause.breakdown, cause.reason))]
+    return [Checked(failed_without_result(record, cause.breakdown, cause.reason))]
 
 
 def _words(state: ProcessState) -> str:

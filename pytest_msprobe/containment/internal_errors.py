@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from pytest_msprobe.results.outcomes import Breakdown, describe_error, place_of
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 
 
-def unexpected(record: str, error: BaseException) -> DirectionResult:
+def internal_failure(record: str, error: BaseException) -> DirectionResult:
     """Return the failure of a record at which ``error`` was raised. Raises the error again where it ends the run."""
     if ends_run(error):
         raise error
     if isinstance(error, MemoryError):
-        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
+        return failed_without_result(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
     notes = tuple(filter(None, [place_of(error)]))
-    return replace(broken(record, Breakdown.ERROR, describe_error(error)), notes=notes)
+    return replace(failed_without_result(record, Breakdown.ERROR, describe_error(error)), notes=notes)
 
 
 def ends_run(error: BaseException) -> bool:

@@ -27,7 +27,7 @@ from pytest_msprobe.containment.protocols import Contained, judge_elsewhere_key
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, Start, broken, from_plain
+from pytest_msprobe.results.result import DirectionResult, Start, failed_without_result, from_plain
 
 _ENDING_SECONDS = 5.0
 
@@ -65,7 +65,7 @@ class Isolation:
             self._drop_child()
             raise DeviceError(hello["unusable"])
         if hello["start"] is not None:
-            self._state.host.stand_for(msgspec.convert(hello["start"], Start))
+            self._state.host.adopt_item(msgspec.convert(hello["start"], Start))
 
     def judge(self, item: Contained) -> DirectionResult:
         """Have the child judge an item; that the child dies is the item's failure."""
@@ -84,7 +84,7 @@ class Isolation:
             self._drop_child()
             raise
         self._folder.post("abandoned", item.path, item.name)
-        return broken(item.name, cause.breakdown, cause.reason)
+        return failed_without_result(item.name, cause.breakdown, cause.reason)
 
     def close(self) -> None:
         """End the child and the template, whatever they are doing."""

@@ -34,7 +34,7 @@ class ReadersWriterLock:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         fcntl.flock(self._door, fcntl.LOCK_UN)
 
-    def leave_others(self) -> None:
+    def release_shared(self) -> None:
         """Be done, with memory given up for whoever waits."""
         try:
             if self._somebody_waits():
@@ -72,7 +72,7 @@ class _Shared(contextlib.AbstractContextManager[None]):
         self._lock.enter_beside_others()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.leave_others()
+        self._lock.release_shared()
 
 
 def _open(path: Path) -> int:

@@ -14,10 +14,10 @@ from msprobe_hooks.errors import DumpError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline
-from pytest_msprobe.containment.internal_errors import unexpected
+from pytest_msprobe.containment.internal_errors import internal_failure
 from pytest_msprobe.containment.process import ending_forks
 from pytest_msprobe.results.outcomes import Breakdown, describe_error, message_of
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.process_state import ProcessState
@@ -73,13 +73,13 @@ def contained(
         except DumpError as error:
             text = str(error)
             where = "" if text.startswith("$") else f"{record_path(record)}: "
-            return broken(record, Breakdown.RECORD, f"{where}{text}")
+            return failed_without_result(record, Breakdown.RECORD, f"{where}{text}")
         except DeadlineExceededError as error:
-            return broken(record, Breakdown.TIMEOUT, str(error))
+            return failed_without_result(record, Breakdown.TIMEOUT, str(error))
         except pytest.skip.Exception as skip:
             return DirectionResult(record, Verdict("skip", "", message_of(skip)))
         except BaseException as error:
-            return unexpected(record, error)
+            return internal_failure(record, error)
 
 
 def _probe(state: ProcessState) -> None:

@@ -11,7 +11,7 @@ import torch
 from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, tensors_of
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.calls.arguments import lost_argument
+from pytest_msprobe.engine.replay.calls.arguments import unrecoverable_argument
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.generate.language import Language
 from pytest_msprobe.generate.source_format import Code, call, dict_of, list_of, literal, string, tuple_of
@@ -58,7 +58,7 @@ def spell_call(recorded: Call, language: Language, file_of: FileOf, inputs: Mapp
 def _positional(recorded: Call, position: int, terms: _Terms) -> Code:
     element = recorded.forward.args[position]
     if element == MappingElement({}):
-        found = lost_argument(recorded, position)
+        found = unrecoverable_argument(recorded, position)
         return terms.language.dtype(found) if isinstance(found, torch.dtype) else "recorded.DEVICE"
     return _spell(element, terms)
 

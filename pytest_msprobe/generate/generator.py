@@ -14,7 +14,7 @@ from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.framework_names import MINDTORCH, missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.inputs import Failures, SeenInput, is_saved, read_failures, read_saved, read_smallest
-from pytest_msprobe.generate.messages import say, tell_outcomes, tell_plan, tell_total
+from pytest_msprobe.generate.messages import echo, print_plan, tell_outcomes, tell_total
 from pytest_msprobe.generate.module_source import Provenance, module_text
 from pytest_msprobe.generate.outcome_plugin import Outcome
 from pytest_msprobe.generate.output_folder import Content, write_files
@@ -56,7 +56,7 @@ def generate(request: Request) -> int:
     failures = None if request.failed is None else read_failures(request.failed, request.dump)
     provenance = _provenance(request, failures)
     if failures is not None and not failures.records:
-        say(f"nothing failed in {request.failed}: no test was written")
+        echo(f"nothing failed in {request.failed}: no test was written")
         return 0
     chosen, real_data = _chosen(dump, request, failures), _real_data(request, failures)
     explored = _explored(dump, chosen, request, failures, provenance)
@@ -101,7 +101,7 @@ def _explored(
 
 def _write(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -> int:
     earlier = write_files(request.output, _contents(plan, provenance)) if plan.modules else []
-    tell_plan(plan, request.output, earlier)
+    print_plan(plan, request.output, earlier)
     if not plan.modules:
         raise CommandError(
             "no test can be written for what was chosen", file=request.dump, remedy="the reasons are above"

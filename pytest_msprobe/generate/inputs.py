@@ -17,7 +17,7 @@ from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.errors import CaseError, JournalError
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
-from pytest_msprobe.modes.check.explore.minimal_example import SmallestInput, tensor_of, told_smallest
+from pytest_msprobe.modes.check.explore.minimal_example import SmallestInput, format_minimal_example, tensor_of
 from pytest_msprobe.results.skip_reasons import Skip
 from pytest_msprobe.storage.limits import TensorFileError
 from pytest_msprobe.storage.naming import fingerprint
@@ -129,7 +129,7 @@ def read_failures(journal: Path, dump: Path) -> Failures:
         and not entry.command
         and _dump_of(entry.id.partition("::")[0], read.header.dumps) in same
     }
-    found = {record: told_smallest(result.extras) for record, result in failed.items()}
+    found = {record: format_minimal_example(result.extras) for record, result in failed.items()}
     smallest = {record: given for record, given in found.items() if given is not None}
     return Failures(frozenset(failed), read.header.settings, smallest)
 

@@ -14,46 +14,46 @@ from pytest_msprobe.reports.text import printable
 _SHOWN = 5
 
 
-def say(line: str = "") -> None:
+def echo(line: str = "") -> None:
     """Print a line at once: what follows may take long."""
     print(line, flush=True)  # noqa: T201
 
 
-def tell_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
+def print_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     """Say what was written, what was left out and why, and what was there before."""
     records = sum(len(module.records) for module in plan.modules)
     if plan.modules:
-        say(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
+        echo(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
     if plan.tensor_files:
         size = sum((folder / name).stat().st_size for name in plan.tensor_files)
-        say(f"{folder}: {_count(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
+        echo(f"{folder}: {_count(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
     by_reason: dict[str, list[str]] = {}
     for record, reason in plan.left_out.items():
         by_reason.setdefault(reason, []).append(record)
     for reason, names in by_reason.items():
-        say(f"left out: {_some(names)}: {_shown(reason)}")
+        echo(f"left out: {_some(names)}: {_shown(reason)}")
     if earlier:
-        say(f"left as they are, from earlier runs: {_some(earlier)}")
+        echo(f"left as they are, from earlier runs: {_some(earlier)}")
 
 
 def tell_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: bool) -> None:
     """Say what became of the records of one module; ``again`` says that all of them failed before."""
-    say(f"\n{module.file}")
+    echo(f"\n{module.file}")
     words = {"failed": "still fails", "passed": "passes now"} if again else {"failed": "fails", "passed": "passes"}
     width = max((len(_shown(label)) for label in outcomes), default=0)
     for label, outcome in outcomes.items():
         reason = f": {_shown(outcome.reason)}" if outcome.reason else ""
-        say(f"  {_shown(label):{width}}  {words.get(outcome.outcome, outcome.outcome)}{reason}")
+        echo(f"  {_shown(label):{width}}  {words.get(outcome.outcome, outcome.outcome)}{reason}")
     if not outcomes:
-        say("  no test was run")
+        echo("  no test was run")
 
 
 def tell_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Provenance) -> None:
     """Say how many failed, and how to run them again."""
     found = [outcome.outcome for outcome in outcomes.values()]
     counts = [f"{found.count(kind)} {kind}" for kind in ("failed", "passed", "skipped") if kind in found]
-    say(f"\n{', '.join(counts) or 'nothing ran'}")
-    say(f"Run them again: {shlex.join(['pytest', str(folder), *provenance.options])}")
+    echo(f"\n{', '.join(counts) or 'nothing ran'}")
+    echo(f"Run them again: {shlex.join(['pytest', str(folder), *provenance.options])}")
 
 
 def _shown(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular, read_regular
 from pytest_msprobe.errors import FolderError
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 MANIFEST = "generated.json"
 
@@ -105,7 +105,7 @@ def _write(path: Path, content: Content) -> str:
     """Write one file, whole or not at all, and return its digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             if isinstance(content, Path):
                 shutil.copyfile(content, part)
             else:

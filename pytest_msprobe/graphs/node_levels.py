@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from msprobe_hooks.dump.anomalies.anomaly import Level as AnomalyLevel
-from msprobe_hooks.dump.anomalies.anomaly import find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import find_scene, is_judgeable, read_record_io
 from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRules, is_ignored
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import RecordError
@@ -60,7 +60,7 @@ def overflow_level(dump: Dump, record: str, rules: IgnoreRules = BUILT_IN) -> An
     if record not in dump.records or not is_judgeable(record):
         return None
     try:
-        finding = find_scene(read_traffic(dump, record))
+        finding = find_scene(read_record_io(dump, record))
     except RecordError:
         return None
     return None if finding is None or is_ignored(finding, record, rules) else finding.scene.level

@@ -54,7 +54,7 @@ def installed(packages: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def place(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
+def install_run_files(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
     """Put the run's files where its processes find them, and have this process begin where the controller began.
 
     ``wanted`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
@@ -69,7 +69,7 @@ def place(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[
     else:
         _mirror_all(files, wanted, read)
     os.chdir(files + wanted["folders"][0])
-    os.environ["PYTEST_ADDOPTS"] = shlex.join(below(files, word) for word in wanted["words"])
+    os.environ["PYTEST_ADDOPTS"] = shlex.join(prefix_path(files, word) for word in wanted["words"])
     return {"run_folder": str(folder), "owner": owner, "files": files}
 
 
@@ -100,7 +100,7 @@ def store(path: Path, size: int, read: Callable[[int], bytes], digest: str = "",
             part.unlink()
 
 
-def keep(path: Path) -> int:
+def pin_file(path: Path) -> int:
     """Keep a file of the cache from being removed until the descriptor that is returned is closed.
 
     It counts as used now. Raises OSError where it is gone.
@@ -112,7 +112,7 @@ def keep(path: Path) -> int:
     return descriptor
 
 
-def make_room(cache: Path, limit: int) -> None:
+def evict(cache: Path, limit: int) -> None:
     """Remove files of the cache, those not used for longest first, down to ``limit`` bytes; none that is kept."""
     files = []
     for path in cache.rglob("*"):
@@ -213,7 +213,7 @@ def _mirror_with_tensors(path: Path, file: Mapping[str, Any], limit: int, read: 
     tensors = Path(file["tensors"])
     if path.exists():
         if str(path.readlink()) != file["path"]:
-            keep(path)
+            pin_file(path)
         return
     if _lies_here(file):
         kept = Path(file["path"])
@@ -223,21 +223,21 @@ def _mirror_with_tensors(path: Path, file: Mapping[str, Any], limit: int, read: 
         tensors.mkdir(exist_ok=True)
         kept = cache / f"file-{file['digest']}"
         if not _is_same(kept, file):
-            make_room(cache, limit - file["size"])
+            evict(cache, limit - file["size"])
             store(kept, file["size"], partial(read, file["path"]), file["digest"])
-        keep(kept)
+        pin_file(kept)
     for link, to in ((path.with_name(Path(file["tensors"]).name), tensors), (path, kept)):
         if not link.is_symlink():
             link.symlink_to(to)
 
 
-def below(files: str, word: str) -> str:
+def prefix_path(files: str, word: str) -> str:
     """Return a word of the command line in which an absolute path leads below the folder of files."""
     flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     return f"{flag}{equals}{files}{value}" if value.startswith("/") else word
 
 
-def arrive(channel: Any) -> None:
+def bootstrap(channel: Any) -> None:
     """Answer the controller: what is installed, then, where it goes on, what became of the run's files."""
     channel.send(installed(channel.receive()))
     wanted = channel.receive()
@@ -252,7 +252,7 @@ def arrive(channel: Any) -> None:
         return bytes(content)
 
     try:
-        channel.send(["placed", place(wanted, read)])
+        channel.send(["placed", install_run_files(wanted, read)])
     except ArrivalError as error:
         channel.send(["problem", str(error)])
     except OSError as error:
@@ -260,4 +260,4 @@ def arrive(channel: Any) -> None:
 
 
 if __name__ == "__channelexec__":
-    arrive(channel)  # type: ignore[name-defined]  # noqa: F821
+    bootstrap(channel)  # type: ignore[name-defined]  # noqa: F821

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.byte_sizes import format_size
-from pytest_msprobe.hosts.run_files import Baggage
+from pytest_msprobe.hosts.run_files import RunFiles
 from pytest_msprobe.storage.naming import fingerprint
 
 
@@ -63,10 +63,10 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Desk:
+class FileServer:
     """Answers questions about the files of a run, and takes those that its items wrote."""
 
-    baggage: Baggage
+    baggage: RunFiles
     outputs: Outputs
 
     def answer(self, question: Any, sender: str) -> tuple[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.errors import HostError
-from pytest_msprobe.hosts.bootstrap import CHUNK, ArrivalError, keep, make_room, store
-from pytest_msprobe.results.result import card_of_host, mapped
+from pytest_msprobe.hosts.bootstrap import CHUNK, ArrivalError, evict, pin_file, store
+from pytest_msprobe.results.result import card_of_host, map_leaves
 from pytest_msprobe.storage.naming import fingerprint, locked
 
 #: Under which a worker on another host is told of it.
@@ -21,7 +21,7 @@ INPUT = "msprobe_elsewhere"
 _SHARE = 16
 
 
-class Elsewhere:
+class RemoteWorker:
     """What a worker was told of its host: its name, the folder of the run's files, and the link to the controller."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
@@ -36,20 +36,20 @@ class Elsewhere:
 
     def as_there(self, tree: Any) -> Any:
         """Return plain data with paths as the controller has them."""
-        return mapped(tree, self._leave_out) if self._files else tree
+        return map_leaves(tree, self._leave_out) if self._files else tree
 
-    def hear(self, abandon: Callable[[str, str], None]) -> None:
+    def subscribe_abandoned(self, abandon: Callable[[str, str], None]) -> None:
         """Have a function called for each record that did not end, with its dump's path here and its name."""
 
-        def hear(told: tuple[str, str]) -> None:
+        def notify(told: tuple[str, str]) -> None:
             dump, record = told
             abandon(f"{self._files}{dump}", record)
 
         for told in self._abandoned:
-            hear(told)
-        self._notices.setcallback(hear)
+            notify(told)
+        self._notices.setcallback(notify)
 
-    def bring(self, paths: Iterable[Path]) -> None:
+    def fetch_files(self, paths: Iterable[Path]) -> None:
         """Have these files of the run's folders of tensors, until the next are brought.
 
         One that the controller lacks stays missing. Raises HostError where one cannot be brought.
@@ -107,10 +107,10 @@ class Elsewhere:
             if not _is_current(path, size, changed):
                 self._brought += size
                 if self._brought * _SHARE > self._limit:
-                    make_room(path.parent.parent, self._limit - size)
+                    evict(path.parent.parent, self._limit - size)
                     self._brought = 0
                 store(path, size, lambda offset: bytes(self._ask("read", there, offset)), changed=changed)
-            self._kept.append(keep(path))
+            self._kept.append(pin_file(path))
 
     def _ask(self, *question: Any) -> Any:
         self._link.send(question)
@@ -142,24 +142,24 @@ def _is_current(path: Path, size: int, changed: int) -> bool:
     return (found.st_size, found.st_mtime_ns) == (size, changed)
 
 
-elsewhere_key = pytest.StashKey[Elsewhere | None]()
+elsewhere_key = pytest.StashKey[RemoteWorker | None]()
 
 
-def elsewhere(config: pytest.Config) -> Elsewhere | None:
+def remote_worker_of(config: pytest.Config) -> RemoteWorker | None:
     """Return what is known of the host of this process; None on the controller's."""
     if elsewhere_key not in config.stash:
         told = getattr(config, "workerinput", {}).get(INPUT)
-        config.stash[elsewhere_key] = None if told is None else Elsewhere(told)
+        config.stash[elsewhere_key] = None if told is None else RemoteWorker(told)
     return config.stash[elsewhere_key]
 
 
 def with_host(config: pytest.Config, card: str) -> str:
     """Return the name of a card with that of its host, where it is not the controller's."""
-    here = elsewhere(config)
+    here = remote_worker_of(config)
     return card if here is None else card_of_host(card, here.host)
 
 
-def as_controller_has(config: pytest.Config, tree: Any) -> Any:
+def to_controller_paths(config: pytest.Config, tree: Any) -> Any:
     """Return plain data, or a text, with paths as the controller of this process has them."""
-    here = elsewhere(config)
+    here = remote_worker_of(config)
     return tree if here is None else here.as_there(tree)

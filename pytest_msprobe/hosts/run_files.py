@@ -18,7 +18,7 @@ from pytest_msprobe.storage.naming import fingerprint
 
 
 @dataclass(frozen=True)
-class Baggage:
+class RunFiles:
     """The files of a run: what its processes read when they start, and with some a folder of tensors for later.
 
     ``folders`` are these, by the path of the dump or baseline that they belong to. ``only_in_place`` says why the host
@@ -65,7 +65,7 @@ class Baggage:
             raise ValueError(path)
 
 
-def words_elsewhere(config: pytest.Config) -> list[str]:
+def remote_arguments(config: pytest.Config) -> list[str]:
     """Return the command line of a worker on another host, where pytest begins in the folder in which it began here.
 
     xdist would refuse paths that are files here. What pytest found out from its place is told.

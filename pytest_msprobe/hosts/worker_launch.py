@@ -18,9 +18,9 @@ from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.scheduler import status_of
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.hosts import bootstrap
-from pytest_msprobe.hosts.file_server import Desk
+from pytest_msprobe.hosts.file_server import FileServer
 from pytest_msprobe.hosts.remote_worker import INPUT
-from pytest_msprobe.hosts.run_files import words_elsewhere
+from pytest_msprobe.hosts.run_files import remote_arguments
 from pytest_msprobe.results.outcomes import Breakdown
 
 #: The name of this machine.
@@ -79,14 +79,14 @@ class Hosts:
     ``packages`` are the modules that items need, with the distributions that they are of.
     """
 
-    def __init__(self, config: pytest.Config, session: Any, desk: Desk, packages: Mapping[str, str]) -> None:
+    def __init__(self, config: pytest.Config, session: Any, desk: FileServer, packages: Mapping[str, str]) -> None:
         manager = session.nodemanager
         self._config = config
         self._session = session
         self._desk = desk
         self._packages = {**_NEEDED, **packages}
         self._proxies = {str(proxy.id): proxy for proxy in map(XSpec, config.getoption("px", []))}
-        self._words = words_elsewhere(config)
+        self._words = remote_arguments(config)
         self._specs = list(manager.specs)
         self._start = manager.setup_node
         self._number = 0

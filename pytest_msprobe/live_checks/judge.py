@@ -14,7 +14,7 @@ import torch
 from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
 from msprobe_hooks.json_decoding import decode_json
-from pytest_msprobe.containment.internal_errors import unexpected
+from pytest_msprobe.containment.internal_errors import internal_failure
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
@@ -24,11 +24,11 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, finished
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.live_checks.observed_call import Awaiting, Observed
-from pytest_msprobe.live_checks.side_effects import aside, may_draw
+from pytest_msprobe.live_checks.side_effects import may_consume_rng, without_side_effects
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -84,11 +84,11 @@ class Judge:
     Results are judged by the policy, or ``by`` another judge of their trial.
     """
 
-    def __init__(self, setup: Setup, by: JudgeForward | None = None) -> None:
+    def __init__(self, setup: ReplayConfig, by: JudgeForward | None = None) -> None:
         self._setup = setup
         self._by = by
         self._registry = DeviceRegistry()
-        self._setups: dict[torch.device, Setup] = {}
+        self._setups: dict[torch.device, ReplayConfig] = {}
 
     def run_of(self, seen: Observed) -> tuple[Call, Run]:
         """Return a call as its record has it, and the run that the training made."""
@@ -128,7 +128,7 @@ class Judge:
         replay = Replay(call, setup, source, trial_of=trial_of)
         return _judged(replay, "backward", replay.backward), replay
 
-    def _setup_for(self, tensors: Sequence[torch.Tensor]) -> Setup:
+    def _setup_for(self, tensors: Sequence[torch.Tensor]) -> ReplayConfig:
         """Return the setup of the device that computed these: the first that is not the CPU.
 
         MindSpore computes on one device, which the setup names, and its tensors come as copies on the CPU.
@@ -158,10 +158,10 @@ def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[s
 
 def _judged(replay: Replay, direction: Direction, judge: Callable[[], DirectionResult]) -> DirectionResult:
     try:
-        with aside(draws=may_draw(replay.call.name.api)):
+        with without_side_effects(draws=may_consume_rng(replay.call.name.api)):
             return judge()
     except Exception as error:
-        return unexpected(api_record(replay.call.name.key, direction), error)
+        return internal_failure(api_record(replay.call.name.key, direction), error)
 
 
 def _source(tensors: Mapping[str, torch.Tensor]) -> TensorSource:

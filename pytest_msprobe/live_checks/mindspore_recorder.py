@@ -24,7 +24,7 @@ from pytest_msprobe.engine.frameworks.mindspore.api_names import works_in_place
 from pytest_msprobe.engine.frameworks.mindspore.conversion import from_numpy, to_torch
 from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_leaves
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
 from pytest_msprobe.live_checks.sampling import signature
@@ -42,7 +42,7 @@ class MindSporeLiveRecorder(LiveRecorder, MindSporeRecorder):
     kept_class = MindSporeKeptElements
 
     @classmethod
-    def setup(cls, setup: Setup) -> Setup:
+    def setup(cls, setup: ReplayConfig) -> ReplayConfig:
         """Return what its checks have in common, on the device that MindSpore computes on."""
         device: CpuDevice = CpuDevice()
         if mindspore.get_context("device_target") != "CPU":

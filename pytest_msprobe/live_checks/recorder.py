@@ -23,7 +23,7 @@ from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.live_checks.observed_call import Awaiting, Observed, WaitingMemory, bytes_of, copied
@@ -84,7 +84,7 @@ class LiveRecorder(Recorder):
     # what a framework says
 
     @classmethod
-    def setup(cls, setup: Setup) -> Setup:
+    def setup(cls, setup: ReplayConfig) -> ReplayConfig:
         """Return what its checks have in common."""
         return setup
 
@@ -180,7 +180,7 @@ class LiveRecorder(Recorder):
         self.awaited += 1
         step = self.step
 
-        def come(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+        def on_gradients(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
             self.arrived += 1
             if not self.is_recording:
                 return
@@ -194,7 +194,7 @@ class LiveRecorder(Recorder):
                 self.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
             self.react()
 
-        self.watch(outputs, inputs, come, backward_of(kept.name))
+        self.watch(outputs, inputs, on_gradients, backward_of(kept.name))
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call; the first was judged."""

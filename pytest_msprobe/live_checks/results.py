@@ -17,9 +17,10 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Entry, JournalWriter
 from pytest_msprobe.live_checks.observed_call import Stack, called_from
-from pytest_msprobe.live_checks.side_effects import aside, may_draw
+from pytest_msprobe.live_checks.side_effects import may_consume_rng, without_side_effects
 from pytest_msprobe.modes.check.cases.case import NO_RECORD
-from pytest_msprobe.modes.check.cases.save import CaseOrigin, SavedCase, save_case, saved_folder, with_saved
+from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
+from pytest_msprobe.modes.check.cases.saved_case import SavedCase, saved_folder, with_saved
 from pytest_msprobe.results.result import DirectionResult, Start
 from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.storage.limits import SaveOptions
@@ -119,7 +120,7 @@ class Findings:
         origin = CaseOrigin(
             self.place, msgspec.Raw(forward), backward_body, self._policy.name, self._policy.level, has_file=False
         )
-        with aside(draws=may_draw(replay.call.name.api)):
+        with without_side_effects(draws=may_consume_rng(replay.call.name.api)):
             return save_case(replay, result, origin, options)
 
 

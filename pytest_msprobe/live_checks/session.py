@@ -21,7 +21,7 @@ from msprobe_hooks.recording.session import observing
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.framework_names import MINDSPORE
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Header, JournalWriter
 from pytest_msprobe.live_checks.budget import Budget
@@ -58,7 +58,7 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
         loaded = Policy.load(policy, policy_level)
     except (ValueError, OSError) as error:
         raise ConfigError("policy", policy, f"a policy ({error})") from None
-    setup, command = Setup(CpuDevice(), loaded), shlex.join(["python", *sys.argv])
+    setup, command = ReplayConfig(CpuDevice(), loaded), shlex.join(["python", *sys.argv])
     with judged_live(options, setup, NamedPolicy(policy, policy_level), command) as checks:
         yield checks
     checks.require_journal()
@@ -70,7 +70,7 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
 @contextmanager
 def judged_live(
     given: dict[str, Any],
-    setup: Setup,
+    setup: ReplayConfig,
     policy: NamedPolicy,
     command: str,
     clock: Callable[[], float] = time.perf_counter,
@@ -99,7 +99,7 @@ class LiveChecks:
     """What is checked inside a ``with``, and what came of it."""
 
     def __init__(
-        self, options: LiveOptions, setup: Setup, policy: NamedPolicy, command: str, clock: Callable[[], float]
+        self, options: LiveOptions, setup: ReplayConfig, policy: NamedPolicy, command: str, clock: Callable[[], float]
     ) -> None:
         #: What becomes of wrong calls.
         self.on_failure = options.on_failure

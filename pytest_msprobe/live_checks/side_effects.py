@@ -9,13 +9,13 @@ from functools import cache
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import saved_tensors_hooks as training_hooks
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 
 
 @contextlib.contextmanager
-def aside(*, draws: bool) -> Iterator[None]:
+def without_side_effects(*, draws: bool) -> Iterator[None]:
     """Compute here as if outside of the training: its modes reach nothing, and nothing reaches its generators.
 
     The state of the CPU's default generator is put back where what runs here ``draws``. It is shared by all threads: to
@@ -32,7 +32,7 @@ def aside(*, draws: bool) -> Iterator[None]:
             contexts.enter_context(torch.autograd.set_detect_anomaly(False))
         if training_hooks() is not None:
             contexts.enter_context(saved_tensors_hooks(_same, _same))
-        contexts.enter_context(Quiet())
+        contexts.enter_context(NoDispatch())
         contexts.enter_context(torch.enable_grad())
         try:
             yield
@@ -42,12 +42,12 @@ def aside(*, draws: bool) -> Iterator[None]:
 
 
 @cache
-def may_draw(api: str) -> bool:
+def may_consume_rng(api: str) -> bool:
     """Tell whether a function of PyTorch may draw from a default generator, by its name without its type.
 
     An operator's schema says so; what is no operator may.
     """
-    if traits_of(api).random is not None:
+    if op_info(api).random is not None:
         return True
     for name in (api.replace(".", "_"), api.partition(".")[0]):
         operator = getattr(torch.ops.aten, name.strip("_"), None)

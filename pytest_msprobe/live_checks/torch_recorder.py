@@ -22,7 +22,7 @@ from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.ops.lookup import operations
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.judge import JUDGED_DEVICES
 from pytest_msprobe.live_checks.observed_call import on_cpu
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
@@ -41,7 +41,7 @@ class TorchLiveRecorder(LiveRecorder, TorchRecorder):
     kept_class = TorchKeptElements
 
     @classmethod
-    def setup(cls, setup: Setup) -> Setup:
+    def setup(cls, setup: ReplayConfig) -> ReplayConfig:
         """Return what its checks have in common, once torch has listed its operations.
 
         It filters warnings for it, after which Python gives again those that it gave once: better now than among those

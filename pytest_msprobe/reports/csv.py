@@ -25,7 +25,7 @@ from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 # The header's words are msprobe's own; beside each is the metric that fills it.
 METRIC_COLUMNS = {
@@ -126,7 +126,7 @@ class Tables:
         if not self._calls:
             return False
         self.pause()
-        with whole_file(self.result) as part, _create(part, self._form.result_header) as file:
+        with atomic_write(self.result) as part, _create(part, self._form.result_header) as file:
             csv.writer(file).writerows(_result_row(key, directions) for key, directions in self._calls.items())
         return True
 

@@ -36,7 +36,7 @@ def worker_of(report: Any) -> str:
     return str(getattr(getattr(getattr(report, "node", None), "gateway", None), "id", ""))
 
 
-def drop_results(report: Any) -> None:
+def strip_results(report: Any) -> None:
     """Take all of it out of a report: pytest keeps the reports of all items to the end of a run."""
     carried = vars(report)
     carried.pop("msprobe", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.results.result import DirectionResult, told
+from pytest_msprobe.results.result import DirectionResult, decode_extra
 
 _INPUTS, _CALLED_AT = "inputs", "called_at"
 
@@ -35,7 +35,7 @@ def with_inputs(result: DirectionResult, inputs: Sequence[InputStatistics]) -> D
 
 def inputs_of(extras: Mapping[str, Any]) -> list[InputStatistics]:
     """Return what the extras of a result tell of inputs."""
-    return told(extras, _INPUTS, list[InputStatistics]) or []
+    return decode_extra(extras, _INPUTS, list[InputStatistics]) or []
 
 
 def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionResult:
@@ -45,4 +45,4 @@ def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionR
 
 def called_at(extras: Mapping[str, Any]) -> list[str]:
     """Return the call stack that the extras of a result tell."""
-    return told(extras, _CALLED_AT, list[str]) or []
+    return decode_extra(extras, _CALLED_AT, list[str]) or []

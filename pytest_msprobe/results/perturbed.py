@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.results.result import DirectionResult, told
+from pytest_msprobe.results.result import DirectionResult, decode_extra
 
 _PERTURBED = "perturbed"
 
@@ -60,4 +60,4 @@ def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionRe
 
 def perturbed_of(extras: Mapping[str, Any]) -> Perturbed | None:
     """Return what the extras of a result tell of perturbed inputs."""
-    return told(extras, _PERTURBED, Perturbed)
+    return decode_extra(extras, _PERTURBED, Perturbed)

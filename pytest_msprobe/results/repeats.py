@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.results.result import DirectionResult, told
+from pytest_msprobe.results.result import DirectionResult, decode_extra
 
 _REPEATS = "repeats"
 
@@ -62,4 +62,4 @@ def with_repeats(result: DirectionResult, repeats: Repeats) -> DirectionResult:
 
 def repeats_of(extras: Mapping[str, Any]) -> Repeats | None:
     """Return what the extras of a result tell of repeated runs."""
-    return told(extras, _REPEATS, Repeats)
+    return decode_extra(extras, _REPEATS, Repeats)

@@ -159,7 +159,7 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     return DirectionResult(record, verdict, tuple(outputs), seconds=seconds, extras=extras)
 
 
-def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
+def as_missing_baseline(result: OutputResult, why: str) -> OutputResult:
     """Return a result that was reached without the row of the recorded baseline that it depends on.
 
     A failure stays one: no row could hide it. Anything else is no verdict.
@@ -171,7 +171,7 @@ def lacking_baseline(result: OutputResult, why: str) -> OutputResult:
     return replace(result, verdict=skip, lacks_baseline=True)
 
 
-def broken(record: str, breakdown: Breakdown, reason: str) -> DirectionResult:
+def failed_without_result(record: str, breakdown: Breakdown, reason: str) -> DirectionResult:
     """Return the failure of a record that gave no result to measure."""
     return DirectionResult(record, Verdict("fail", "", reason, margin=math.inf), breakdown=breakdown)
 
@@ -187,7 +187,7 @@ def from_plain(plain: dict[str, Any]) -> DirectionResult:
     return msgspec.convert(plain, DirectionResult)
 
 
-def told(extras: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told | None:
+def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told | None:
     """Return what a feature told of a record, None where that is nothing, or nothing that it could have told."""
     try:
         # A journal spells the numbers that JSON lacks.
@@ -204,18 +204,18 @@ def as_utf8(tree: Any) -> Any:
     try:
         msgspec.msgpack.encode(tree, enc_hook=_of_other_kind)
     except (UnicodeEncodeError, OverflowError):
-        return mapped(tree, _spelled_out)
+        return map_leaves(tree, _spelled_out)
     return tree
 
 
-def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
     """Return plain data with each value and key that is no container changed."""
     if isinstance(tree, dict):
-        return {mapped(key, change): mapped(value, change) for key, value in tree.items()}
+        return {map_leaves(key, change): map_leaves(value, change) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [mapped(value, change) for value in tree]
+        return [map_leaves(value, change) for value in tree]
     if isinstance(tree, tuple):
-        return tuple(mapped(value, change) for value in tree)
+        return tuple(map_leaves(value, change) for value in tree)
     return change(tree)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.results.result import DirectionResult, told
+from pytest_msprobe.results.result import DirectionResult, decode_extra
 
 _SCREENED = "screened"
 
@@ -47,4 +47,4 @@ def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) ->
 
 def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
     """Return what the extras of a result tell of screening; nothing of a record that was checked exactly."""
-    return told(extras, _SCREENED, list[ScreenedOutput]) or []
+    return decode_extra(extras, _SCREENED, list[ScreenedOutput]) or []

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.results.result import told
+from pytest_msprobe.results.result import decode_extra
 
 #: The extra of a result that has it.
 SPREAD = "spread"
@@ -24,4 +24,4 @@ class Spread(msgspec.Struct, frozen=True):
 
 def spread_of(extras: Mapping[str, Any]) -> Spread | None:
     """Return what a result tells of a series' values; None of another, or one without finite values."""
-    return told(extras, SPREAD, Spread)
+    return decode_extra(extras, SPREAD, Spread)

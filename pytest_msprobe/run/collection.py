@@ -19,7 +19,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.hosts.remote_worker import as_controller_has
+from pytest_msprobe.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.reports.dump_labels import label, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import JudgedItem
@@ -119,7 +119,7 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
         parent,
         path=file_path,
         name=mode.label(file_path) if isinstance(mode, OwnFiles) else None,
-        nodeid=as_controller_has(parent.config, file_path.as_posix()) if outside else None,
+        nodeid=to_controller_paths(parent.config, file_path.as_posix()) if outside else None,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.run.hook_subset import HooksWithout, has_foreign
+from pytest_msprobe.run.hook_subset import HookSubset, has_external_impls
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.reporting import attach_start
 
@@ -39,22 +39,22 @@ _SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
 _SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
 
 
-class EmptyPhases:
+class FastProtocol:
     """The plugin that leaves them out, in every process that runs items."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._is_open = False
-        self._hooks = HooksWithout(config.pluginmanager, {})
+        self._hooks = HookSubset(config.pluginmanager, {})
 
     def pytest_collection_finish(self) -> None:
         """Know who listens: every ``conftest.py`` has been loaded."""
         self._is_open = may_be_left_out(self._config)
-        self._hooks = HooksWithout(self._config.pluginmanager, needless(self._config))
+        self._hooks = HookSubset(self._config.pluginmanager, skipped_plugins(self._config))
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run a judged item that has no phase but its call."""
-        if not (self._is_open and isinstance(item, JudgedItem) and is_followed(item, nextitem)):
+        if not (self._is_open and isinstance(item, JudgedItem) and next_item_is_sibling(item, nextitem)):
             return None
         former, item.running_hooks = item.running_hooks, self._hooks.instead_of(item.ihook)
         try:
@@ -79,7 +79,7 @@ def run(item: JudgedItem) -> None:
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def needless(config: pytest.Config) -> dict[str, Sequence[object]]:
+def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
     """Return the plugins that are not needed for an item without marks, by hook.
 
     A worker's terminal shows nothing; the controller's shows what workers report.
@@ -88,17 +88,17 @@ def needless(config: pytest.Config) -> dict[str, Sequence[object]]:
     found: dict[str, Sequence[object]] = {
         _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
     }
-    if hasattr(config, "workerinput") and not has_foreign(config, _SEE_TERMINAL):
+    if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
         found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
     return found
 
 
 def may_be_left_out(config: pytest.Config) -> bool:
     """Tell whether nobody sees that phases were left out; to be asked when every ``conftest.py`` has been loaded."""
-    return not (config.getoption("setupshow", False) or has_foreign(config, _PHASES))
+    return not (config.getoption("setupshow", False) or has_external_impls(config, _PHASES))
 
 
-def is_followed(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """Tell whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
     if nextitem is None or nextitem.parent is not item.parent:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.run.options import as_seen
+from pytest_msprobe.run.options import display_path
 
 if TYPE_CHECKING:
     import pytest
@@ -18,7 +18,7 @@ def files_in_one_line(
     config: pytest.Config, paths: Sequence[Path], what: str, counts: Sequence[tuple[int, str]], kinds: str = ""
 ) -> str:
     """Return the only file, or how many of ``what`` there are and the first and last; then what they hold together."""
-    names = [as_seen(config, path) for path in paths]
+    names = [display_path(config, path) for path in paths]
     shown = names[0] if len(names) == 1 else f"{len(names)} {what}, {names[0]} to {names[-1]}"
     held = ", ".join(
         f"{count} {noun}{'s' * (count != 1 and not noun.endswith('s'))}" for count, noun in counts if count

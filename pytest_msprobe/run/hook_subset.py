@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 
-class HooksWithout:
+class HookSubset:
     """pytest's hooks, each of those in ``left_out`` without these plugins."""
 
     def __init__(self, manager: pytest.PytestPluginManager, left_out: Mapping[str, Sequence[object]]) -> None:
@@ -45,7 +45,7 @@ class _Hooks:
 _KNOWN = frozenset({"_pytest", "xdist", "pytest_msprobe"})
 
 
-def has_foreign(config: pytest.Config, hooks: Iterable[str]) -> bool:
+def has_external_impls(config: pytest.Config, hooks: Iterable[str]) -> bool:
     """Tell whether another plugin or a ``conftest.py`` that is loaded by now implements one of the hooks."""
     return any(
         implementation.function.__module__.partition(".")[0] not in _KNOWN

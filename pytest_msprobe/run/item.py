@@ -21,13 +21,13 @@ from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key
 from pytest_msprobe.containment.run_in_process import judge_in_process
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.hosts.remote_worker import elsewhere, with_host
+from pytest_msprobe.hosts.remote_worker import remote_worker_of, with_host
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.properties import drop_properties, verdict_properties
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, broken, to_plain
+from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
@@ -130,12 +130,12 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
         if self.result is not None:
             report.msprobe = to_plain(self.result)
 
-    def reach_verdict(self) -> DirectionResult:
+    def evaluate(self) -> DirectionResult:
         """Judge, whatever is wrong with what is judged or with its file, and keep what came of it."""
         self.result = self.contained()
         drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
-        here = elsewhere(self.config)
+        here = remote_worker_of(self.config)
         self.user_properties += [] if here is None else [("msprobe.host", here.host)]
         return self.result
 
@@ -146,7 +146,7 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
 
     def runtest(self) -> None:
         """Judge. Raises PrecisionError where something is wrong."""
-        result = self.reach_verdict()
+        result = self.evaluate()
         verdict = result.verdict
         if verdict.outcome == "skip":
             pytest.skip(one_line(verdict.reason))
@@ -261,13 +261,13 @@ class DumpItem(JudgedItem):
 
     def contained(self) -> DirectionResult:
         """Judge, on another host once the tensor files that it reads have been brought."""
-        here = elsewhere(self.config)
+        here = remote_worker_of(self.config)
         if here is None:
             return super().contained()
         try:
-            here.bring(self.tensor_files())
+            here.fetch_files(self.tensor_files())
         except UserError as error:
-            return broken(self.name, Breakdown.ERROR, str(error))
+            return failed_without_result(self.name, Breakdown.ERROR, str(error))
         result = super().contained()
         try:
             mode = self.config.stash[options_key].mode

@@ -63,7 +63,7 @@ def start(config: pytest.Config) -> None:
     report_finished(config, finished)
 
 
-def tell_worker(config: pytest.Config, workerinput: dict[str, object]) -> None:
+def send_resume_state(config: pytest.Config, workerinput: dict[str, object]) -> None:
     """Tell a new worker how much of the journal counts as finished before this run."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
@@ -77,7 +77,7 @@ def release_in_child(config: pytest.Config) -> None:
         report.pytest_unconfigure()
 
 
-def hear_worker(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
+def receive_worker_state(config: pytest.Config, workeroutput: dict[str, dict[str, int]]) -> None:
     """Take what a worker left out; each collects the same items."""
     if _FINISHED_OUTPUT in workeroutput:
         config.stash[_finished_before_key] = Counter(workeroutput[_FINISHED_OUTPUT])

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import pytest
 
-from pytest_msprobe.run.hook_subset import HooksWithout
+from pytest_msprobe.run.hook_subset import HookSubset
 from pytest_msprobe.run.item import JudgedItem
 
 _PROPAGATES, _HANDLERS = attrgetter("propagate"), attrgetter("handlers")
@@ -27,7 +27,7 @@ def register(config: pytest.Config) -> None:
     formatter = getattr(pytests, "formatter", None)
     if formatter is None or any(_is_set(config, name) for name in ("log_level", "log_cli", "log_cli_level")):
         return
-    hooks = HooksWithout(config.pluginmanager, dict.fromkeys(_PHASES, (pytests,)))
+    hooks = HookSubset(config.pluginmanager, dict.fromkeys(_PHASES, (pytests,)))
     config.pluginmanager.register(CapturedLogs(formatter, hooks), "msprobe-captured-logs")
 
 
@@ -38,7 +38,7 @@ def _is_set(config: pytest.Config, name: str) -> bool:
 class CapturedLogs(logging.Handler):
     """A handler that keeps what is logged in a phase of an item, for the section of its report that pytest has too."""
 
-    def __init__(self, formatter: logging.Formatter, hooks: HooksWithout) -> None:
+    def __init__(self, formatter: logging.Formatter, hooks: HookSubset) -> None:
         super().__init__()
         self.setFormatter(formatter)
         self._hooks = hooks

@@ -198,12 +198,12 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
     return options
 
 
-def names_dumps(config: pytest.Config) -> bool:
+def has_dump_arguments(config: pytest.Config) -> bool:
     """Tell whether the command line names dumps, before it is known whether they can be read."""
     return bool(modes_of(config).flagged(config)) or any(".json" in argument for argument in config.args)
 
 
-def as_seen(config: pytest.Config, path: Path) -> str:
+def display_path(config: pytest.Config, path: Path) -> str:
     """Return a file, or a dump, as seen from the folder in which pytest was started, where it lies below that."""
     folder, path = config.invocation_params.dir, home_of(path)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_msprobe.errors import KeywordError
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.hook_subset import has_foreign
+from pytest_msprobe.run.hook_subset import has_external_impls
 from pytest_msprobe.run.keyword_expression import lowered, parse_keywords
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.paths import absolute
@@ -33,11 +33,11 @@ _SEE_ALL_ITEMS = (
 _unmade_key = pytest.StashKey[int]()
 
 
-def chosen(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]:
+def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]:
     """Yield, of the names of a file's items, those that can run: by ``FILE::NAME``, by ``--lf`` and by ``-k``.
 
     Any can where the file is asked for as a whole. pytest leaves out items that it can leave out as well; those that
-    ``-k`` leaves out here are told by `deselect_unmade`.
+    ``-k`` leaves out here are told by `report_preselection`.
     """
     given, failed = _given(file), _failed(file)
     if given is not None:
@@ -50,7 +50,7 @@ def chosen(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]
     return iter(names) if matches is None else _matching(file.config, names, matches)
 
 
-def deselect_unmade(session: pytest.Session) -> None:
+def report_preselection(session: pytest.Session) -> None:
     """Have items that were not made because of ``-k`` counted as collected and deselected, as pytest counts them."""
     count = session.config.stash.get(_unmade_key, 0)
     if not count:
@@ -94,7 +94,12 @@ def _keywords(file: pytest.File, dump: Dump) -> Callable[[str], bool] | None:
     expression = config.option.keyword.lstrip()
     # What came before an item, or failed before, is looked for among all.
     depends_on_others = config.stash[options_key].unique or config.getoption("stepwise", False)
-    if not expression or depends_on_others or config.getoption("lf", False) or has_foreign(config, _SEE_ALL_ITEMS):
+    if (
+        not expression
+        or depends_on_others
+        or config.getoption("lf", False)
+        or has_external_impls(config, _SEE_ALL_ITEMS)
+    ):
         return None
     try:
         keywords = parse_keywords(expression)

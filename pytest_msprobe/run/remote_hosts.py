@@ -12,10 +12,10 @@ import pytest
 from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.hosts.file_server import Desk, Outputs
+from pytest_msprobe.hosts.file_server import FileServer, Outputs
 from pytest_msprobe.hosts.options import read_host_cache
-from pytest_msprobe.hosts.remote_worker import elsewhere
-from pytest_msprobe.hosts.run_files import Baggage, files_read_at_start
+from pytest_msprobe.hosts.remote_worker import remote_worker_of
+from pytest_msprobe.hosts.run_files import RunFiles, files_read_at_start
 from pytest_msprobe.results.result import from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import ReadsFiles
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 hosts_key = pytest.StashKey["Hosts"]()
 
 
-def reach(config: pytest.Config) -> None:
+def start_remote_workers(config: pytest.Config) -> None:
     """Have xdist's workers start wherever they are named, where dumps are checked. Raises a UserError."""
     if not config.stash[dumps_key]:
         return
@@ -40,13 +40,13 @@ def reach(config: pytest.Config) -> None:
     if isinstance(mode, ReadsFiles):
         folders |= {_plain(file): _plain(folder) for file, folder in mode.files_beside(config).items()}
         outputs = {_plain(folder): limit for folder, limit in mode.folders_written(config).items()}
-    baggage = Baggage(
+    baggage = RunFiles(
         files=tuple(dict.fromkeys([*map(_plain, _files_of_options(config)), *folders])),
         folders=folders,
         only_in_place=_why_only_in_place(config),
         limit=read_host_cache(config),
     )
-    desk = Desk(baggage, Outputs(outputs))
+    desk = FileServer(baggage, Outputs(outputs))
     session: Any = config.pluginmanager.get_plugin("dsession")
     config.stash[hosts_key] = hosts = Hosts(config, session, desk, _packages(config))
     config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-elsewhere")
@@ -71,12 +71,12 @@ class Abandoned:
             self._hosts.tell_abandoned(str(dump), result.record)
 
 
-def hear_abandoned(config: pytest.Config) -> None:
+def receive_abandoned(config: pytest.Config) -> None:
     """Have this process, on another host, take note of what the controller tells of records that did not end."""
-    here = elsewhere(config)
+    here = remote_worker_of(config)
     if here is not None:
         folder = config.stash[run_folder_key]
-        here.hear(lambda dump, record: folder.post("abandoned", dump, record))
+        here.subscribe_abandoned(lambda dump, record: folder.post("abandoned", dump, record))
 
 
 def _plain(path: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.hosts.remote_worker import as_controller_has
+from pytest_msprobe.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.results.result import as_utf8
 
 # What came of a record is plain data of ours, of which nobody asks for a tuple.
@@ -32,7 +32,7 @@ class _Packed(msgspec.Struct, array_like=True):
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
-def as_sent(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
+def pack_report(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a report's data as a worker may send them.
 
     execnet takes UTF-8 alone, and paths are the controller's. What pytest and other plugins tell keeps its types: what
@@ -40,7 +40,7 @@ def as_sent(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any
     """
     if data is None or not hasattr(config, "workerinput"):
         return data
-    sent: dict[str, Any] = as_utf8(as_controller_has(config, data))
+    sent: dict[str, Any] = as_utf8(to_controller_paths(config, data))
     packed, others = _Packed({}, {}, {}), {}
     for name, value in sent.items():
         kind = type(value)
@@ -65,7 +65,7 @@ def _are_scalars(values: Iterable[object]) -> bool:
     return _SCALARS.issuperset(map(type, values))
 
 
-def as_received(data: dict[str, Any]) -> None:
+def unpack_report(data: dict[str, Any]) -> None:
     """Turn a report's data into what they were before they were packed."""
     packed = data.pop(_PACKED, None)
     if packed is not None:

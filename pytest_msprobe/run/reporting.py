@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.containment.internal_errors import unexpected
+from pytest_msprobe.containment.internal_errors import internal_failure
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.engine.values.torch_files import weights_only_warning
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
 from pytest_msprobe.reports.failure_repr import ShowsFailures
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.properties import replace_properties
-from pytest_msprobe.reports.report_payload import drop_results, worker_of
+from pytest_msprobe.reports.report_payload import strip_results, worker_of
 from pytest_msprobe.reports.text import one_line, printable
-from pytest_msprobe.results.result import Start, broken, to_plain
+from pytest_msprobe.results.result import Start, failed_without_result, to_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
@@ -108,7 +108,7 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
     if call.when == "teardown":
         return
     if report.failed and call.excinfo is not None and not item.has_failed:
-        item.result = unexpected(item.name, call.excinfo.value)
+        item.result = internal_failure(item.name, call.excinfo.value)
     if report.failed or call.when == "call":
         item.attach(report)
 
@@ -136,7 +136,7 @@ def forget_attempt(report: Any) -> None:
     pytest-rerunfailures calls such an outcome ``rerun``, pytest-retry whatever its user wants.
     """
     if report.outcome not in _FINAL_OUTCOMES:
-        drop_results(report)
+        strip_results(report)
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
@@ -148,7 +148,7 @@ def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
 
         config.stash[run_folder_key].post("abandoned", dump, record)
         cause = config.stash[progress_key].exit_cause(report.node, nodeid)
-        result = broken(record, cause.breakdown, cause.reason)
+        result = failed_without_result(record, cause.breakdown, cause.reason)
         report.msprobe = to_plain(result)
         line = config.pluginmanager.get_plugin("msprobe-start-line")
         start = line.starts.get(report.node.gateway.id) if isinstance(line, StartLine) else None

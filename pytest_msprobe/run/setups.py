@@ -18,7 +18,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.hosts.remote_worker import elsewhere
+from pytest_msprobe.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.results.result import Start
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-    from pytest_msprobe.engine.replay.trials.config import Setup
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.run.options import Options
 
 
@@ -40,7 +40,7 @@ class Setups:
         self._devices = devices
         self._slot = int(workerinput.get("msprobe_slot", 0))
         self._processes = int(workerinput.get("msprobe_workers_here", workerinput.get("workercount", 1)))
-        self._setups: dict[str, Setup] = {}
+        self._setups: dict[str, ReplayConfig] = {}
         self._is_introduced = False
         #: The frameworks of the items that run on the device; none where no item does.
         self.frameworks: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Setups:
         beside = next((setup.baseline for setup in setups if setup.baseline is not None), None)
         described += f", baseline {beside.describe()}" if beside is not None else ""
         modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
-        here = elsewhere(self._config)
+        here = remote_worker_of(self._config)
         host = "" if here is None else here.host
         return Start(f"{setups[0].device.name}:{self._index}", described, modes, host)
 
@@ -98,7 +98,7 @@ class Setups:
         self._is_introduced = True
         return self.start
 
-    def setup_for(self, framework: str) -> Setup:
+    def setup_for(self, framework: str) -> ReplayConfig:
         """Return the active device, the policy and the references for the calls of a framework.
 
         Raises DeviceError where the device or the framework cannot be used, OptionError where the policy cannot.
@@ -119,7 +119,7 @@ class Setups:
         """Start the device, if items run on it, and say what it is."""
         return self.start if self.frameworks else None
 
-    def stand_for(self, start: Start) -> None:
+    def adopt_item(self, start: Start) -> None:
         """Take what a child of this process has started for one's own."""
         self.start = start
 
@@ -134,17 +134,17 @@ class Setups:
         error = next((error for error in errors if error is not None), None)
         return None if error is None else f"device {self.start.device} no longer works: {error}"
 
-    def _set_up(self, framework_name: str) -> Setup:
+    def _set_up(self, framework_name: str) -> ReplayConfig:
         torch = import_torch()
         if self._processes > 1:
             torch.set_num_threads(max(1, _cpu_count() // self._processes))
-        from pytest_msprobe.engine.replay.trials.config import Setup
+        from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
         options, policy = self._options, self._policy
         framework = framework_named(framework_name)
         device, self._index = self._activated(framework, options.device)
         baseline = None if self._baseline is None else self._activated(framework, self._baseline)[0]
-        return Setup(
+        return ReplayConfig(
             device=device,
             policy=policy,
             references=self._references,

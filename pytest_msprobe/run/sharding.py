@@ -43,7 +43,7 @@ def start(config: pytest.Config) -> None:
         config.pluginmanager.register(ShardSelection(shard), "msprobe-shard")
 
 
-def deal(work: Mapping[Call, float], count: int) -> dict[Call, int]:
+def assign_shards(work: Mapping[Call, float], count: int) -> dict[Call, int]:
     """Return the number of the shard, from 1, that each call goes to: the largest first, each to the least laden shard.
 
     The shards differ by no more than the largest call (Graham, Bounds on multiprocessing timing anomalies, 1969).
@@ -68,7 +68,7 @@ class ShardSelection:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the items of other shards."""
         calls = _calls(items)
-        dealt = deal({call: work.elements for call, work in calls.items()}, self._shard.total)
+        dealt = assign_shards({call: work.elements for call, work in calls.items()}, self._shard.total)
         others = {item for call, work in calls.items() if dealt[call] != self._shard.number for item in work.items}
         if others:
             config.hook.pytest_deselected(items=[item for item in items if item in others])

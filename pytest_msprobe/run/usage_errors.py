@@ -21,7 +21,7 @@ def usage_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def failing_test(what: str = "") -> Iterator[None]:
+def fail_on_user_error(what: str = "") -> Iterator[None]:
     """Fail the test that runs for what the code inside finds wrong; ``what`` begins the text."""
     __tracebackhide__ = True
     try:

@@ -19,13 +19,13 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, OptionError, UserError
-from pytest_msprobe.hosts.remote_worker import as_controller_has
+from pytest_msprobe.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.hosts.worker_launch import HERE
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
-from pytest_msprobe.run.options import devices_key, names_dumps, options_key, read_options
-from pytest_msprobe.run.remote_hosts import hear_abandoned, hosts_key
+from pytest_msprobe.run.options import devices_key, has_dump_arguments, options_key, read_options
+from pytest_msprobe.run.remote_hosts import hosts_key, receive_abandoned
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.standard_marker import require_known
@@ -86,7 +86,7 @@ def _refuse(config: pytest.Config, error: UserError) -> bool:
     """Raise what the user gave wrong; an xdist worker tells its controller instead, and runs nothing."""
     if not hasattr(config, "workeroutput"):
         raise error
-    config.workeroutput["msprobe_unusable"] = as_controller_has(config, str(error))
+    config.workeroutput["msprobe_unusable"] = to_controller_paths(config, str(error))
     return True
 
 
@@ -110,7 +110,7 @@ def allow_replacements(config: pytest.Config) -> None:
     """
     # xdist may not have put its default in place of "no" yet.
     ends = getattr(config.option, "dist", "") in ("no", *_OUR_DISTRIBUTIONS, "each")
-    if ends and getattr(config.option, "maxworkerrestart", "") is None and names_dumps(config):
+    if ends and getattr(config.option, "maxworkerrestart", "") is None and has_dump_arguments(config):
         config.option.maxworkerrestart = str(sys.maxsize)
 
 
@@ -158,7 +158,7 @@ def start_worker(config: pytest.Config) -> None:
             die_with(os.getppid())
             _guard_worker(config)
         config.stash[state_key].prepare_to_exit()
-        hear_abandoned(config)
+        receive_abandoned(config)
 
 
 def _guard_worker(config: pytest.Config) -> None:
@@ -220,7 +220,7 @@ def worker_count(config: pytest.Config) -> int | None:
     """
     options = read_options(config)
     choice = options.device
-    if not names_dumps(config) or choice.name == "cpu" or not options.mode.needs_device(config):
+    if not has_dump_arguments(config) or choice.name == "cpu" or not options.mode.needs_device(config):
         return None
     if choice.indices:
         return len(choice.indices)

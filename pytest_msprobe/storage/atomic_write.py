@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield where to write a file: beside its path, whose place it takes once it is complete and not before.
 
     What is no plain file, as ``/dev/stdout``, is written to itself.

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from tests.corpus.fault import Variant, VariantDevice
@@ -64,7 +64,7 @@ class Bench:
                 continue
             if until_found and tally.found:
                 break
-            replay = Replay(call, Setup(device, self.policy, seed=self.seed))
+            replay = Replay(call, ReplayConfig(device, self.policy, seed=self.seed))
             device.digests.clear()
             directions = [replay.forward] if variant is None or not variant.backward else []
             directions += [replay.backward] if call.backward else []

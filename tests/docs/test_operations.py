@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from msprobe_hooks.torch.api_lists import NPU
-from pytest_msprobe.engine.replay.ops.op_info import Traits
+from pytest_msprobe.engine.replay.ops.op_info import OpInfo
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ NAMES = {
 } - AMBIGUOUS
 
 
-@pytest.mark.parametrize("trait", [field.name for field in dataclasses.fields(Traits)])
+@pytest.mark.parametrize("trait", [field.name for field in dataclasses.fields(OpInfo)])
 def test_each_trait_is_on_the_page(trait: str) -> None:
     assert f"\n| `{trait}` |" in PAGE
 

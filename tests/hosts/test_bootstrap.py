@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.hosts.bootstrap import ArrivalError, keep, make_room, store
+from pytest_msprobe.hosts.bootstrap import ArrivalError, evict, pin_file, store
 
 
 def parts_of(content: bytes, size: int = 3) -> Callable[[int], bytes]:
@@ -42,10 +42,10 @@ def test_what_was_not_used_for_longest_makes_room_and_what_is_kept_stays(tmp_pat
     for time, path in enumerate(files):
         path.write_bytes(bytes(100))
         os.utime(path, (time, time))
-    descriptor = keep(files[0])
+    descriptor = pin_file(files[0])
     os.utime(files[0], (0, 0))
-    make_room(tmp_path, 250)
+    evict(tmp_path, 250)
     assert names(tmp_path) == ["a", "d"]
     os.close(descriptor)
-    make_room(tmp_path, 150)
+    evict(tmp_path, 150)
     assert names(tmp_path) == ["d"]

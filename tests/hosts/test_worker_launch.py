@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from execnet import XSpec
 
-from pytest_msprobe.hosts.bootstrap import below
+from pytest_msprobe.hosts.bootstrap import prefix_path
 from pytest_msprobe.hosts.worker_launch import HERE, host_of
 
 PROXIES = {"front": XSpec("ssh=cluster//id=front")}
@@ -40,4 +40,4 @@ def test_a_host_is_called_as_its_specification_calls_it(spec: str, host: str) ->
     ],
 )
 def test_absolute_paths_lead_below_the_folder_of_files(word: str, there: str) -> None:
-    assert below("/run/files", word) == there
+    assert prefix_path("/run/files", word) == there

@@ -14,7 +14,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, read_journal, read_outcomes
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.result import DirectionResult, OutputResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import SkipReason
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_a_line_that_was_cut_short_is_dropped_and_overwritten(tmp_path: Path) ->
 def test_the_last_line_about_an_item_counts(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     again = entry("a", Verdict("pass", "ulp"))
-    write(path, Entry("dump.json::a", "crash", broken("a", Breakdown.CRASH, "it died")), again)
+    write(path, Entry("dump.json::a", "crash", failed_without_result("a", Breakdown.CRASH, "it died")), again)
     assert list(read_journal(path).entries.values()) == [again]
 
 
@@ -149,7 +149,9 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "run.jsonl"
     names = cut.draw(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), unique=True, max_size=4))
-    written = [Entry(f"dump.json::{name}", "crash", broken(name, Breakdown.CRASH, name)) for name in names]
+    written = [
+        Entry(f"dump.json::{name}", "crash", failed_without_result(name, Breakdown.CRASH, name)) for name in names
+    ]
     write(path, *written)
     whole = path.read_bytes()
     size = cut.draw(st.integers(whole.index(b"\n") + 1, len(whole)))
@@ -163,7 +165,7 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_lines(
 
 def test_a_journal_cut_at_every_byte_gives_exactly_its_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    entries = [Entry(name, "crash", broken(name, Breakdown.CRASH, "it died")) for name in "ab"]
+    entries = [Entry(name, "crash", failed_without_result(name, Breakdown.CRASH, "it died")) for name in "ab"]
     write(path, *entries)
     whole = path.read_bytes()
     header, *ends = (i + 1 for i, byte in enumerate(whole) if byte == ord("\n"))

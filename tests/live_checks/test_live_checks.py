@@ -15,7 +15,7 @@ from msprobe_hooks import ConfigError
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import read_journal
-from pytest_msprobe.live_checks.side_effects import may_draw
+from pytest_msprobe.live_checks.side_effects import may_consume_rng
 from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.disks import files_of_at_most
@@ -101,8 +101,10 @@ def test_a_forked_child_may_begin_a_check_of_its_own() -> None:
 
 
 def test_only_what_may_draw_is_taken_to_draw() -> None:
-    assert all(map(may_draw, ("dropout", "bernoulli_", "rand", "fractional_max_pool2d", "lstm", "mylib.noise")))
-    assert not any(may_draw(name) for name in ("matmul", "add_", "__mul__", "linalg.norm", "add.Tensor", "linear"))
+    assert all(map(may_consume_rng, ("dropout", "bernoulli_", "rand", "fractional_max_pool2d", "lstm", "mylib.noise")))
+    assert not any(
+        may_consume_rng(name) for name in ("matmul", "add_", "__mul__", "linalg.norm", "add.Tensor", "linear")
+    )
 
 
 def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:

@@ -12,19 +12,19 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
 
 
-def setup_with(device: CpuDevice | None = None, policy: str = "default", seed: int = 0) -> Setup:
+def setup_with(device: CpuDevice | None = None, policy: str = "default", seed: int = 0) -> ReplayConfig:
     """Return how calls are checked on a device, by default on this CPU."""
     framework = framework_named("mindspore")
-    return Setup(
+    return ReplayConfig(
         device or framework.device(DeviceRegistry(), "cpu"), Policy.load(policy), framework=framework, seed=seed
     )
 
 
-def check(path: Path, setup: Setup) -> Iterator[DirectionResult]:
+def check(path: Path, setup: ReplayConfig) -> Iterator[DirectionResult]:
     """Check the records of a dump, one after the other."""
     dump = read_dump(path)
     for name in dump.api_names:

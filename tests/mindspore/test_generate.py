@@ -20,7 +20,7 @@ from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.generate.module_source import Provenance, module_text
 from pytest_msprobe.generate.plan import Plan, make_plan
 from pytest_msprobe.journal.journal import read_journal
@@ -98,7 +98,7 @@ def judged(path: Path, folder: Path, *, real_data: bool = False) -> Iterator[tup
     """Yield what the item and what the generated test say of each record."""
     dump, (plan, modules) = read_dump(path), planned(path, real_data=real_data)
     framework = framework_named("mindspore")
-    setup = Setup(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
+    setup = ReplayConfig(framework.device(DeviceRegistry(), "cpu"), Policy.load("default"), framework=framework)
     for module in plan.modules:
         names = modules[module.file]
         for key in module.calls:

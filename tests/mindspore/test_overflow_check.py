@@ -15,7 +15,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint  # noqa: E402
 
 from msprobe_hooks import record  # noqa: E402
-from msprobe_hooks.dump.anomalies.anomaly import Scene, find_scene, read_traffic  # noqa: E402
+from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, find_scene, read_record_io  # noqa: E402
 from msprobe_hooks.dump.reader import read_dump  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -63,8 +63,8 @@ def test_the_same_calls_are_found_as_in_a_dump_of_all_statistics(tmp_path: Path)
         program()
     (path,) = (tmp_path / "all").rglob("dump.json")
     dump = read_dump(path)
-    scenes = {name: find_scene(read_traffic(dump, name)) for name in dump.records}
-    arising = [name for name, finding in scenes.items() if finding is not None and finding.scene is Scene.ARISES]
+    scenes = {name: find_scene(read_record_io(dump, name)) for name in dump.records}
+    arising = [name for name, finding in scenes.items() if finding is not None and finding.scene is AnomalyKind.ARISES]
     assert len(arising) > 2
     assert found(tmp_path / "found", program) == arising
 

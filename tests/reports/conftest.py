@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.journal.journal import Header
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
@@ -43,7 +43,7 @@ def journal(write_journal: Callable[..., Path]) -> Path:
         journals.make_judged("Torch.add.0.forward", "pass", seconds=0.25),
         journals.make_judged("Torch.mul.0.forward", "fail", margin=3.0, reason="max_ulp_error is 6"),
         journals.make_judged("Torch.mul.0.backward", "fail", margin=70.0, reason="max_ulp_error is 140"),
-        broken("Torch.bmm.0.forward", Breakdown.CRASH, "the process that ran it died"),
+        failed_without_result("Torch.bmm.0.forward", Breakdown.CRASH, "the process that ran it died"),
         journals.make_judged("Torch.exp.0.forward", "warn", margin=0.9, reason="worth a look"),
         journals.skipped("Torch.no_such_api.0.forward", SkipReason.UNKNOWN_API),
         journals.skipped("Torch.no_such_api.1.forward", SkipReason.UNKNOWN_API),

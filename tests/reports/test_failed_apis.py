@@ -3,7 +3,7 @@ from __future__ import annotations
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.reports.failed_apis import FailedApis
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, to_plain
+from pytest_msprobe.results.result import DirectionResult, OutputResult, failed_without_result, to_plain
 
 
 def result(record: str, outcome: str, dtype: str = "torch.float32") -> DirectionResult:
@@ -38,5 +38,8 @@ def test_a_single_failure_needs_no_table() -> None:
 
 
 def test_what_has_no_outputs_and_what_is_no_api_counts_by_its_name() -> None:
-    crashed = [broken(name, Breakdown.CRASH, "killed by signal 11") for name in ("no name", "Torch.exp.0.forward")]
+    crashed = [
+        failed_without_result(name, Breakdown.CRASH, "killed by signal 11")
+        for name in ("no name", "Torch.exp.0.forward")
+    ]
     assert table(*crashed) == ["failed, by API:", "  1 of 1  Torch.exp    forward", "  1 of 1  no name"]

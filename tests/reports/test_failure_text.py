@@ -8,7 +8,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result
 
 RECORD = "Functional.softmax.0.forward"
 
@@ -23,7 +23,9 @@ def test_the_first_line_is_the_reason_of_the_output_that_decided() -> None:
 
 
 def test_the_first_line_of_what_did_not_end_is_how_it_ended() -> None:
-    lines = failure_text(broken(RECORD, Breakdown.CRASH, "killed by SIGSEGV\nits stderr"), "pytest x").splitlines()
+    lines = failure_text(
+        failed_without_result(RECORD, Breakdown.CRASH, "killed by SIGSEGV\nits stderr"), "pytest x"
+    ).splitlines()
     assert lines[:4] == ["crash: killed by SIGSEGV", "", f"{RECORD} failed (crash)", "its stderr"]
 
 

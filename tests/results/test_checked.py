@@ -6,9 +6,9 @@ import pytest
 
 from pytest_msprobe.results.checked import Checked, from_message, to_message, with_causes
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import broken
+from pytest_msprobe.results.result import failed_without_result
 
-FAILED = broken("test_it.forward", Breakdown.TEST, "golden raised on the CPU: ValueError: mine")
+FAILED = failed_without_result("test_it.forward", Breakdown.TEST, "golden raised on the CPU: ValueError: mine")
 
 
 class TwoArgumentsError(Exception):

@@ -43,7 +43,7 @@ from pytest_msprobe.modes.compare.reports.merged_workbook import read_configurat
 from pytest_msprobe.modes.environment.msprobe_pack import read_pack
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import broken
+from pytest_msprobe.results.result import failed_without_result
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from tests.robustness.budget import FILES_PER_EXAMPLE, budget, tried
 from tests.robustness.guard import nothing_leaves
@@ -143,7 +143,7 @@ def test_every_report_of_a_journal_is_made_or_the_journal_refused(tmp_path: Path
         make_judged("Torch.mm.0.forward", "pass"),
         make_judged("Torch.mm.0.backward", "fail", 3.0, "too large"),
         skipped("Torch.rand.0.forward", SkipReason.NO_GOLDEN),
-        broken("Torch.abs.0.forward", Breakdown.CRASH, "it died"),
+        failed_without_result("Torch.abs.0.forward", Breakdown.CRASH, "it died"),
     )
     lines = whole.read_bytes().splitlines()
     whole.unlink()

@@ -16,7 +16,7 @@ from msprobe_hooks.dump.static_graph.anf_ir import read_ir
 from msprobe_hooks.dump.static_graph.tensors import table_rows
 from msprobe_hooks.dump.tensor_files.containers import find_tensor
 from msprobe_hooks.dump.tensor_files.npy import header_of, read_file
-from msprobe_hooks.dump.truncated import read_dump_or_part
+from msprobe_hooks.dump.truncated import read_truncated_dump
 from msprobe_hooks.instruments.environment.script_texts import read_texts
 from msprobe_hooks.instruments.environment.start_file import read_started
 from msprobe_hooks.instruments.grad_probe import sign_maps
@@ -54,7 +54,7 @@ def anomalies(path: Path) -> object:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "dump.json": read_dump,
-    "cut.json": read_dump_or_part,
+    "cut.json": read_truncated_dump,
     "read.npy": read_file,
     "header.npy": header_of,
     "0.safetensors": lambda path: find_tensor(path, "x"),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.preselection import chosen
+from pytest_msprobe.run.preselection import preselect
 from tests.support.dumps import forward, tensor_around, write_dump
 
 # A plugin that hears of every item has all of them made.
@@ -99,7 +99,7 @@ def test_an_expression_chooses_what_pytest_chooses_of_all_items(items: list[pyte
     config.option.keyword = expression
     by_pytest = list(items)
     deselect_by_keyword(by_pytest, config)
-    names = chosen(file, config.stash[dumps_key][file.path], [item.name for item in items])
+    names = preselect(file, config.stash[dumps_key][file.path], [item.name for item in items])
     assert list(names) == [item.name for item in by_pytest]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.run.report_serialization import as_received, as_sent
+from pytest_msprobe.run.report_serialization import pack_report, unpack_report
 
 # What execnet sends, of text what it takes.
 _texts = st.text("aé", max_size=3)
@@ -38,8 +38,8 @@ def worker(pytester: pytest.Pytester) -> pytest.Config:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(report=_reports)
 def test_whatever_a_report_holds_keeps_its_types(worker: pytest.Config, report: dict[str, Any]) -> None:
-    received = execnet.loads(execnet.dumps(as_sent(worker, dict(report))))
-    as_received(received)
+    received = execnet.loads(execnet.dumps(pack_report(worker, dict(report))))
+    unpack_report(received)
     assert _with_types(received) == _with_types(report)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.run.sharding import ITEM_ELEMENTS, Call, deal
+from pytest_msprobe.run.sharding import ITEM_ELEMENTS, Call, assign_shards
 from tests.support.runs import check
 
 Write = Callable[..., Path]
@@ -27,7 +27,7 @@ works = st.dictionaries(
 def test_every_call_goes_to_one_shard_and_shards_differ_by_no_more_than_the_largest_call(
     work: dict[Call, float], count: int
 ) -> None:
-    dealt = deal(work, count)
+    dealt = assign_shards(work, count)
     assert dealt.keys() == work.keys()
     assert set(dealt.values()) <= set(range(1, count + 1))
     loads = [sum(work[call] for call in work if dealt[call] == number) for number in range(1, count + 1)]
@@ -40,7 +40,7 @@ def test_a_call_goes_to_the_same_shard_in_whichever_order_calls_come(
 ) -> None:
     calls = list(work.items())
     shuffled.shuffle(calls)
-    assert deal(dict(calls), count) == deal(work, count)
+    assert assign_shards(dict(calls), count) == assign_shards(work, count)
 
 
 @pytest.fixture

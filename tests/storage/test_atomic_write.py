@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 from tests.support.disks import files_of_at_most
 
 
 def test_a_file_takes_its_place_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "report"
     path.write_text("before")
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text("after")
         assert path.read_text() == "before"
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report", "after")]
@@ -24,7 +24,7 @@ def test_a_disk_that_takes_no_more_leaves_what_was_there(tmp_path: Path, before:
     path = tmp_path / "report"
     if before is not None:
         path.write_text(before)
-    with pytest.raises(OSError, match="File too large"), files_of_at_most(100), whole_file(path) as part:
+    with pytest.raises(OSError, match="File too large"), files_of_at_most(100), atomic_write(path) as part:
         part.write_text("x" * 200)
     assert [file.read_text() for file in tmp_path.iterdir()] == ([] if before is None else [before])
 
@@ -32,7 +32,7 @@ def test_a_disk_that_takes_no_more_leaves_what_was_there(tmp_path: Path, before:
 def test_what_is_no_plain_file_is_written_to_itself(tmp_path: Path) -> None:
     link = tmp_path / "out"
     link.symlink_to("/dev/null")
-    with whole_file(link) as part:
+    with atomic_write(link) as part:
         assert part == Path("/dev/null")
     assert link.is_symlink()
 
@@ -40,7 +40,7 @@ def test_what_is_no_plain_file_is_written_to_itself(tmp_path: Path) -> None:
 def test_a_link_leads_to_the_file_that_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("before")
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with whole_file(tmp_path / "link") as part:
+    with atomic_write(tmp_path / "link") as part:
         part.write_text("after")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "after"
@@ -49,7 +49,7 @@ def test_a_link_leads_to_the_file_that_is_replaced(tmp_path: Path) -> None:
 def test_the_umask_says_who_may_read_a_file(tmp_path: Path) -> None:
     former = os.umask(0o077)
     try:
-        with whole_file(tmp_path / "report") as part:
+        with atomic_write(tmp_path / "report") as part:
             part.write_text("x")
     finally:
         os.umask(former)
@@ -58,5 +58,5 @@ def test_the_umask_says_who_may_read_a_file(tmp_path: Path) -> None:
 
 def test_a_circle_of_links_is_refused_by_the_system(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
-    with pytest.raises(OSError, match="circle"), whole_file(tmp_path / "circle" / "report") as part:
+    with pytest.raises(OSError, match="circle"), atomic_write(tmp_path / "circle" / "report") as part:
         part.write_text("x")

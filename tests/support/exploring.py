@@ -10,7 +10,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.modes.check.explore.explore import Exploration, explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 
@@ -20,7 +20,7 @@ def explored(
 ) -> Exploration:
     """Check a record on a device, then explore its inputs."""
     key, _, direction = record.rpartition(".")
-    replay = Replay(read_call(dump, f"{key}.forward"), Setup(device, Policy.load("default"), seed=seed))
+    replay = Replay(read_call(dump, f"{key}.forward"), ReplayConfig(device, Policy.load("default"), seed=seed))
     recorded = replay.judge("backward" if direction == "backward" else "forward")
     body = msgspec.json.decode(dump.records[f"{key}.forward"])
     return explore(replay, body, recorded, ExploreOptions(examples, seconds))

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.results import NamedPolicy
 from pytest_msprobe.live_checks.sampling import Selection
@@ -118,7 +118,7 @@ def _live(costs: Costs, **options: Any) -> Iterator[LiveChecks]:
             (Judge, "backward", costs.backward_check),
         ):
             patches.enter_context(mock.patch.object(owner, name, _spending(costs, seconds, getattr(owner, name))))
-        setup, options = Setup(CpuDevice(), Policy.load("default")), {"on_failure": "fail", **options}
+        setup, options = ReplayConfig(CpuDevice(), Policy.load("default")), {"on_failure": "fail", **options}
         yield patches.enter_context(judged_live(options, setup, NamedPolicy("default"), "", lambda: costs.now))
 
 

@@ -198,7 +198,7 @@ def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
     return [frame for frame in frames if not _FRAMEWORK.search(frame)] or frames
 
 
-def telling_frames(frames: Sequence[str], most: int) -> list[str]:
+def relevant_frames(frames: Sequence[str], most: int) -> list[str]:
     """Return at most so many frames, innermost first, that tell where a call was made.
 
     They are the innermost that are no framework's own, with the innermost of the user's program among them: in a model

@@ -27,7 +27,7 @@ class ReadDump:
     problem: str = ""
 
 
-def read_dump_or_part(path: Path) -> ReadDump:
+def read_truncated_dump(path: Path) -> ReadDump:
     """Read a dump; of one that was cut off, or is empty, the records that are whole.
 
     Raises DumpError for a file that cannot be read or is no dump.

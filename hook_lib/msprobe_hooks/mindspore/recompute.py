@@ -39,6 +39,6 @@ def is_stop(error: BaseException) -> bool:
     return isinstance(error, _STOP)
 
 
-def stands_for_another(cell: nn.Cell) -> bool:
+def is_recomputation_of(cell: nn.Cell) -> bool:
     """Tell whether a cell is one that ``recompute`` put around the program's; MindSpore never ends its hooks' calls."""
     return isinstance(cell, _CELL)

@@ -16,7 +16,7 @@ from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_p
 from msprobe_hooks.mindspore.graph_cells import GraphCells
 from msprobe_hooks.mindspore.graph_dump import GraphDump, require_no_graph, require_settings_of_cells
 from msprobe_hooks.mindspore.jit import JitCalls, recorded
-from msprobe_hooks.mindspore.recompute import stands_for_another
+from msprobe_hooks.mindspore.recompute import is_recomputation_of
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.modules import prefixed
@@ -68,7 +68,7 @@ class MindSporeSession(Session):
     def hooks_on(self, model: Model) -> Hooks:
         """Put hooks on all cells inside a model; those of a graph tell by themselves, when a step ends."""
         found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
-        cells = [(prefix, cell) for prefix, cell in found if not stands_for_another(cell)]
+        cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
         if is_pynative():
             return CellHooks(self.recorder, cells)
         self._graph_cells = GraphCells(self.recorder, cells)

@@ -47,7 +47,7 @@ class SavedGradients:
 
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""
-        if not self._is_done and self._recorder.takes_gradients(self._step):
+        if not self._is_done and self._recorder.accepts_gradients(self._step):
             self._is_done = True
             _record(self._recorder, self._name, _filled(self._shape, self._arrived))
 
@@ -58,7 +58,7 @@ class SavedGradients:
 
     def _hook(self, place: int) -> Callable[[Any], None]:
         def arrive(gradient: Any) -> None:
-            if self._is_done or not self._recorder.takes_gradients(self._step):
+            if self._is_done or not self._recorder.accepts_gradients(self._step):
                 return
             self._arrived[place] = gradient
             self._recorder.passes.at_end(self)

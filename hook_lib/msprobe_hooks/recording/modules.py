@@ -188,7 +188,9 @@ class ParameterGradients(ABC):
     @property
     def _is_wanted(self) -> bool:
         recorder = self._recorder
-        return recorder.is_recording or (self._expected_in is not None and recorder.takes_gradients(self._expected_in))
+        return recorder.is_recording or (
+            self._expected_in is not None and recorder.accepts_gradients(self._expected_in)
+        )
 
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""

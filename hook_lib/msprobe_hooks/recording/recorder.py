@@ -148,7 +148,7 @@ class Recorder(Framework):
                 entry.fill(statistics)
             self.checksums.check()
 
-    def takes_gradients(self, step: int) -> bool:
+    def accepts_gradients(self, step: int) -> bool:
         """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
         return step == self.step and self._files is not None
 
@@ -166,7 +166,7 @@ class Recorder(Framework):
             stack = self._stacks.stack(frame) if frame is not None and self._has_stacks else None
             self._add(name, record, parent, count, stack)
 
-    def tell_communication(self, line: Line) -> None:
+    def log_communication(self, line: Line) -> None:
         """Write at once what happens to a communication, so that it is known of a process that is killed in it."""
         with self.lock:
             files = self._files
@@ -371,7 +371,7 @@ class Recorder(Framework):
         grad_outputs: list[Any],
         grad_inputs: list[Any],
     ) -> None:
-        if self.takes_gradients(step):
+        if self.accepts_gradients(step):
             self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
         elif step != self.step:
             self.summary.late += 1

@@ -23,7 +23,7 @@ _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_funct
 _bodies: dict[Any, Callable[..., Any] | None] = {}
 
 
-def body_of(func: Any) -> Callable[..., Any] | None:
+def python_body(func: Any) -> Callable[..., Any] | None:
     """Return a function that runs ``func``'s body at once, or None where ``func`` asks nothing that can be answered."""
     if func not in _bodies:
         _bodies[func] = _answered(func) if isinstance(func, FunctionType) else None
@@ -120,7 +120,7 @@ class CallMode(TorchFunctionMode):
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         # A subclass's override of its own must not be passed over.
-        body = body_of(func) if _PLAIN.issuperset(types) else None
+        body = python_body(func) if _PLAIN.issuperset(types) else None
         if body is not None:
             with self:
                 return body(*args, **kwargs)

@@ -17,7 +17,7 @@ from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 from msprobe_hooks.torch.elements import TorchElements
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
@@ -103,7 +103,7 @@ class CollectiveCall(CallRecord):
         if recorder.settings.task == "structure" or not recorder.directions.input:
             return
         received = RECEIVED.get(self._api, ())
-        with Quiet():
+        with NoDispatch():
             self._record["input_args"] = self._elements.sequence(
                 [None if str(place) in received else value for place, value in enumerate(args)], "input"
             )
@@ -114,15 +114,15 @@ class CollectiveCall(CallRecord):
 
     def _tell_beginning(self, args: Any, kwargs: Any) -> None:
         kinds = TorchElements(self.name, lambda tensor, entry: None, None)
-        with Quiet():
+        with NoDispatch():
             given = kinds.sequence(args, "input"), kinds.mapping(kwargs, "kwargs")
-        self._recorder.tell_communication(Line("began", self.name, time.time(), *given))
+        self._recorder.log_communication(Line("began", self.name, time.time(), *given))
 
     def tell(self, event: Event) -> None:
         """Tell what has happened to the call, if it is recorded."""
         if self._record is not None:
             with self._recorder.net(self.name):
-                self._recorder.tell_communication(Line(event, self.name, time.time()))
+                self._recorder.log_communication(Line(event, self.name, time.time()))
 
     def fail(self, error: BaseException) -> None:
         """Tell that the call raised, and write a record that says what."""
@@ -144,9 +144,9 @@ class CollectiveCall(CallRecord):
                 self._record["exception"] = NEVER_WAITED_FOR
             elif given is not None and wanted:
                 args, kwargs = given
-                with Quiet():
+                with NoDispatch():
                     self._record["output"] = self._elements.sequence([*args, *kwargs.values()], "output")
-            with Quiet():
+            with NoDispatch():
                 self._emit()
 
 

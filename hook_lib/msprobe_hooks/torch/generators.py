@@ -8,24 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 
 class Generators:
     """The states of the generators that a call with these arguments can draw from, as they were when this was made."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
-        with Quiet():
+        with NoDispatch():
             self._before = [(generator, generator.get_state()) for generator in _generators(leaves)]
 
     def have_moved(self) -> bool:
         """Tell whether numbers were drawn since."""
-        with Quiet():
+        with NoDispatch():
             return any(not torch.equal(generator.get_state(), state) for generator, state in self._before)
 
     def restore(self) -> None:
         """Undo what was drawn since."""
-        with Quiet():
+        with NoDispatch():
             for generator, state in self._before:
                 generator.set_state(state)
 

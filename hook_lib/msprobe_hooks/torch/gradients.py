@@ -11,7 +11,7 @@ from torch.autograd.graph import Node
 from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
 from msprobe_hooks.recording.safety_net import guarded, report
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 # The class of the nodes that gradients of leaves end in.
 _LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ def _whole_base(tensor: Tensor, inputs: Inputs) -> tuple[Node, int] | None:
 
 def _shaped(emit: Emit, shapes: dict[int, torch.Size]) -> Emit:
     def emit_shaped(grad_outputs: list[Tensor | None], grad_inputs: list[Tensor | None]) -> None:
-        with Quiet():
+        with NoDispatch():
             for slot, shape in shapes.items():
                 gradient = grad_outputs[slot]
                 grad_outputs[slot] = None if gradient is None else gradient.reshape(shape)
@@ -150,7 +150,7 @@ def is_in_backward() -> bool:
 
 
 def _sum(known: Tensor, gradient: Tensor) -> Tensor:
-    with Quiet():
+    with NoDispatch():
         return known + gradient
 
 

@@ -10,7 +10,7 @@ from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.recording import modules
 from msprobe_hooks.torch.call_mode import is_traced
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 
 class ParameterGradients(modules.ParameterGradients):
@@ -22,7 +22,7 @@ class ParameterGradients(modules.ParameterGradients):
 
     def gradient(self, given: Tensor) -> Tensor | None:
         """Return the gradient of a parameter."""
-        with Quiet():
+        with NoDispatch():
             return given.grad
 
 

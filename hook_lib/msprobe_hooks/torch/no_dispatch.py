@@ -8,7 +8,7 @@ from torch._C import DisableTorchFunction, _len_torch_dispatch_stack, _set_grad_
 from torch.utils._python_dispatch import _disable_current_modes
 
 
-class Quiet:
+class NoDispatch:
     """Context in which tensor operations leave no trace in autograd and reach no mode or subclass override."""
 
     __slots__ = ("_grad", "_guard", "_modes")

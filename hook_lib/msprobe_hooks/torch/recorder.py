@@ -21,10 +21,10 @@ from msprobe_hooks.torch.checksums import take_crc32, xor64
 from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.gradients import TorchEngine
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, fetch, local_part, measure
-from msprobe_hooks.torch.statistics_cache import Measured
+from msprobe_hooks.torch.statistics_cache import StatisticsCache
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 from msprobe_hooks.torch.write_batches import Buffers
 
@@ -39,13 +39,13 @@ class TorchRecorder(Recorder):
     engine = TorchEngine()
 
     # Asked at every call, so nothing stands between the question and the answer.
-    quiet = staticmethod(Quiet)
+    quiet = staticmethod(NoDispatch)
     is_grad_enabled = staticmethod(torch._C.is_grad_enabled)
     is_recompute = staticmethod(is_recomputed)
 
     def __init__(self, settings: Settings) -> None:
         is_ordered = settings.summary_mode != "statistics"
-        self.measured = Measured(self._measure_for(settings.summary_mode), is_ordered=is_ordered)
+        self.measured = StatisticsCache(self._measure_for(settings.summary_mode), is_ordered=is_ordered)
         self.shared = self._shared_entry
         self._buffers = Buffers()
         super().__init__(settings)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Statistics
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable
 from msprobe_hooks.torch.strides import strides
 
@@ -24,7 +24,7 @@ _LEAST_VIEWED = 1 << 10
 _Place: TypeAlias = tuple[Any, ...]
 
 
-class Measured:
+class StatisticsCache:
     """Remembers what was measured of a tensor, for as long as that tensor exists unchanged.
 
     A tensor is unchanged while it is the same object with the same version counter. Memory that was handed out past the
@@ -119,7 +119,7 @@ class Measured:
 
 def _base(tensor: Tensor) -> Tensor | None:
     """Return what a tensor is a view of, without asking a subclass."""
-    with Quiet():
+    with NoDispatch():
         return tensor._base
 
 

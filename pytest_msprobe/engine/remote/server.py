@@ -44,14 +44,14 @@ from pytest_msprobe.engine.replay.calls.arguments import build_arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.engine.replay.trials.rng import drawn
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.replay.trials.rng import run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.result_codec import as_node
 from pytest_msprobe.engine.values.strides import as_laid_out
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.engine.values.tensor_codec import digest, packed, unpacked, without_gaps
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.outcomes import describe_error
@@ -71,7 +71,7 @@ class Server:
     def answer(self, request: Request, blobs: list[bytearray]) -> tuple[Answer, list[memoryview]]:
         """Do what is asked, and return the answer with the bytes that follow it."""
         try:
-            with unwarned():
+            with suppress_warnings():
                 return self._answer(request, blobs)
         except Skip as skip:
             return Skipped(skip.reason.name, skip.detail), []
@@ -124,7 +124,7 @@ class Server:
     def _forward(self, request: Forward, tensors: Mapping[str, torch.Tensor]) -> tuple[Answer, list[memoryview]]:
         self._trial = None
         self._trial = trial = self._trial_of(request, tensors)
-        run = drawn(trial)
+        run = run_seeded(trial)
         sent = _Sent()
         paths = {id(tensor): path for path, tensor in run.arguments.items()}
         # What lies between the elements of an argument is judged too.
@@ -158,7 +158,7 @@ class Server:
         def given(element: TensorElement, path: str) -> torch.Tensor:
             return tensors[path]
 
-        setup = Setup(device, self._policy, self._references, seed=request.seed, framework=framework)
+        setup = ReplayConfig(device, self._policy, self._references, seed=request.seed, framework=framework)
         trial = Replay(_call(request), setup, given).trial
         subject: Subject = replace(trial.subject, seed=request.seed)
         if not request.autocasts:

@@ -22,20 +22,20 @@ from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
-from pytest_msprobe.engine.replay.judging.conditioning_note import told_amplification
+from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
-from pytest_msprobe.engine.replay.judging.informative_inputs import TellingInputs
+from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
 from pytest_msprobe.engine.replay.judging.standard_selection import StandardSelection
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
-from pytest_msprobe.engine.replay.screening.config import Cleared
+from pytest_msprobe.engine.replay.screening.config import ScreenedPass
 from pytest_msprobe.engine.replay.screening.screen_trial import cleared
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED, Recorded
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import require_memory, return_freed_before
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.results.result import LITTLE_JUDGED, CallResult, DirectionResult, OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput, with_screened
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -50,7 +50,7 @@ def check_call(call: Call, *, device: Device, policy: Policy | str = "default", 
     ``options`` are the other fields of Setup. Raises DumpError where a tensor file of the dump is unusable.
     """
     chosen = Policy.load(policy) if isinstance(policy, str) else policy
-    replay = Replay(call, Setup(device, chosen, **options))
+    replay = Replay(call, ReplayConfig(device, chosen, **options))
     return CallResult(replay.forward(), replay.backward() if call.backward else None)
 
 
@@ -68,7 +68,7 @@ class Replay:
     def __init__(
         self,
         call: Call,
-        setup: Setup,
+        setup: ReplayConfig,
         source: TensorSource | None = None,
         function: Callable[..., Any] | None = None,
         recorded: Callable[[str], Recorded] | None = None,
@@ -112,7 +112,7 @@ class Replay:
         self, direction: Direction, judge: Callable[..., list[OutputResult]], *, by_policy: bool = True
     ) -> DirectionResult:
         # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
-        with unwarned():
+        with suppress_warnings():
             record = f"{self.call.name.key}.{direction}"
             recorded = self._recorded(record) if self._recorded else None
             measure_all = self.setup.measure_all
@@ -145,26 +145,26 @@ class Replay:
             if result.verdict.outcome == "pass" and (little := self._little_judged(direction, result)):
                 result = result.with_extra(LITTLE_JUDGED, little)
             if result.verdict.outcome == "fail" and not self._is_in_blocks:
-                result = told_amplification(result, self.trial, direction)
+                result = add_conditioning_note(result, self.trial, direction)
             if recorded is not None and recorded.problem:
                 result = _told_unused(result, recorded.problem)
             self._forget_spent_trial()
             return self._with_inputs(result) if measure_all and result.outputs else result
 
-    def _cleared(self, direction: Direction) -> list[Cleared]:
+    def _cleared(self, direction: Direction) -> list[ScreenedPass]:
         """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
         if not self._may_be_screened:
             return []
         found = cleared(self.trial, direction, functools.partial(self._selection.select, direction), self.setup)
         if found and self._is_shown(direction):
             return found
-        self.trial.draw_again()
+        self.trial.redraw_inputs()
         return []
 
     def _forget_spent_trial(self) -> None:
         """Have a trial of which an input is gone made anew by whoever asks for it."""
         trial: Trial | None = vars(self).get("trial")
-        if trial is not None and trial.is_spent:
+        if trial is not None and trial.has_released_inputs:
             del self.trial
 
     @functools.cached_property
@@ -187,7 +187,7 @@ class Replay:
         if large is None:
             return None
         if not by_policy:
-            large.let_in_whole()
+            large.admit_whole()
         select = functools.partial(self._selection.select, direction)
         return large.judged(trial, direction, select, lambda: self._is_shown(direction))
 
@@ -218,14 +218,14 @@ class Replay:
         )
 
     @functools.cached_property
-    def _telling(self) -> TellingInputs | None:
+    def _telling(self) -> InformativeInputs | None:
         """The search for inputs that tell, where they are random and not those of files."""
         is_given = self._source is not None or (self.setup.real_data and has_tensor_files(self.call))
-        return None if is_given else TellingInputs(self.call)
+        return None if is_given else InformativeInputs(self.call)
 
     def _is_shown(self, direction: Direction) -> bool:
         """Tell whether the target's results show what the recorded ones do, which they may lack of drawn inputs."""
-        return self._telling is None or self._telling.is_shown_by(self.trial, direction)
+        return self._telling is None or self._telling.is_informative(self.trial, direction)
 
     def _telling_trial(self, direction: Direction) -> Trial:
         """Return the trial, with narrower inputs where the first ones drawn lose what the recorded results show.
@@ -267,7 +267,7 @@ class Replay:
         look = None
         if telling is not None and (self._is_in_blocks or self._may_be_screened):
             # No method of this object, which would keep itself alive with all tensors.
-            look = functools.partial(telling.look_at, setup.device.get)
+            look = functools.partial(telling.note_results, setup.device.get)
         subject = Subject(
             key=call.name.key,
             api=call.api,

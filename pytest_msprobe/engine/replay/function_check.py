@@ -18,14 +18,14 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject
 from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
-from pytest_msprobe.engine.replay.judging.conditioning_note import told_amplification
+from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.outputs import result_of
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken
+from pytest_msprobe.results.result import DirectionResult, OutputResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import SkipReason
 
 #: The keyword under which a module gets its parameters and buffers.
@@ -41,7 +41,7 @@ def check_function(
     kwargs: Mapping[str, Any],
     *,
     name: str,
-    setup: Setup,
+    setup: ReplayConfig,
     golden: Callable[..., Any] | None = None,
     backward: bool = False,
     standard: Standard | None = None,
@@ -73,7 +73,7 @@ class FunctionCheck:
         kwargs: Mapping[str, Any],
         *,
         name: str,
-        setup: Setup,
+        setup: ReplayConfig,
         golden: Callable[..., Any] | None = None,
         backward: bool = False,
         standard: Standard | None = None,
@@ -109,7 +109,7 @@ class FunctionCheck:
             result = replace(result, notes=(*result.notes, *self._golden_notes()))
         if direction == "forward":
             result = self._forward = _failure_to_judge(result)
-        return told_amplification(result, self.trial, direction)
+        return add_conditioning_note(result, self.trial, direction)
 
     def _judged(self, direction: Direction) -> list[OutputResult]:
         judge = judge_forward if direction == "forward" else judge_backward
@@ -194,7 +194,7 @@ def _failure_to_judge(forward: DirectionResult) -> DirectionResult:
     """Return the result of a forward check, as a failure where it is a skip for which no device is the reason."""
     if forward.verdict.outcome != "skip" or forward.skip is SkipReason.UNSUPPORTED:
         return forward
-    return broken(forward.record, Breakdown.TEST, f"nothing can be judged: {forward.verdict.reason}")
+    return failed_without_result(forward.record, Breakdown.TEST, f"nothing can be judged: {forward.verdict.reason}")
 
 
 def _is_foreign(leaf: Any) -> bool:

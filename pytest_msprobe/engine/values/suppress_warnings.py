@@ -26,7 +26,7 @@ class _Any(Warning, metaclass=_WhileUnwarned):
 _FILTER = ("ignore", None, _Any, None, 0)
 
 
-def unwarned() -> AbstractContextManager[None]:
+def suppress_warnings() -> AbstractContextManager[None]:
     """Ignore the warnings of this thread within the context that this returns.
 
     `warnings.catch_warnings` takes from other threads the warnings that they give meanwhile, and makes Python forget

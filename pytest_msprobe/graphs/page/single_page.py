@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.anomalies.anomaly import Scene, Traffic, find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, RecordIO, find_scene, read_record_io
 from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
@@ -20,7 +20,11 @@ from pytest_msprobe.reports.pages.write_page import page_number, write_page
 
 #: How a scene is coloured, as a search for overflow judges it, and whether what is wrong begins there. A norm that
 #: jumps is no error of itself.
-_MARKS = {Scene.ARISES: ("fail", "culprit"), Scene.PASSES_ON: ("warn", "inherited"), Scene.VANISHES: ("warn", "")}
+_MARKS = {
+    AnomalyKind.ARISES: ("fail", "culprit"),
+    AnomalyKind.PASSES_ON: ("warn", "inherited"),
+    AnomalyKind.VANISHES: ("warn", ""),
+}
 _RECEIVED = "another rank may have sent them"
 _STATISTICS = ("max", "min", "mean", "norm")
 
@@ -66,18 +70,18 @@ def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
 def _judged(dump: Dump, name: str) -> tuple[str, str, str, list[Any]]:
     """Return the outcome and cause of a record, what is wrong with it in words, and its values."""
     try:
-        traffic = read_traffic(dump, name)
+        traffic = read_record_io(dump, name)
     except RecordError as error:
         return "skip", "", str(error), []
     finding, values = find_scene(traffic), list(_values(traffic))
     if finding is None or finding.scene not in _MARKS or is_ignored(finding, name, BUILT_IN):
         return "", "", "", values
-    if finding.scene is Scene.ARISES and is_communication(name):
+    if finding.scene is AnomalyKind.ARISES and is_communication(name):
         return "warn", "inherited", f"{finding.scene.words}; {_RECEIVED}", values
     return *_MARKS[finding.scene], finding.scene.words, values
 
 
-def _values(traffic: Traffic) -> Iterator[list[Any]]:
+def _values(traffic: RecordIO) -> Iterator[list[Any]]:
     """Yield place, what it is, and the four statistics of each value."""
     for place in (*traffic.inputs, *traffic.outputs):
         leaf: Leaf = place.leaf

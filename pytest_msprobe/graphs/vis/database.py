@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import is_distributed
 from pytest_msprobe.graphs.node_levels import worst
 from pytest_msprobe.graphs.nodes import Kind, Node
 from pytest_msprobe.graphs.vis.model import Facts, Manner, Picture, Place
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 _TABLES = """
 CREATE TABLE tb_config (
@@ -124,7 +124,7 @@ def _text(value: object) -> str:
 @contextmanager
 def open_database(path: Path, manner: Manner) -> Iterator[Database]:
     """Yield a database, to be finished, that takes its place when the context ends. Raises OSError for a full disk."""
-    with whole_file(path) as part, closing(sqlite3.connect(part)) as connection:
+    with atomic_write(path) as part, closing(sqlite3.connect(part)) as connection:
         try:
             # Nobody reads it before it is whole.
             connection.execute("PRAGMA journal_mode = OFF")

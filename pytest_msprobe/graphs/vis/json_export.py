@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_msprobe.graphs.vis.database import Database
 from pytest_msprobe.graphs.vis.model import Place, Source
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 _NODES = """
 SELECT node_name, node_type, up_node, sub_nodes, precision_index, overflow_level, micro_step_id, matched_node_link,
@@ -25,7 +25,7 @@ def write_json_files(database: Database, folder: Path, kind: str, time: str) -> 
     paths = []
     for place in database.places:
         path = folder / f"{kind}{_suffix(place, database)}_{time}.vis"
-        with whole_file(path) as part, part.open("w", encoding="utf-8") as file:
+        with atomic_write(path) as part, part.open("w", encoding="utf-8") as file:
             for piece in _pieces(database, place):
                 file.write(piece)
         paths.append(path)

@@ -25,7 +25,7 @@ from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.screening import operations
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-    from pytest_msprobe.engine.replay.trials.config import Setup
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.modes.check.baselines.result import RecordedResult
 
 
@@ -50,7 +50,7 @@ class Checker:
         self._state = state
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
-        self._screened: dict[tuple[str, float | None], Setup] = {}
+        self._screened: dict[tuple[str, float | None], ReplayConfig] = {}
         state.on_forget(self._forget)
 
     def check(
@@ -77,7 +77,7 @@ class Checker:
         except Skip as skip:
             return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
         except BaselineError as error:
-            return broken(record, Breakdown.BASELINE, str(error))
+            return failed_without_result(record, Breakdown.BASELINE, str(error))
 
     def tensor_files(self, dump: Dump, record: str) -> list[Path]:
         """Return the tensor files that the check of a record reads; none of a record that is malformed."""
@@ -147,7 +147,7 @@ class Checker:
             self._last = (dump, forward, replay)
         return replay
 
-    def _screening(self, setup: Setup, framework: str, api: str) -> Setup:
+    def _screening(self, setup: ReplayConfig, framework: str, api: str) -> ReplayConfig:
         """Return a framework's setup as it is for an API: how large a call is screened, or computed in blocks."""
         if self._check.needs_golden:
             return replace(setup, raised_above=None)

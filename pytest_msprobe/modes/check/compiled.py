@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
-
-import msgspec
 
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.modes.check.compiled_result import Compiled, with_compiled
 from pytest_msprobe.modes.check.follow_up import Judged
-from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, told
-
-_COMPILED = "compiled"
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 
 
-class Compiled(msgspec.Struct, frozen=True):
-    """A call compiled by a backend; the fields are those of `devices.compiled.Compilation`."""
-
-    backend: str
-    graphs: int
-    breaks: tuple[str, ...] = ()
-    kernels: int | None = None
-    seconds: float = 0.0
-
-    @property
-    def left_eager(self) -> str:
-        """Why a verdict says little of the compiler: it compiled nothing; empty where it did."""
-        if self.breaks and not self.kernels:
-            return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
-        return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
-
-
-def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
-    """Return a result that tells what was compiled."""
-    return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
-
-
-def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
-    """Return what the extras of a result tell of compiling."""
-    return told(extras, _COMPILED, Compiled)
-
-
-def tell_compilation(judged: Judged) -> DirectionResult:
+def add_compilation_note(judged: Judged) -> DirectionResult:
     """Say what was compiled, and of a failure whether the same call passes where it is not."""
     device, result = judged.replay.setup.device, judged.result
     assert isinstance(device, CompiledDevice)

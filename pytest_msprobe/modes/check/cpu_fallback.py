@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.subject import TargetError
-from pytest_msprobe.engine.replay.reruns.cpu_fallback import leaves_to_cpu, left_to_cpu
+from pytest_msprobe.engine.replay.reruns.cpu_fallback import has_cpu_fallback, ops_without_kernel
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
@@ -28,7 +28,7 @@ class TellLeftToCpu:
     def __call__(self, judged: Judged) -> DirectionResult:
         """Tell it of a call that was judged."""
         setup, result = judged.replay.setup, judged.result
-        if not result.outputs or setup.framework.name != PYTORCH or not leaves_to_cpu(setup.device.location()):
+        if not result.outputs or setup.framework.name != PYTORCH or not has_cpu_fallback(setup.device.location()):
             return result
         operators = self._operators(judged)
         if not operators:
@@ -43,9 +43,9 @@ class TellLeftToCpu:
         trial = judged.replay.trial
         kind = _kind(trial, judged)
         if kind not in self._known:
-            with unwarned():
+            with suppress_warnings():
                 try:
-                    self._known[kind] = left_to_cpu(trial, judged.direction)
+                    self._known[kind] = ops_without_kernel(trial, judged.direction)
                 except (Skip, TargetError):
                     return ()
                 except Exception as error:

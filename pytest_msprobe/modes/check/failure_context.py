@@ -20,7 +20,7 @@ from pytest_msprobe.results.skip_reasons import Skip
 _MOST_INPUTS, _MOST_FRAMES, _FRAME_LENGTH = 16, 20, 300
 
 
-def tell_circumstances(judged: Judged) -> DirectionResult:
+def add_failure_context(judged: Judged) -> DirectionResult:
     """Return the result of a failing record with statistics of its inputs and its call stack, innermost first."""
     result = judged.result
     if result.verdict.outcome != "fail" or result.breakdown is not None:

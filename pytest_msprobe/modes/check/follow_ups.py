@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.results.outcomes import Breakdown, describe_error
-from pytest_msprobe.results.result import broken
+from pytest_msprobe.results.result import failed_without_result
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dump], str]) -> list[FollowUp]:
     """Return what a run's options ask for, in the order in which it happens; ``fingerprint`` digests a dump."""
-    from pytest_msprobe.modes.check.failure_context import tell_circumstances
+    from pytest_msprobe.modes.check.failure_context import add_failure_context
 
-    steps: list[FollowUp] = [tell_circumstances]
+    steps: list[FollowUp] = [add_failure_context]
     save: SaveFailure | None = None
     if check.save_baseline_tensors is not None:
         from pytest_msprobe.modes.check.baselines.save_tensors import KeepTensors
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
     if options.device.name.partition(":")[0] == "compiled":
-        from pytest_msprobe.modes.check.compiled import tell_compilation
+        from pytest_msprobe.modes.check.compiled import add_compilation_note
 
-        steps.append(tell_compilation)
+        steps.append(add_compilation_note)
     else:
         from pytest_msprobe.modes.check.cpu_fallback import TellLeftToCpu
 
@@ -76,4 +76,4 @@ def _followed(judged: Judged, step: FollowUp) -> DirectionResult:
 
         if not is_out_of_memory(error):
             raise
-        return broken(judged.result.record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
+        return failed_without_result(judged.result.record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")

@@ -22,8 +22,8 @@ from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.options import as_seen, options_key, rerun_command
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.run.options import display_path, options_key, rerun_command
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 #: The option of another mode that names the page's file.
 HTML = "--msprobe-html"
@@ -77,7 +77,7 @@ class CheckPage:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(self._path) as part:
+            with atomic_write(self._path) as part:
                 write_verdicts_page(part, [self._facts()], self._rows)
         except OSError as error:
             self._problem = cannot_be_written(self._path, error)
@@ -93,7 +93,7 @@ class CheckPage:
 
     def _facts(self) -> RunFacts:
         stash = self._config.stash
-        options, dumps = stash[options_key], [as_seen(self._config, path) for path in stash[dumps_key]]
+        options, dumps = stash[options_key], [display_path(self._config, path) for path in stash[dumps_key]]
         several = f"{len(dumps)} dumps, {dumps[0]} to {dumps[-1]}" if dumps else "tests"
         name = dumps[0] if len(dumps) == 1 else several
         settings = {"policy": options.policy, **options.mode.journal_facts(self._config).settings}

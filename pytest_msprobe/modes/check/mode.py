@@ -16,12 +16,12 @@ from pytest_msprobe.engine.frameworks.mindtorch.discovery import put_pytorch_fir
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
-from pytest_msprobe.modes.check.cases.save import SavedTally
+from pytest_msprobe.modes.check.cases.saved_case import SavedTally
 from pytest_msprobe.modes.check.html_report import HTML, CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.options import check_key
-from pytest_msprobe.modes.check.perturb import FreeBenchmarkReport
+from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.modes.check.tallies import (
     CompiledTally,

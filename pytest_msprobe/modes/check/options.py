@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check import html_report, perturb, repeat, save_limit, screening
+from pytest_msprobe.modes.check import html_report, rerun_options, save_limit, screening
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
@@ -75,8 +75,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     cases.add_options(group)
     save_limit.add_options(group)
     explore.add_options(group)
-    repeat.add_options(group)
-    perturb.add_options(group)
+    rerun_options.add_options(group)
     screening.add_options(group)
 
 
@@ -89,8 +88,8 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
         explore=explore.read_explore_options(config),
-        repeat=repeat.read_repeat(config) if is_chosen else None,
-        perturb=perturb.read_perturb(config),
+        repeat=rerun_options.read_repeat(config) if is_chosen else None,
+        perturb=rerun_options.read_perturb(config),
         html=html_report.read_html(config),
         screen_above=screening.read_screen_above(config),
     )

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
-
-import pytest
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.reruns.determinism import target_results, unstable_outputs, why_unrepeatable
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, target_results, unstable_outputs
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
 from pytest_msprobe.results.repeats import Repeats, with_repeats
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import Skip
-from pytest_msprobe.run.options import number
 
 _STANDARD = "determinism"
 
@@ -43,11 +39,11 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
     if not can_run_again(result):
         return result
     setup, api = replay.setup, replay.call.name.qualified_api
-    left_out = why_unrepeatable(replay.trial, setup.framework.name)
+    left_out = nondeterminism_reason(replay.trial, setup.framework.name)
     if left_out:
         return with_repeats(result, Repeats(api, times, left_out=left_out))
     # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
-    with unwarned():
+    with suppress_warnings():
         try:
             target_results(replay.trial, direction)
         except (Skip, TargetError):
@@ -87,27 +83,3 @@ def _wrong(result: DirectionResult, reason: str) -> DirectionResult:
 
 def _verdict(reason: str) -> Verdict:
     return Verdict("fail", _STANDARD, f"nondeterministic: {reason}", margin=math.inf)
-
-
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the option to the group, and the setting to its parser."""
-    group.addoption(
-        "--msprobe-repeat",
-        metavar="N",
-        help="run each call N times on the device, 2 or more, and fail one that differs from itself (default: once)",
-    )
-    assert group.parser is not None
-    # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
-    kind: Literal["int"] | None = "int" if pytest.version_tuple >= (8, 4) else None
-    group.parser.addini(
-        "msprobe_repeat",
-        "how often each call runs on the device, see --msprobe-repeat (default: once)",
-        type=kind,
-        default=None,
-    )
-
-
-def read_repeat(config: pytest.Config) -> int | None:
-    """Return how often a call runs, None for once. Raises OptionError."""
-    times = number(config, "repeat", int, "a number of runs, 2 or more", lambda times: times >= 2)
-    return None if times is None else int(times)

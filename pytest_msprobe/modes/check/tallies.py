@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
-from pytest_msprobe.modes.check.compiled import compiled_of
+from pytest_msprobe.modes.check.compiled_result import compiled_of
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE

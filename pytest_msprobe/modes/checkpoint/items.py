@@ -14,7 +14,7 @@ from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run.item import JudgedItem
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ParameterItem(JudgedItem):
         try:
             return judge_parameter(self.name, self._target, self._golden, self._limit)
         except CheckpointError as error:
-            return broken(self.name, Breakdown.RECORD, str(error))
+            return failed_without_result(self.name, Breakdown.RECORD, str(error))
 
     def contained(self) -> DirectionResult:
         """Judge in this process, beside whatever else runs."""

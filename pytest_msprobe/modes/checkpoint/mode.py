@@ -12,7 +12,7 @@ from pytest_msprobe.modes.checkpoint import options as checkpoint_options
 from pytest_msprobe.modes.checkpoint.options import checkpoint_key
 from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen
+from pytest_msprobe.run.options import display_path
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
@@ -80,7 +80,7 @@ class CheckpointMode:
         """Return what is compared with what."""
         path, golden = config.stash[_golden_key]
         sides = [*config.stash[_targets_key].items(), (path, golden)]
-        words = [f"{as_seen(config, path)} ({one.kind}, {len(one.parameters)} tensors)" for path, one in sides]
+        words = [f"{display_path(config, path)} ({one.kind}, {len(one.parameters)} tensors)" for path, one in sides]
         return [f"msprobe: checkpoint {' with '.join(words)}"]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ import pytest
 from pytest_msprobe.modes.checkpoint.items import EXTRA
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import as_json
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 
 class CheckpointJson:
@@ -37,7 +37,7 @@ class CheckpointJson:
         if session.config.option.collectonly:
             return
         try:
-            with whole_file(self._path) as part:
+            with atomic_write(self._path) as part:
                 part.write_text(json.dumps(as_json(self._found), indent=4), encoding="utf-8")
         except OSError as error:
             self._line = f"ERROR: --msprobe-checkpoint-json: {cannot_be_written(self._path, error)}"

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.communication.calls import Call
 from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.communication.messages import between, in_words, ranks_in_words
+from pytest_msprobe.modes.communication.messages import between, format_communication, ranks_in_words
 from pytest_msprobe.modes.communication.report import EXTRA, Alarm
 from pytest_msprobe.modes.communication.signature_check import Finding, split_finding, structural_findings
 from pytest_msprobe.modes.communication.steps import StepCommunication
@@ -79,11 +79,13 @@ def _skipped(name: str, why: SkipReason) -> DirectionResult:
 def _differing(name: str, exchange: Exchange, step: StepCommunication, findings: list[Finding]) -> DirectionResult:
     words = [finding.words for finding in findings]
     before = _last_agreeing(exchange, step)
-    last = f"last that agrees: {in_words(before)}" if before else f"none {between(exchange)} agrees before it"
+    last = (
+        f"last that agrees: {format_communication(before)}" if before else f"none {between(exchange)} agrees before it"
+    )
     ranks = sorted(frozenset[int]().union(*(finding.ranks for finding in findings)))
     # Where a rank is missing or stopped, everybody's last word tells who waits for whom.
     states = _states(exchange, step) if _is_interrupted(exchange, step) else []
-    place = in_words(exchange)
+    place = format_communication(exchange)
     verdict = Verdict("fail", STANDARD, "\n".join([*words, place, last, *states]), margin=math.inf)
     alarm = Alarm(exchange.order, str(step.step.folder), place, words, ranks, last, states)
     return DirectionResult(name, verdict).with_extra(EXTRA, msgspec.to_builtins(alarm))

@@ -32,6 +32,6 @@ def between(exchange: Exchange) -> str:
     return f"among {ranks_in_words(members)}"
 
 
-def in_words(exchange: Exchange) -> str:
+def format_communication(exchange: Exchange) -> str:
     """Return a communication as a line names it: ``all_reduce.7 among ranks 0-3``."""
     return f"{short_name(exchange.lead)} {between(exchange)}"

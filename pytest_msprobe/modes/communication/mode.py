@@ -11,7 +11,7 @@ import pytest
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen, options_key
+from pytest_msprobe.run.options import display_path, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.truncated import ReadDump
@@ -44,9 +44,9 @@ class CommunicationMode:
 
     def read_file(self, path: Path) -> ReadDump:
         """Read a dump, or what is left of one that was cut off. Raises DumpError."""
-        from msprobe_hooks.dump.truncated import read_dump_or_part
+        from msprobe_hooks.dump.truncated import read_truncated_dump
 
-        return read_dump_or_part(path)
+        return read_truncated_dump(path)
 
     def label(self, path: Path) -> str:
         """Return step and rank, as in ``step0/rank2``."""
@@ -67,7 +67,7 @@ class CommunicationMode:
         from pytest_msprobe.modes.communication.report import header_lines
 
         steps = config.stash[_opened_key].steps
-        return header_lines(steps, {step.step.folder: as_seen(config, step.step.folder) for step in steps})
+        return header_lines(steps, {step.step.folder: display_path(config, step.step.folder) for step in steps})
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the first communication that differs, the summary and msprobe's tables."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from msprobe_hooks.dump.communication.jsonl import FILE
 from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.paths.recording import DUMP_FILE, rank_of
-from msprobe_hooks.dump.truncated import ReadDump, read_dump_or_part
+from msprobe_hooks.dump.truncated import ReadDump, read_truncated_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.communication.steps import StepCommunication, read_step
 
@@ -39,7 +39,7 @@ def open_steps(named: Mapping[Path, ReadDump]) -> Opened:
 
     Raises DumpError where no communication was recorded, or not all of it.
     """
-    others = {path: read_dump_or_part(path) for path in _siblings(named)}
+    others = {path: read_truncated_dump(path) for path in _siblings(named)}
     dumps = {**named, **others}
     _require_communication(dumps)
     ranks = _ranks_by_run(dumps)

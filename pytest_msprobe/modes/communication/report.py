@@ -13,7 +13,7 @@ from msprobe_hooks.dump.communication.calls import RankCalls
 from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.results.result import told
+from pytest_msprobe.results.result import decode_extra
 
 #: Under this name a result tells it.
 EXTRA: Final = "communication"
@@ -36,7 +36,7 @@ class Alarm(msgspec.Struct, frozen=True):
 
 def alarm_of(extras: Mapping[str, Any]) -> Alarm | None:
     """Return what a result tells; None where it tells nothing of communication."""
-    return told(extras, EXTRA, Alarm)
+    return decode_extra(extras, EXTRA, Alarm)
 
 
 _OTHERS_SHOWN = 5

@@ -21,16 +21,16 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     across_frameworks,
     at_precision,
     coarsest_so_far,
+    drop_unrecorded,
     named_values,
     paired_gradients,
     renamed_parameters,
     without_sums,
-    without_untold,
 )
 from pytest_msprobe.modes.compare.judge_call import cause_of, compare_values, outcome_of
 from pytest_msprobe.modes.compare.judging import recorder_differences
-from pytest_msprobe.modes.compare.judging.cancellation import without_cancelled
-from pytest_msprobe.modes.compare.judging.shape_changes import given_shape, may_follow, uncompared
+from pytest_msprobe.modes.compare.judging.cancellation import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 from pytest_msprobe.modes.compare.matching.matching import Match, Matching, MatchingRules, match_records
@@ -123,7 +123,7 @@ class Pair:
         if first is None or match is None or match.target is None or match.golden is None:
             return None
         call = self._call(first, "fail", self._judged(match.target, match.golden, self.mode))
-        return call if given_shape(call) else None
+        return call if first_shape_change(call) else None
 
     @cached_property
     def orders(self) -> dict[str, int]:
@@ -160,11 +160,13 @@ class Pair:
             return call
         call = replace(call, cause=self._cause(call))
         first = self.reshaped if self.policy.other_shapes == "skip" else None
-        return uncompared(call) if first is not None and may_follow(call, first) else call
+        return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
     def _judged(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         rows = self._judged_alone(target, golden, mode)
-        return rows if is_forward(target) else without_cancelled(rows, (self.target, target), (self.golden, golden))
+        return (
+            rows if is_forward(target) else drop_cancelled_gradients(rows, (self.target, target), (self.golden, golden))
+        )
 
     def _judged_alone(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners_of_values(target, golden)
@@ -176,7 +178,7 @@ class Pair:
             return self._judged_rows(api, mode, rows)
         shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
         if self.translation.of_graph:
-            shared = [without_untold(row) for row in shared]
+            shared = [drop_unrecorded(row) for row in shared]
         judged = self._judged_rows(api, mode, shared)
         if outcome_of(judged) in ("warn", "fail"):
             coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
@@ -189,7 +191,7 @@ class Pair:
 
     @cached_property
     def _were_recorded_otherwise(self) -> bool:
-        return recorder_differences.were_recorded_otherwise(self.target, self.golden)
+        return recorder_differences.use_different_recorders(self.target, self.golden)
 
     @cached_property
     def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:

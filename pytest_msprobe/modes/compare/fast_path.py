@@ -17,7 +17,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_msprobe.modes.compare.items import ComparedItem
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.run.fast_protocol import empty_report, is_followed, may_be_left_out
+from pytest_msprobe.run.fast_protocol import empty_report, may_be_left_out, next_item_is_sibling
 
 if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult
@@ -38,7 +38,7 @@ class FastPath:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Take the fast path for compared calls."""
-        if not (self._is_open and isinstance(item, ComparedItem) and is_followed(item, nextitem)):
+        if not (self._is_open and isinstance(item, ComparedItem) and next_item_is_sibling(item, nextitem)):
             return None
         run_quickly(item, nextitem)
         return True
@@ -49,7 +49,7 @@ def run_quickly(item: ComparedItem, nextitem: pytest.Item | None) -> None:
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     start = time.time()
-    result = item.reach_verdict()
+    result = item.evaluate()
     if result.verdict.outcome == "fail":
         runtestprotocol(item, nextitem=nextitem)
     else:

@@ -6,19 +6,19 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.call_context import telling_frames
+from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.compare.dump_pair import Pair, item_name
-from pytest_msprobe.modes.compare.judging.shape_changes import given_shape
+from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.preselection import chosen
+from pytest_msprobe.run.preselection import preselect
 
 if TYPE_CHECKING:
     import pytest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def advice(call: ComparedCall, row: Row) -> str:
+def next_step_hint(call: ComparedCall, row: Row) -> str:
     """Return advice for the deciding row of a wrong call."""
     if call.cause == "inherited":
         return (
@@ -34,7 +34,7 @@ def advice(call: ComparedCall, row: Row) -> str:
         )
     if row.group == "saved":
         return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
-    if given_shape(call):
+    if first_shape_change(call):
         return "The runs were given other shapes here: record both with the same batch size and sequence length."
     forward = is_forward(call.record)
     if row.group in ("input", "parameters"):
@@ -74,9 +74,9 @@ class ComparedItem(DumpItem):
         self.call = self.pair.compare(self.name)
         return result_of(self.call, self.pair.policy.name)
 
-    def reach_verdict(self) -> DirectionResult:
+    def evaluate(self) -> DirectionResult:
         """Judge once until it is reported: the fast path through pytest asks before pytest does."""
-        return super().reach_verdict() if self.result is None or self.call is None else self.result
+        return super().evaluate() if self.result is None or self.call is None else self.result
 
     def contained(self) -> DirectionResult:
         """Judge in this process, beside whatever else runs."""
@@ -130,7 +130,7 @@ def compared_items(file: pytest.File, pair: Pair, quick: bool) -> Iterator[DumpI
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)
         return
-    for name in chosen(file, pair.target, pair.orders):
+    for name in preselect(file, pair.target, pair.orders):
         yield ComparedItem.from_parent(file, name=name, pair=pair)
 
 
@@ -160,7 +160,7 @@ def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> Outp
     target, golden = row.target, row.golden
     reason = "; ".join(row.messages)
     if decides:
-        reason = "\n".join([reason, advice(call, row), *_surroundings(call)])
+        reason = "\n".join([reason, next_step_hint(call, row), *_surroundings(call)])
     metrics = {name: value for name, value in row.metrics.items() if not math.isnan(value)}
     return OutputResult(
         row.place,
@@ -188,5 +188,5 @@ def _surroundings(call: ComparedCall) -> Iterator[str]:
         yield f"compared with {call.golden} (matched by {call.partner})"
     if call.module:
         yield f"called in {call.module}"
-    for frame in telling_frames(call.stack, _STACK_SHOWN):
+    for frame in relevant_frames(call.stack, _STACK_SHOWN):
         yield "  " + " ".join(frame.split())

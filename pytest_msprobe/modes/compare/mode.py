@@ -12,7 +12,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen, options_key
+from pytest_msprobe.run.options import display_path, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -78,7 +78,7 @@ class CompareMode:
         """Return the policy, and what is compared with what."""
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
-        target, golden = (as_seen(config, dump.path) for dump in (first.target, first.golden))
+        target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]
         layouts = {"target": compare.target_layout, "golden run": compare.golden_layout}

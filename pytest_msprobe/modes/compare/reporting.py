@@ -22,7 +22,7 @@ from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import Pair
@@ -119,7 +119,7 @@ class CompareReports:
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as part:
+            with atomic_write(path) as part:
                 write(part)
         except OSError as error:
             self._problems.append(f"msprobe report: {cannot_be_written(path, error)}")

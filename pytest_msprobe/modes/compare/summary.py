@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.call_context import telling_frames
+from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
-from pytest_msprobe.modes.compare.judging.shape_changes import given_shape, has_other_shapes, shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -97,7 +97,7 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
-        reshaped = next((call for call in calls if given_shape(call)), None)
+        reshaped = next((call for call in calls if first_shape_change(call)), None)
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))
@@ -200,4 +200,4 @@ def _place(call: ComparedCall) -> Iterator[str]:
 def _where(call: ComparedCall) -> Iterator[str]:
     if call.module:
         yield f"in {call.module}"
-    yield from (" ".join(frame.split()) for frame in telling_frames(call.stack, _FRAMES_SHOWN))
+    yield from (" ".join(frame.split()) for frame in relevant_frames(call.stack, _FRAMES_SHOWN))

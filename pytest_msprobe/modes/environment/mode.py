@@ -11,7 +11,7 @@ import pytest
 from pytest_msprobe.modes.environment.options import XLSX, environment_key, read_options
 from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen
+from pytest_msprobe.run.options import display_path
 from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class EnvironmentMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return what is compared, and what only one side tells of."""
-        golden = as_seen(config, config.stash[environment_key].golden)
+        golden = display_path(config, config.stash[environment_key].golden)
         opened = config.stash[_opened_key]
         return [f"msprobe: what trainings were started with, beside {golden}", *(f"msprobe: {n}" for n in opened.notes)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from pytest_msprobe.modes.monitor.naming import Place
-from pytest_msprobe.results.result import told
+from pytest_msprobe.results.result import decode_extra
 
 #: The extra of a result that has it.
 ALARMED = "monitor"
@@ -43,4 +43,4 @@ class Alarmed(msgspec.Struct, frozen=True):
 
 def alarmed_of(extras: Mapping[str, Any]) -> Alarmed | None:
     """Return what a result tells of alarms."""
-    return told(extras, ALARMED, Alarmed)
+    return decode_extra(extras, ALARMED, Alarmed)

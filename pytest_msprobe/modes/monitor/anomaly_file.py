@@ -12,7 +12,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.modes.monitor.alerts import Alarm, Alarmed
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 #: What the earliest anomalies of all ranks are written to.
 ANALYSIS_FILE = "anomaly_analyse.json"
@@ -51,7 +51,7 @@ def write_anomalies(folder: Path, ranks: Iterable[int], series: Iterable[Alarmed
     for rank, found in sorted(by_rank.items()):
         path = folder / f"rank{rank}" / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             part.write_text(json.dumps(found, indent=1), encoding="utf-8")
         paths.append(path)
     return paths

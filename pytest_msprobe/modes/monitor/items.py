@@ -12,7 +12,7 @@ from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, broken
+from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run.item import JudgedItem
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SeriesItem(JudgedItem):
         try:
             return replace(self._judge.judge(self.key), record=self.name)
         except MonitorError as error:
-            return broken(self.name, Breakdown.RECORD, str(error))
+            return failed_without_result(self.name, Breakdown.RECORD, str(error))
 
     def contained(self) -> DirectionResult:
         """Judge in this process, beside whatever else runs."""

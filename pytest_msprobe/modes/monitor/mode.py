@@ -16,7 +16,7 @@ from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import as_seen, options_key
+from pytest_msprobe.run.options import display_path, options_key
 from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
@@ -161,4 +161,4 @@ def _standard(config: pytest.Config) -> str:
     if options.golden is None:
         return f"by policy {config.stash[options_key].policy}"
     learnt = f", with {len(options.reruns)} golden reruns" if options.reruns else ""
-    return f"beside {as_seen(config, options.golden)}{learnt}"
+    return f"beside {display_path(config, options.golden)}{learnt}"

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.values import NON_FINITE
 from pytest_msprobe.modes.overflow.analysis import Findings
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")
 
@@ -23,7 +23,7 @@ def write_anomalies(folder: Path, step: Step, analysis: Analysis, findings: Find
         ranks.setdefault(f"rank_{culprit.rank}", []).append(_entry(step, culprit, findings))
     path = folder / f"anomaly_analyze_{time.time_ns()}.json"
     # Python's own JSON, because msprobe's readers expect bare NaN and Infinity.
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(json.dumps(ranks, indent=2), encoding="utf-8")
     return path
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from msprobe_hooks.dump.anomalies.anomaly import (
+    AnomalyKind,
     Finding,
-    Scene,
-    Traffic,
+    RecordIO,
     find_scene,
     is_judgeable,
     may_hold_non_finite,
-    read_traffic,
+    read_record_io,
 )
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
 from msprobe_hooks.dump.communication.collectives import is_written
@@ -113,7 +113,7 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         if not communicates and (not may_hold_non_finite(bytes(raw)) or not is_judgeable(name)):
             continue
         try:
-            traffic = read_traffic(dump, name)
+            traffic = read_record_io(dump, name)
             ends = ends_of(dump.forward(name), rank, world) if communicates else ()
         except (RecordError, ValueError):
             found.malformed.append((rank, name))
@@ -121,7 +121,7 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
-        arises = finding is not None and finding.scene is Scene.ARISES
+        arises = finding is not None and finding.scene is AnomalyKind.ARISES
         if arises:
             found.arising.append(name)
         if communicates:
@@ -134,8 +134,8 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
     return found
 
 
-def _gives_anomaly(traffic: Traffic, finding: Finding | None) -> bool:
-    if finding is None or finding.scene is Scene.JUMPS:
+def _gives_anomaly(traffic: RecordIO, finding: Finding | None) -> bool:
+    if finding is None or finding.scene is AnomalyKind.JUMPS:
         return False
     return any(not is_written(traffic.name, place.position) for place in finding.inputs)
 
@@ -162,7 +162,7 @@ def _explain(transfers: Transfers[_Node]) -> dict[tuple[int, str], Source]:
 
 
 def _arises(node: _Node) -> bool:
-    return node.finding is not None and node.finding.scene is Scene.ARISES
+    return node.finding is not None and node.finding.scene is AnomalyKind.ARISES
 
 
 def _before(ranks: Iterable[_Rank]) -> list[Culprit]:

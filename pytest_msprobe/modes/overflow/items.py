@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.anomalies.anomaly import (
+    AnomalyKind,
     Finding,
     Level,
-    Place,
-    Scene,
-    Traffic,
+    RecordIO,
+    ValuePath,
     find_scene,
     is_judgeable,
-    read_traffic,
+    read_record_io,
 )
 from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
 from msprobe_hooks.dump.names import is_communication, is_module_name
@@ -52,7 +52,7 @@ class OverflowItem(DumpItem):
 
     def judge(self) -> DirectionResult:
         """Find the record's scene."""
-        traffic = read_traffic(self.dump, self.name)
+        traffic = read_record_io(self.dump, self.name)
         finding = find_scene(traffic)
         if finding is None:
             return self._clean(traffic)
@@ -61,13 +61,13 @@ class OverflowItem(DumpItem):
             return DirectionResult(self.name, ignored).with_extra(_LEVEL, "ignored")
         return self._anomalous(traffic, finding)
 
-    def _clean(self, traffic: Traffic) -> DirectionResult:
+    def _clean(self, traffic: RecordIO) -> DirectionResult:
         if traffic.has_statistics:
             return DirectionResult(self.name, Verdict("pass", STANDARD, "no inf or nan")).with_extra(_LEVEL, "clean")
         reason = SkipReason.NO_STATISTICS
         return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
 
-    def _anomalous(self, traffic: Traffic, finding: Finding) -> DirectionResult:
+    def _anomalous(self, traffic: RecordIO, finding: Finding) -> DirectionResult:
         kind, elsewhere = self._elsewhere(finding)
         level: Level = "high" if elsewhere else finding.scene.level
         headline = f"{level}: {kind}{elsewhere}{growth_words(finding)}"
@@ -83,11 +83,11 @@ class OverflowItem(DumpItem):
     def _elsewhere(self, finding: Finding) -> tuple[str, str]:
         """Return what happens, in words, and where inf or nan arise if that is another record."""
         findings = self.config.stash[findings_key]
-        if finding.scene is Scene.ARISES and is_communication(self.name):
+        if finding.scene is AnomalyKind.ARISES and is_communication(self.name):
             source = findings.source(self.dump, self.name)
             if source is not None:
                 return "inf or nan received from another rank", f": rank {source.rank}, {source.name}"
-        if finding.scene is Scene.ARISES and is_module_name(self.name):
+        if finding.scene is AnomalyKind.ARISES and is_module_name(self.name):
             inner = findings.inside(self.dump, self.name)
             if inner is not None:
                 return "inf or nan arises within the module", f": {inner}"
@@ -109,7 +109,7 @@ class OverflowItem(DumpItem):
         return "unknown" if self.result is None else str(self.result.extras.get(name, "unknown"))
 
 
-def _output(place: Place, verdict: Verdict) -> OutputResult:
+def _output(place: ValuePath, verdict: Verdict) -> OutputResult:
     leaf = place.leaf
     dtype, shape = getattr(leaf, "dtype", ""), getattr(leaf, "shape", ())
     return OutputResult(place.path, verdict, target_dtype=dtype, shape=shape, difference=describe_values(place))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, Place, is_numeric
-from msprobe_hooks.dump.call_context import telling_frames
+from msprobe_hooks.dump.anomalies.anomaly import Finding, ValuePath, is_numeric
+from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.schema import TensorElement
 from pytest_msprobe.modes.overflow.call_site import Origin
 
@@ -13,7 +13,7 @@ _FRAMES_SHOWN = 3
 _PLACES_SHOWN = 8
 
 
-def describe_values(place: Place) -> str:
+def describe_values(place: ValuePath) -> str:
     """Return what is known of a value: ``Max inf, Min -2.5``."""
     leaf = place.leaf
     if not isinstance(leaf, TensorElement):
@@ -22,7 +22,7 @@ def describe_values(place: Place) -> str:
     return ", ".join(f"{name} {number:.6g}" for name, number in known.items() if number is not None) or "no statistics"
 
 
-def describe_place(place: Place) -> str:
+def describe_place(place: ValuePath) -> str:
     """Return one value with its path, dtype, shape and extrema."""
     leaf = place.leaf
     kind = f" {leaf.dtype} {leaf.shape}" if isinstance(leaf, TensorElement) else ""
@@ -39,7 +39,7 @@ def growth_words(finding: Finding) -> str:
     return f" ({finding.growth:.4g} times)" if finding.growth is not None else ""
 
 
-def place_lines(places: Iterable[Place]) -> Iterator[str]:
+def place_lines(places: Iterable[ValuePath]) -> Iterator[str]:
     """Yield a line for each tensor and each number, up to as many as one can read."""
     lines = [describe_place(place) for place in places if is_numeric(place.leaf)]
     yield from lines[:_PLACES_SHOWN]
@@ -51,7 +51,7 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     """Yield where a record was made: modules, then the innermost frames, then what is not known."""
     if origin.modules:
         yield f"in {' > '.join(origin.modules)}"
-    shown = telling_frames(origin.frames, _FRAMES_SHOWN)
+    shown = relevant_frames(origin.frames, _FRAMES_SHOWN)
     for frame in shown:
         yield f"called at {' '.join(frame.removeprefix('File ').split())}"
     if len(origin.frames) > len(shown):

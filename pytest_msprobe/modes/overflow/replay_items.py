@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.anomalies.anomaly import find_scene, may_hold_non_finite, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import find_scene, may_hold_non_finite, read_record_io
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
 from msprobe_hooks.dump.names import is_forward_api
 from msprobe_hooks.dump.schema import TensorElement
@@ -36,7 +36,7 @@ def replayed_items(file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
 
 def _overflows(dump: Dump, name: str, rules: IgnoreRules) -> bool:
     try:
-        finding = find_scene(read_traffic(dump, name))
+        finding = find_scene(read_record_io(dump, name))
     except DumpError:
         return True  # It fails as an item, with what is wrong.
     return (
@@ -59,7 +59,7 @@ class OverflowReplayItem(RecordItem):
 
     def _has_recorded_tensors(self) -> bool:
         tensors = [
-            place.leaf for place in read_traffic(self.dump, self.name).inputs if isinstance(place.leaf, TensorElement)
+            place.leaf for place in read_record_io(self.dump, self.name).inputs if isinstance(place.leaf, TensorElement)
         ]
         wanted = self.config.stash[options_key].real_data == "auto"
         return wanted and all(tensor.data_name is not None for tensor in tensors)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_record_io
 from msprobe_hooks.dump.communication.ranks import Step
 from pytest_msprobe.modes.overflow.analysis import findings_key
 from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
@@ -124,7 +124,7 @@ class OverflowReport:
         else:
             yield describe_finding(finding)
             yield from place_lines(finding.outputs)
-            yield from place_lines(read_traffic(dump, culprit.name).inputs)
+            yield from place_lines(read_record_io(dump, culprit.name).inputs)
         if culprit.missing:
             ranks = ", ".join(map(str, culprit.missing))
             yield f"it may have received them: rank {ranks} took part and has no matching record among these dumps"

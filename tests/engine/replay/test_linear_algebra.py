@@ -9,7 +9,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.function_check import check_function
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.devices import Altered
 
@@ -33,7 +33,7 @@ def judged(default_policy: Policy) -> Any:
             return other(*given) if func is function else func(*given, **kwargs)
 
         leaves = tuple(each.clone().requires_grad_() for each in args)
-        setup = Setup(Altered(alter), default_policy)
+        setup = ReplayConfig(Altered(alter), default_policy)
         return check_function(function, leaves, {}, name="Call.0", setup=setup, backward=True)
 
     return run
@@ -127,6 +127,6 @@ def test_a_solution_of_a_function_with_a_known_name_and_other_outputs_is_judged(
     def svd(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x * 2, x * 3
 
-    setup = Setup(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
+    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
     (result,) = check_function(svd, (torch.ones(3, 3),), {}, name="Call.0", setup=setup)
     assert result.verdict.outcome == "pass"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.call_context import Surroundings, modules_around, outside_frameworks, telling_frames
+from msprobe_hooks.dump.call_context import Surroundings, modules_around, outside_frameworks, relevant_frames
 
 FRAMES = ["File a.py, line 1, in f, \n torch.exp(x)", "File a.py, line 9, in <module>, \n f(x)"]
 TANH = "Torch.tanh.0.forward"
@@ -150,7 +150,7 @@ def test_the_program_that_called_a_library_is_told_however_far_out_it_is() -> No
             "/home/me/train.py",
         )
     )
-    assert telling_frames([torch, model, numbers, model, torch, mine, main], 2) == [model, mine]
-    assert telling_frames([torch, mine, main], 2) == [mine, main]
-    assert telling_frames([torch, model, numbers], 1) == [model]
-    assert telling_frames([torch, torch], 3) == [torch, torch]
+    assert relevant_frames([torch, model, numbers, model, torch, mine, main], 2) == [model, mine]
+    assert relevant_frames([torch, mine, main], 2) == [mine, main]
+    assert relevant_frames([torch, model, numbers], 1) == [model]
+    assert relevant_frames([torch, torch], 3) == [torch, torch]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks.torch.statistics import measure
-from msprobe_hooks.torch.statistics_cache import Measured
+from msprobe_hooks.torch.statistics_cache import StatisticsCache
 
 
 class Counting:
@@ -22,7 +22,7 @@ class Counting:
 
 def test_an_unchanged_tensor_is_measured_once():
     counting = Counting()
-    measured = Measured(counting)
+    measured = StatisticsCache(counting)
     x = torch.ones(3)
     assert measured(x) is measured(x)
     assert counting.count == 1
@@ -30,7 +30,7 @@ def test_an_unchanged_tensor_is_measured_once():
 
 @pytest.mark.parametrize("change", [lambda x: x.add_(1), lambda x: x[0].mul_(5), lambda x: x.detach().zero_()])
 def test_a_changed_tensor_is_measured_again(change):
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = torch.ones(3)
     measured(x)
     change(x)
@@ -39,14 +39,14 @@ def test_a_changed_tensor_is_measured_again(change):
 
 def test_another_tensor_at_the_same_address_is_measured():
     counting = Counting()
-    measured = Measured(counting)
+    measured = StatisticsCache(counting)
     for value in range(50):
         assert measured(torch.full((3,), float(value))).max == value
     assert counting.count == 50
 
 
 def test_a_tensor_whose_memory_was_handed_out_is_measured_each_time():
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = torch.ones(3)
     measured(x)
     measured.expose(x)
@@ -57,7 +57,7 @@ def test_a_tensor_whose_memory_was_handed_out_is_measured_each_time():
 
 
 def test_tensors_of_inference_mode_are_measured_each_time():
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     with torch.inference_mode():
         x = torch.ones(3)
         measured(x)
@@ -78,7 +78,7 @@ SAME_ELEMENTS = [
 @pytest.mark.parametrize("view", SAME_ELEMENTS)
 def test_a_view_of_all_elements_is_not_measured_again(view):
     counting = Counting()
-    measured = Measured(counting)
+    measured = StatisticsCache(counting)
     x = X.clone()
     of_base, of_view = measured(x), measured(view(x))
     assert counting.count == 1
@@ -88,7 +88,7 @@ def test_a_view_of_all_elements_is_not_measured_again(view):
 
 def test_views_of_one_part_are_measured_once_and_those_of_another_for_themselves():
     counting = Counting()
-    measured = Measured(counting)
+    measured = StatisticsCache(counting)
     left, right = X.split(64, 1)
     results = [measured(one) for one in (left, left.view(32, 8, 8).transpose(0, 1), right, right.t())]
     assert counting.count == 2
@@ -97,7 +97,7 @@ def test_views_of_one_part_are_measured_once_and_those_of_another_for_themselves
 
 def test_a_measure_that_depends_on_the_order_of_elements_is_taken_of_a_transposed_view():
     counting = Counting()
-    measured = Measured(counting, is_ordered=True)
+    measured = StatisticsCache(counting, is_ordered=True)
     x = X.clone()
     for one in (x, x.view(-1), x.t(), x.t()[None]):
         measured(one)
@@ -106,7 +106,7 @@ def test_a_measure_that_depends_on_the_order_of_elements_is_taken_of_a_transpose
 
 @pytest.mark.parametrize("change", [lambda x: x.add_(1), lambda x: x.t().mul_(5), lambda x: x.detach().zero_()])
 def test_a_view_of_a_changed_tensor_is_measured_again(change):
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = X.clone()
     measured(x.t()), measured(x)
     change(x)
@@ -114,23 +114,23 @@ def test_a_view_of_a_changed_tensor_is_measured_again(change):
 
 
 def test_elements_that_are_read_as_another_dtype_are_measured_as_such():
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = X.clone()
     assert measured(x).max == 4095.0
     assert measured(x.view(torch.int32)).max == x.view(torch.int32).max().item()
 
 
 def test_a_view_that_turns_the_sign_is_measured_for_itself():
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = torch.complex(X, X + 1)
     assert measured(x.imag).max == 4096.0
     assert measured(x.conj().imag).max == -1.0
 
 
-@pytest.mark.parametrize("tell", [Measured.expose, Measured.discard])
+@pytest.mark.parametrize("tell", [StatisticsCache.expose, StatisticsCache.discard])
 @pytest.mark.parametrize("tells_of_a_view", [False, True])
 def test_a_view_of_memory_that_changed_unnoticed_is_measured_again(tell, tells_of_a_view):
-    measured = Measured(Counting())
+    measured = StatisticsCache(Counting())
     x = X.clone()
     measured(x), measured(x.t()), measured(x[1:])
     tell(measured, x.view(-1) if tells_of_a_view else x)
@@ -140,7 +140,7 @@ def test_a_view_of_memory_that_changed_unnoticed_is_measured_again(tell, tells_o
 
 @given(st.data())
 def test_a_view_has_the_numbers_of_a_copy(data):
-    measured = Measured(measure)
+    measured = StatisticsCache(measure)
     x = X.reshape(2, 4, 8, 64).clone()
     for _ in range(4):
         order = data.draw(st.permutations(range(4)))

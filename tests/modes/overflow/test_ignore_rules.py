@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import find_scene, read_record_io
 from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
@@ -13,7 +13,7 @@ from tests.support.ranks import call, dump, tensor
 
 
 def ignored(name: str, body: Json, file: Path | None = None) -> bool:
-    finding = find_scene(read_traffic(dump({name: body}), name))
+    finding = find_scene(read_record_io(dump({name: body}), name))
     assert finding is not None
     return is_ignored(finding, name, load_rules(file))
 

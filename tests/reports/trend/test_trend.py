@@ -17,7 +17,7 @@ from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.trend.margins import ApiTrend, make_trend
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import broken
+from pytest_msprobe.results.result import failed_without_result
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
 
@@ -97,7 +97,7 @@ def test_what_creeps_is_worse_than_in_the_first_run(run: Run) -> None:
 
 
 def test_a_crash_is_worse_than_any_margin(run: Run) -> None:
-    api = trend_of(run(1, mul=70.0), run(2, broken(MUL, Breakdown.CRASH, "died")))["Torch.mul forward"]
+    api = trend_of(run(1, mul=70.0), run(2, failed_without_result(MUL, Breakdown.CRASH, "died")))["Torch.mul forward"]
     assert api.change == "worse"
     assert api.last is not None
     assert api.last.outcome == "crash"

@@ -29,7 +29,7 @@ LEVELS: tuple[Level, ...] = ("critical", "high", "medium")
 JUMP = 100.0
 
 
-class Scene(Enum):
+class AnomalyKind(Enum):
     """What may be wrong with a record; the value is the level and what the user reads."""
 
     ARISES = ("critical", "inf or nan in the output and none in the input")
@@ -50,7 +50,7 @@ class Scene(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValuePath:
     """A recorded value and where it is: ``input.0``, ``kwargs.mask``, ``parameters.weight``, ``output.1.0``."""
 
     path: str
@@ -68,7 +68,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class RecordIO:
     """All tensors and numbers that a record shows: what came in and what went out.
 
     ``forward`` is what a backward record's own call gave, or else was given, that holds inf or nan: its gradients are
@@ -76,9 +76,9 @@ class Traffic:
     """
 
     name: str
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
-    forward: tuple[Place, ...] = ()
+    inputs: tuple[ValuePath, ...]
+    outputs: tuple[ValuePath, ...]
+    forward: tuple[ValuePath, ...] = ()
 
     @property
     def has_statistics(self) -> bool:
@@ -91,9 +91,9 @@ class Traffic:
 class Finding:
     """A scene, with the values that show it. ``growth`` is the ratio of norms where that is the scene."""
 
-    scene: Scene
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    scene: AnomalyKind
+    inputs: tuple[ValuePath, ...]
+    outputs: tuple[ValuePath, ...]
     growth: float | None = None
 
 
@@ -118,27 +118,27 @@ def may_hold_non_finite(raw: bytes) -> bool:
     return any(spelling in raw for spelling in _NON_FINITE_SPELLINGS)
 
 
-def read_traffic(dump: Dump, name: str) -> Traffic:
+def read_record_io(dump: Dump, name: str) -> RecordIO:
     """Decode what a record shows. Raises RecordError where it is malformed."""
     if _is_backward(name):
         backward = dump.backward(name)
-        return Traffic(
+        return RecordIO(
             name,
             tuple(_places(backward.grad_outputs, "input")),
             tuple(_places(backward.grad_inputs, "output")),
             tuple(_anomalous_around(dump, forward_of(name))),
         )
     forward = dump.forward(name)
-    return Traffic(name, tuple(_inputs(forward)), tuple(_places(forward.output, "output")))
+    return RecordIO(name, tuple(_inputs(forward)), tuple(_places(forward.output, "output")))
 
 
-def _inputs(forward: ForwardRecord, prefix: str = "") -> Iterator[Place]:
+def _inputs(forward: ForwardRecord, prefix: str = "") -> Iterator[ValuePath]:
     yield from _places(forward.args, f"{prefix}input")
     yield from _places(forward.kwargs, f"{prefix}kwargs")
     yield from _places(forward.parameters, f"{prefix}parameters")
 
 
-def _anomalous_around(dump: Dump, forward: str) -> Iterator[Place]:
+def _anomalous_around(dump: Dump, forward: str) -> Iterator[ValuePath]:
     raw = dump.records.get(forward)
     if raw is None or not may_hold_non_finite(bytes(raw)):
         return
@@ -158,15 +158,15 @@ def _is_backward(name: str) -> bool:
     return direction_of(name) == "backward"
 
 
-def find_scene(traffic: Traffic) -> Finding | None:
+def find_scene(traffic: RecordIO) -> Finding | None:
     """Return what a record shows, before any rule that ignores it; None where nothing is wrong."""
     inputs = tuple(place for place in traffic.inputs if is_anomalous(place.leaf))
     outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
     if outputs:
         sources = inputs or traffic.forward
-        return Finding(Scene.PASSES_ON if sources else Scene.ARISES, sources, outputs)
+        return Finding(AnomalyKind.PASSES_ON if sources else AnomalyKind.ARISES, sources, outputs)
     if inputs:
-        return Finding(Scene.VANISHES, inputs, ())
+        return Finding(AnomalyKind.VANISHES, inputs, ())
     return _jump(traffic)
 
 
@@ -187,16 +187,16 @@ def is_numeric(leaf: Leaf) -> bool:
     )
 
 
-def _jump(traffic: Traffic) -> Finding | None:
+def _jump(traffic: RecordIO) -> Finding | None:
     before, after = _largest_norm(traffic.inputs), _largest_norm(traffic.outputs)
     if before is None or after is None:
         return None
     largest_in, largest_out = before[0], after[0]
     growth = largest_out / largest_in if largest_in else largest_out
-    return Finding(Scene.JUMPS, (before[1],), (after[1],), growth) if growth > JUMP else None
+    return Finding(AnomalyKind.JUMPS, (before[1],), (after[1],), growth) if growth > JUMP else None
 
 
-def _largest_norm(places: Iterable[Place]) -> tuple[float, Place] | None:
+def _largest_norm(places: Iterable[ValuePath]) -> tuple[float, ValuePath] | None:
     norms = [
         (float(place.leaf.norm), place)
         for place in places
@@ -205,5 +205,5 @@ def _largest_norm(places: Iterable[Place]) -> tuple[float, Place] | None:
     return max(norms, key=lambda norm: norm[0], default=None)
 
 
-def _places(elements: Elements, path: str) -> Iterator[Place]:
-    return (Place(place, leaf) for place, leaf in walk(elements, path))
+def _places(elements: Elements, path: str) -> Iterator[ValuePath]:
+    return (ValuePath(place, leaf) for place, leaf in walk(elements, path))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, Place, api_of
+from msprobe_hooks.dump.anomalies.anomaly import Finding, ValuePath, api_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class IgnoreRule:
     inputs: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
 
-    def covers(self, place: Place) -> bool:
+    def covers(self, place: ValuePath) -> bool:
         """Tell whether a value is at one of the places."""
         return place.position in (self.outputs if place.side == "output" else self.inputs)
 

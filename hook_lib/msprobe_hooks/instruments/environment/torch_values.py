@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks.instruments.environment.start_file import TensorFact, fact
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 
 _DEEPEST = 32
@@ -63,7 +63,7 @@ def _fact_of(value: Any) -> TensorFact | None:
 
 def tensor_fact(tensor: Tensor) -> TensorFact:
     """Return digest (BLAKE2b of the bytes of the contiguous tensor), statistics, dtype and shape of a tensor."""
-    with Quiet():
+    with NoDispatch():
         own = local_part(tensor.detach())
         dtype, shape = str(own.dtype).removeprefix("torch."), tuple(own.shape)
         if not is_readable(own):

@@ -10,7 +10,7 @@ from msprobe_hooks.instruments.fix.call_filter import UnraisedError
 T = TypeVar("T")
 
 
-class Remembered(Generic[T]):
+class CallCache(Generic[T]):
     """What was found of calls, or why nothing was, by a key that calls share that are alike."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from mindspore import Tensor
 from msprobe_hooks.dump.names import is_in_place
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.argument_changes import mapped
-from msprobe_hooks.instruments.fix.call_cache import Remembered
+from msprobe_hooks.instruments.fix.call_cache import CallCache
 from msprobe_hooks.instruments.fix.call_filter import NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.mindspore.call_recording import Finishing
 from msprobe_hooks.mindspore.host_values import same_bits
@@ -34,7 +34,7 @@ class MindSporeRaising:
         if to == "cpu" and target != "CPU":
             raise ConfigError("to", to, f"float32 or float64, where MindSpore computes on {target}")
         self._dtypes: Mapping[Any, Any] = _TO_FLOAT64 if to == "float64" else _TO_FLOAT32
-        self._dtypes_of_results = Remembered[Sequence[Any]]()
+        self._dtypes_of_results = CallCache[Sequence[Any]]()
 
     def require(self, called: str, function: Any, args: Any, kwargs: Any) -> Sequence[Any]:
         """Return the dtypes of the tensors that a call gives as it is.

@@ -11,7 +11,7 @@ from types import FrameType
 import msgspec
 
 from msprobe_hooks.instruments.fix.call_filter import Fixed, NothingToRaiseError, UnraisedError
-from msprobe_hooks.instruments.fix.run_plan import Left, Plan, Told, claim, leave, read_plan
+from msprobe_hooks.instruments.fix.run_plan import Left, Plan, RunReport, claim, leave, read_plan
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
 
@@ -42,7 +42,7 @@ class _Process:
         """Return this process, which has one name whatever it imports."""
         return cls(folder)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: RunReport) -> None:
         """Write one line; where the disk refuses one, none follows, and the program goes on."""
         if self._is_full:
             return
@@ -55,7 +55,7 @@ class _Process:
 
     def tell_call(self, qualified: str, number: int) -> None:
         """Write that there is this call."""
-        self.tell(Told(f"{qualified}.{number}"))
+        self.tell(RunReport(f"{qualified}.{number}"))
 
     def report_left(self, left: Left) -> None:
         """Write that calls of an API run as they are; where the disk refuses it, the program goes on."""
@@ -73,7 +73,7 @@ class _Process:
             if call not in raised:
                 return False
             if plan.tells_stacks:
-                self.tell(Told(call, stack_of(frame)))
+                self.tell(RunReport(call, stack_of(frame)))
             return True
 
         return is_raised

@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         (folder / _PLAN).write_bytes(msgspec.json.encode(self))
 
 
-class Told(msgspec.Struct, frozen=True):
+class RunReport(msgspec.Struct, frozen=True):
     """One line of a process: a call, and its stack from the innermost frame out where that was asked for."""
 
     call: str
@@ -78,10 +78,10 @@ def claim(folder: Path) -> tuple[str, IO[bytes]]:
     raise OSError(f"{folder}: too many processes are called {name}")
 
 
-def lines_of(folder: Path) -> Mapping[str, list[Told]]:
+def lines_of(folder: Path) -> Mapping[str, list[RunReport]]:
     """Return what each process of a run told, by process."""
     return {
-        path.name.removeprefix(_CALLS): [decode_json(line, Told) for line in path.read_bytes().splitlines()]
+        path.name.removeprefix(_CALLS): [decode_json(line, RunReport) for line in path.read_bytes().splitlines()]
         for path in sorted(folder.glob(f"{_CALLS}*"))
     }
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from msprobe_hooks.instruments.fix.call_cache import Remembered
+from msprobe_hooks.instruments.fix.call_cache import CallCache
 from msprobe_hooks.instruments.fix.call_filter import NothingToRaiseError, UnraisedError
 from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Outcomes:
     """Foretells the outcome of calls; those alike, by the forms of their tensors and all other arguments, once."""
 
     def __init__(self) -> None:
-        self._known = Remembered[Outcome]()
+        self._known = CallCache[Outcome]()
 
     def of(self, func: Any, leaves: Sequence[Any], spec: Any) -> Outcome:
         """Return the outcome of a call with these arguments, flattened.
@@ -116,7 +116,7 @@ def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], w
 @contextmanager
 def _without_values(is_cast: bool) -> Iterator[None]:
     """Let tensors be made that have a form and no values; they take part in autocast where that ``is_cast``."""
-    with Quiet(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_cast else nullcontext():
+    with NoDispatch(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_cast else nullcontext():
         yield
 
 

@@ -224,7 +224,7 @@ class BenchmarkedCall(ApiCall):
         name, mode, step = backward_of(self.name), recorder.benchmark.pert_mode, recorder.step
 
         def compare(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            if not recorder.takes_gradients(step):
+            if not recorder.accepts_gradients(step):
                 return
             try:
                 again_given = again.gradients(mode, grad_outputs)

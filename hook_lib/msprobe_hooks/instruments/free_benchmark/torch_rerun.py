@@ -17,7 +17,7 @@ from msprobe_hooks.instruments.free_benchmark.rerun import summed
 from msprobe_hooks.instruments.free_benchmark.torch_perturbations import perturb
 from msprobe_hooks.torch.apis import WRITING
 from msprobe_hooks.torch.generators import Generators
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics_cache import version_of
 
 # In another dtype or elsewhere, other numbers are drawn from the same seed.
@@ -41,7 +41,7 @@ class TorchAgain:
         self._generators = Generators(self._leaves)
         self._autocast = _autocast({tensor.device.type for tensor in tensors})
         self.writes = _may_write(called, args, kwargs)
-        with Quiet():
+        with NoDispatch():
             self._flags = [isinstance(leaf, Tensor) and leaf.requires_grad for leaf in self._leaves]
             self._differentiated = [id(leaf) for leaf, flag in zip(self._leaves, self._flags, strict=True) if flag]
             self._leaves = [self._kept(leaf) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
@@ -74,7 +74,7 @@ class TorchAgain:
             raise NotPerturbedError("it draws random numbers, which would then be others")
         if any(version_of(tensor) != version for tensor, version in self._versions):
             raise NotPerturbedError("its inputs were written over")
-        with Quiet():
+        with NoDispatch():
             changed = perturb(perturbation, *pytree.tree_unflatten(self._leaves, self._spec))
             leaves, spec = pytree.tree_flatten(changed)
             leaves = [self._as_before(leaf, flag) for leaf, flag in zip(leaves, self._flags, strict=True)]
@@ -102,7 +102,7 @@ class TorchAgain:
 
     def replace(self, result: Any, perturbed: Any) -> None:
         """Put values into results: those of the other run, in the dtype and on the device of the program's."""
-        with Quiet():
+        with NoDispatch():
             for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
                 if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
                     # A view of an input shows what is there, which no precision changes.
@@ -143,7 +143,7 @@ def _differentiated(values: Any) -> list[Tensor]:
 def _unseen() -> Iterator[None]:
     """Keep a call from the program's modes, and have it differentiated where the program's would be."""
     is_grad_enabled = torch.is_grad_enabled()
-    with Quiet():
+    with NoDispatch():
         torch._C._set_grad_enabled(is_grad_enabled)
         yield
 

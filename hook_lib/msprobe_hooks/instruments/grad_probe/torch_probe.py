@@ -13,7 +13,7 @@ from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writer import GradientRow
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.session import process_rank
 
 
@@ -71,7 +71,7 @@ class TorchGradientProbe(GradientProbe):
         )
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
-        with Quiet():
+        with NoDispatch():
             self._observe(optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:

@@ -139,7 +139,7 @@ class DumpedBackward(ApiCall):
 
     def _dump(self, again: TorchAgain, name: str, step: int, arriving: list[Any]) -> None:
         recorder = self._recorder
-        if not recorder.takes_gradients(step):
+        if not recorder.accepts_gradients(step):
             return
         try:
             again.gradients("no_change", arriving, around=recorder.dumped())

@@ -63,7 +63,7 @@ class Stub:
         if tensor is not None:
             self._alias = alias_of(tensor)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold the memory no longer."""
         self._alias = None
 
@@ -205,10 +205,10 @@ class Observed:
         for stub in self.stubs():
             stub.hold(alias_of)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Hold no memory any longer."""
         for stub in self.stubs():
-            stub.let_go()
+            stub.release()
 
     def stubs(self) -> list[Stub]:
         """Return what is kept of tensors."""

@@ -10,7 +10,7 @@ from msprobe_hooks.instruments.overflow_check.deferred_record import Observed, S
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 
 
-class Looking(Protocol):
+class RecordInProgress(Protocol):
     """What tells of tensors, and takes what is collected of them."""
 
     elements_class: ClassVar[type[Elements]]
@@ -37,7 +37,7 @@ class RecordBuilder:
     The ``details`` of a record say of the others that their values were freed or overwritten.
     """
 
-    def __init__(self, recorder: Looking, observed: Observed, *, with_files: bool) -> None:
+    def __init__(self, recorder: RecordInProgress, observed: Observed, *, with_files: bool) -> None:
         self._recorder = recorder
         self._observed = observed
         self._with_files = with_files

@@ -14,7 +14,14 @@ from typing import Any
 
 import msgspec
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, Place, Scene, find_scene, is_judgeable, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import (
+    AnomalyKind,
+    Finding,
+    ValuePath,
+    find_scene,
+    is_judgeable,
+    read_record_io,
+)
 from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
@@ -41,7 +48,7 @@ class Overflow:
 
     name: str
     finding: Finding
-    inputs: tuple[Place, ...]
+    inputs: tuple[ValuePath, ...]
     frames: tuple[str, ...]
     folder: Path
 
@@ -273,9 +280,9 @@ class OverflowRecorder(LookingRecorder):
                 if any(stub.state in wrong for stub in observed.arrived):
                     self._judge(observed)
             for observed in ring:
-                observed.let_go()
+                observed.release()
                 if observed.forward is not None:
-                    observed.forward.let_go()
+                    observed.forward.release()
                 observed.arrived = ()
             self._overwritten.clear()
 
@@ -301,9 +308,9 @@ class OverflowRecorder(LookingRecorder):
         settings = self.settings
         raw = {name: msgspec.Raw(as_json(record)) for name, record in records.items()}
         dump = Dump(settings.dump_path, settings.task, settings.level, self.framework, raw)
-        traffic = read_traffic(dump, observed.name)
+        traffic = read_record_io(dump, observed.name)
         finding = find_scene(traffic)
-        if finding is None or finding.scene is not Scene.ARISES or is_ignored(finding, observed.name, BUILT_IN):
+        if finding is None or finding.scene is not AnomalyKind.ARISES or is_ignored(finding, observed.name, BUILT_IN):
             return
         if observed.parent is not None:
             self._around.add(observed.parent)
@@ -325,7 +332,7 @@ class OverflowRecorder(LookingRecorder):
         is_wrong = witness is not None and not math.isfinite(*self.numbers([witness]))
         return _NAN if is_wrong or state in self._non_finite else (None, None)
 
-    def _report(self, observed: Observed, finding: Finding, inputs: tuple[Place, ...]) -> None:
+    def _report(self, observed: Observed, finding: Finding, inputs: tuple[ValuePath, ...]) -> None:
         files = self._files
         if files is None:
             return

@@ -13,7 +13,7 @@ _PATTERNS = tuple(
 )
 
 
-def squashed(names: Sequence[str]) -> list[str]:
+def msprobe_short_names(names: Sequence[str]) -> list[str]:
     """Return a short name for each; those that would be called alike keep their full ones."""
     short = [_short(name) for name in names]
     count = Counter(short)

@@ -26,7 +26,7 @@ class OptimizerState(Protocol):
         """Return the share of elements whose signs agree in a gradient and its first moment, as a tensor."""
 
 
-class AroundStep:
+class OptimizerStepObserver:
     """Measures what there is just before a step of the optimizer, and just after it."""
 
     def __init__(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.msprobe_names import squashed
+from msprobe_hooks.instruments.watch.msprobe_names import msprobe_short_names
 from msprobe_hooks.instruments.watch.selection import is_targeted
 from msprobe_hooks.instruments.watch.step_statistics import Collection
 
@@ -39,7 +39,9 @@ def weights_of(
         named = list(named_parameters(model))
         for those, requires_grad in ((trainable, True), (frozen, False)):
             full = [(name, one) for name, one in named if bool(one.requires_grad) is requires_grad]
-            names = squashed([name for name, _ in full]) if plan.squashes_names else [name for name, _ in full]
+            names = (
+                msprobe_short_names([name for name, _ in full]) if plan.squashes_names else [name for name, _ in full]
+            )
             for (long, parameter), name in zip(full, names, strict=True):
                 if is_targeted(plan, chunk, (long, name)):
                     those.append(Weight(chunk, name, parameter, partial(gradient, parameter)))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def is_left_out_in(rank_in: Callable[[Any], int], tensor_parallel: Any, data_parallel: Any) -> Callable[[Any], bool]:
+def is_replicated_elsewhere(
+    rank_in: Callable[[Any], int], tensor_parallel: Any, data_parallel: Any
+) -> Callable[[Any], bool]:
     """Return what tells whether a parameter's gradients are another rank's to tell; ``rank_in`` is that in a group.
 
     Of a data-parallel group that is rank 0; of a tensor-parallel group it is for parameters that are not split, which

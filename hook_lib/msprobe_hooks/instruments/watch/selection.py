@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.modules import Fields
-from msprobe_hooks.instruments.watch.msprobe_names import squashed
+from msprobe_hooks.instruments.watch.msprobe_names import msprobe_short_names
 
 
 class Side(NamedTuple):
@@ -49,7 +49,7 @@ def with_fields(
     """
     named = list(modules)
     full = [name for name, _ in named]
-    names = squashed(full) if plan.squashes_names else full
+    names = msprobe_short_names(full) if plan.squashes_names else full
     allowed: Fields = {field: None for field, side in SIDES.items() if plan.wants(side.what)}
     found, targets = [], []
     for name, (full_name, module) in zip(names, named, strict=True):
@@ -74,7 +74,7 @@ def unknown_targets(plan: Plan, names: Iterable[Iterable[Sequence[str]]]) -> lis
     known: list[tuple[int, str]] = []
     for chunk, lists in enumerate(names):
         for full in lists:
-            known += [(chunk, name) for name in [*full, *squashed(full)]]
+            known += [(chunk, name) for name in [*full, *msprobe_short_names(full)]]
     return [target for target in plan.targets if not any(_is_inside(*one, target) for one in known)]
 
 

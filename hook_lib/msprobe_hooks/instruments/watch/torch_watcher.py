@@ -24,7 +24,7 @@ from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.gradients import TorchEngine
-from msprobe_hooks.torch.no_dispatch import Quiet
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed
 from msprobe_hooks.torch.session import process_rank
 
@@ -67,7 +67,7 @@ class TorchWatcher(Watcher):
 
     def new_collection(self, plan: Plan) -> Collection:
         """Return what measures where the tensors are."""
-        return Collection(Meter(plan.statistics, plan.eps), Quiet, is_traced)
+        return Collection(Meter(plan.statistics, plan.eps), NoDispatch, is_traced)
 
     def hooks_on_steps(self) -> StepHooks:
         """Put hooks on the steps of this optimizer."""

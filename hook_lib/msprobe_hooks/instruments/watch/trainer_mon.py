@@ -17,7 +17,7 @@ from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.instruments.series.paths import tag
 from msprobe_hooks.instruments.watch.config import Plan, read_config
 from msprobe_hooks.instruments.watch.option_checks import checked_statistics, whole_number
-from msprobe_hooks.instruments.watch.replication import is_left_out_in
+from msprobe_hooks.instruments.watch.replication import is_replicated_elsewhere
 from msprobe_hooks.json_decoding import JsonError, decode_json
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Monitor(ABC):
             base=self._base,
             micro_batches=given["grad_acc_steps"],
             has_main_grad=self._has_main_grad,
-            is_left_out=is_left_out_in(self.rank_in, given["tp_group"], given["dp_group"]),
+            is_left_out=is_replicated_elsewhere(self.rank_in, given["tp_group"], given["dp_group"]),
             first_step=given["start_iteration"],
             after_step=self._after_step,
             when_alerted=self._keep_alerts,

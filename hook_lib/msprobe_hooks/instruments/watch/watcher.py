@@ -17,7 +17,7 @@ from msprobe_hooks.instruments.watch.first_steps import FirstSteps
 from msprobe_hooks.instruments.watch.left_out import notes_on_ranks, notes_on_targets
 from msprobe_hooks.instruments.watch.models import as_models
 from msprobe_hooks.instruments.watch.modules import Fields, Modules
-from msprobe_hooks.instruments.watch.optimizer_step import AroundStep, OptimizerState
+from msprobe_hooks.instruments.watch.optimizer_step import OptimizerState, OptimizerStepObserver
 from msprobe_hooks.instruments.watch.option_checks import whole_number
 from msprobe_hooks.instruments.watch.parameter_coverage import Parameters, parameters_with
 from msprobe_hooks.instruments.watch.parameters import Weight, measure, weights_of
@@ -88,7 +88,7 @@ class Watcher(ABC):
         self._called_after_step = after_step
         self._called_when_alerted = when_alerted
         self.collected = 0
-        self._around_step: AroundStep | None = None
+        self._around_step: OptimizerStepObserver | None = None
         self._observers: list[Observer] = []
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
@@ -258,7 +258,7 @@ class Watcher(ABC):
                 has_structure=plan.wants("structure"),
                 has_stacks=plan.wants("stacks"),
             )
-        self._around_step = AroundStep(collection, plan, self.state(), weights, self._with_gradients)
+        self._around_step = OptimizerStepObserver(collection, plan, self.state(), weights, self._with_gradients)
 
     def _tell(self, notes: Iterable[str]) -> None:
         """Log lines that were not logged before, as for a plan whose statistics are changed."""

@@ -19,7 +19,7 @@ from msprobe_hooks.dump.schema import (
     tensors_of,
 )
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 
 _NEVER: Iterator[bool] = repeat(False)
@@ -67,7 +67,7 @@ def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) ->
     if any(found) and len(found) == len(tensors) and all(map(_fits, found, tensors)):
         return [element is not None for element in found]
     # Nothing is differentiated through running mean and variance.
-    first = traits_of(api).running_statistics
+    first = op_info(api).running_statistics
     return [first is None or i not in (first, first + 1) for i in range(len(tensors))]
 
 

@@ -25,9 +25,9 @@ from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial, Tensors, blocks
-from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, Seen
+from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, StreamedOutput
 from pytest_msprobe.engine.replay.calls.mutated_arguments import require_one_place_each
-from pytest_msprobe.engine.replay.judging.cancellation import cancelled
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.judging.run_outputs import memory_of
 from pytest_msprobe.engine.replay.partition.cut import Cut
 from pytest_msprobe.engine.replay.partition.plan import Plan
@@ -169,9 +169,9 @@ def _walked(
     *,
     with_baseline: bool = False,
     unequal: frozenset[str] = frozenset(),
-) -> dict[str, Seen]:
+) -> dict[str, StreamedOutput]:
     """Walk over all blocks. Results that are equal so far are not measured; those that cease to be are seen again."""
-    seen = {part.path: Seen(part, scale_of) for part in parts}
+    seen = {part.path: StreamedOutput(part, scale_of) for part in parts}
     beside = [part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None]
     for block in blocks(trial, plan, direction):
         differing = _add(block, parts, seen, unequal, beside)
@@ -185,7 +185,7 @@ def _walked(
             seen[part.path].add_sum()
     if direction == "backward":
         samples = {path: torch.tensor([found.greatest], dtype=found.golden_dtype) for path, found in seen.items()}
-        if cancelled(samples, trial.grad_outputs.values()):
+        if cancelled_gradients(samples, trial.grad_outputs.values()):
             raise _NotInBlocksError
     return seen
 
@@ -193,7 +193,7 @@ def _walked(
 def _add(
     block: BlockTrial,
     parts: Sequence[Part],
-    seen: Mapping[str, Seen],
+    seen: Mapping[str, StreamedOutput],
     unequal: frozenset[str],
     beside: Sequence[Part],
 ) -> str | None:
@@ -217,7 +217,9 @@ def _present(found: Tensors | None, parts: Sequence[Part]) -> Tensors:
     return found
 
 
-def _add_whole_baseline(trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, Seen]) -> None:
+def _add_whole_baseline(
+    trial: Trial, direction: Direction, parts: Sequence[Part], seen: Mapping[str, StreamedOutput]
+) -> None:
     """Measure what the baseline has for sums over blocks: its own, each block's rounded, would err more than a sum."""
     if direction == "forward":
         baseline = {} if trial.baseline is None else {"output.0": trial.baseline.output}
@@ -229,7 +231,7 @@ def _add_whole_baseline(trial: Trial, direction: Direction, parts: Sequence[Part
             seen[part.path].add_baseline(result.detach(), seen[part.path].sum, 0)
 
 
-def _clear(part: Part, seen: Seen, guessed: ScaleOf) -> Verdict | None:
+def _clear(part: Part, seen: StreamedOutput, guessed: ScaleOf) -> Verdict | None:
     """Return the verdict that passes whatever the exact magnitude is, close to the guessed one; None for any other."""
     if seen.is_equal:
         return exact_pass(part.standard)
@@ -240,7 +242,7 @@ def _clear(part: Part, seen: Seen, guessed: ScaleOf) -> Verdict | None:
     return verdict if is_close and is_clear else None
 
 
-def _decided(part: Part, seen: Seen) -> Verdict:
+def _decided(part: Part, seen: StreamedOutput) -> Verdict:
     standard, metrics = part.standard, _numbers(seen.measured)
     verdict = standard.settled(metrics)
     if verdict is not None and verdict.outcome == "pass":
@@ -256,6 +258,6 @@ def _numbers(measured: BlockMeasure) -> Metrics:
     return measured.metrics()
 
 
-def _result(part: Part, verdict: Verdict, seen: Seen) -> OutputResult:
+def _result(part: Part, verdict: Verdict, seen: StreamedOutput) -> OutputResult:
     target = part.target
     return OutputResult(part.path, verdict, str(target.dtype), str(seen.golden_dtype), tuple(target.shape))

@@ -10,7 +10,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.judging import InBlocks, Select, judged_in_blocks
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.partition.plan import Plan, plan_of_call
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.system_memory import free_bytes
@@ -24,7 +24,7 @@ class LargeCall:
     ``is_whole``: that it is not to be cut, since more is asked of golden than verdicts.
     """
 
-    def __init__(self, call: Call, setup: Setup, *, is_whole: bool) -> None:
+    def __init__(self, call: Call, setup: ReplayConfig, *, is_whole: bool) -> None:
         self.plan: Plan | None = None
         self._call, self._setup = call, setup
         is_elsewhere = setup.baseline is not None or setup.framework.name != PYTORCH
@@ -52,14 +52,14 @@ class LargeCall:
         if found is not None and found.is_sure:
             return found.results
         try:
-            self.let_in_whole()
+            self.admit_whole()
         except Skip:
             if found is None or self._may_be_excused(found):
                 raise
             return found.results
         return None
 
-    def let_in_whole(self) -> None:
+    def admit_whole(self) -> None:
         """Ask for the memory that golden takes as a whole. Raises Skip where it does not fit."""
         if self.plan is not None:
             plan, setup = self.plan, self._setup

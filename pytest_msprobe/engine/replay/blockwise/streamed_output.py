@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass
-class Seen:
+class StreamedOutput:
     """What is known of an output once all blocks were seen. ``is_equal``: bit by bit, and it was not measured."""
 
     part: Part

@@ -24,11 +24,11 @@ from msprobe_hooks.dump.schema import (
     walk_tensors,
 )
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
 from pytest_msprobe.engine.replay.inputs.sparse_reads import draw_what_is_read
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
@@ -43,10 +43,10 @@ def constrain(
 
     Arguments that the API does not take stay as they are: the CPU refuses them, and says why.
     """
-    constraint = traits_of(api).constraint
+    constraint = op_info(api).constraint
     if constraint is None:
         return args, kwargs
-    drawn = Drawn(args, kwargs, seed)
+    drawn = DrawnArguments(args, kwargs, seed)
     with contextlib.suppress(*REFUSALS):
         constraint(drawn)
     return tuple(drawn.args), drawn.kwargs
@@ -116,7 +116,7 @@ def build_arguments(
         raise Skip(SkipReason.NO_ARGUMENTS)
     given = source is not None
     undrawn: list[Undrawn] = []
-    traits = traits_of(call.api)
+    traits = op_info(call.api)
     reads = traits.reads
     if source is None:
         postpone = undrawn.append if reads else None
@@ -128,7 +128,7 @@ def build_arguments(
     if traits.constraint is not None and not (given or (real_data and has_tensor_files(call))):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     if reads and undrawn:
-        draw_what_is_read(undrawn, reads, Drawn(args, kwargs, seed))
+        draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
     return Arguments(args, kwargs, _differentiable(record))
 
 
@@ -161,12 +161,12 @@ def tensor_source(
 def _positional(call: Call, source: TensorSource) -> list[Any]:
     recorded = call.forward.args
     args = [
-        lost_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
+        unrecoverable_argument(call, i) if element == MappingElement({}) else _argument(element, f"args.{i}", source)
         for i, element in enumerate(recorded)
     ]
     if call.api == "to":
         args[1:] = [DeviceArgument() if _names_device(value) else value for value in args[1:]]
-    if traits_of(call.api).index and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
+    if op_info(call.api).index and len(args) > 1 and isinstance(args[1], list) and not _is_position_list(call):
         # JSON turned the tuple of indices into an array, which torch would take for a list of positions.
         args[1] = tuple(args[1])
     return args
@@ -199,7 +199,7 @@ def _is_position_list(call: Call) -> bool:
     return len(index) > len(source.shape) or (output is not None and output.shape == as_list)
 
 
-def lost_argument(call: Call, position: int) -> Any:
+def unrecoverable_argument(call: Call, position: int) -> Any:
     """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
     record = call.forward
     outputs, inputs = (tensors_of(part) for part in (record.output, record.args))

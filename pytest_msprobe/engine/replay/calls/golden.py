@@ -9,7 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import Invoke, Side
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import golden_float, raised
 
 _CONTROLS = ("grad_scale", "found_inf")
@@ -29,7 +29,7 @@ def _call_optimizer(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 
 def golden_side(operation: str, arguments: Arguments) -> Side:
     """Return the side that computes the golden result of a call with these arguments."""
-    if traits_of(operation).of_dtype or _reinterprets_bytes(operation, arguments):
+    if op_info(operation).of_dtype or _reinterprets_bytes(operation, arguments):
         return baseline_side(None)
     precision = golden_float(_dtypes(arguments.args, arguments.kwargs))
 

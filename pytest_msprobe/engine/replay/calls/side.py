@@ -15,7 +15,7 @@ from torch.autograd.graph import _engine_run_backward
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
@@ -136,7 +136,7 @@ def _place(tensor: torch.Tensor) -> object:
 
 def _running_statistics(operation: str, arguments: Arguments) -> tuple[str, ...]:
     """Return where running statistics are: torch does not count them as changed, so that their version stays."""
-    first = traits_of(operation).running_statistics
+    first = op_info(operation).running_statistics
     if first is None:
         return ()
     # Functional.batch_norm has them before weight and bias, torch.batch_norm, which has nine arguments, behind.
@@ -245,7 +245,7 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
 
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
     """Tell whether a call may write to its arguments."""
-    traits = traits_of(operation)
+    traits = op_info(operation)
     # inplace=True has another position in each API that takes it. What has running statistics writes to them alone.
     is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))
     switched_on = is_any_true and traits.running_statistics is None

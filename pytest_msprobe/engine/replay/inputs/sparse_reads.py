@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn
 from pytest_msprobe.engine.replay.inputs.philox import GROUP
 
@@ -38,17 +38,17 @@ class Read(NamedTuple):
 _INDICES = (torch.int32, torch.int64)
 
 #: Tells what an operation reads of one of its operands; None where it reads all, or where that cannot be told.
-Reads: TypeAlias = Callable[[Drawn], "Read | None"]
+Reads: TypeAlias = Callable[[DrawnArguments], "Read | None"]
 
 
-def draw_what_is_read(undrawn: Iterable[Undrawn], reads: Reads, drawn: Drawn) -> None:
+def draw_what_is_read(undrawn: Iterable[Undrawn], reads: Reads, drawn: DrawnArguments) -> None:
     """Draw the large ones among the arguments of a call: where they are read, all of those of which that is unknown."""
     read = reads(drawn)
     for each in undrawn:
         each.draw(read.groups() if read is not None and read.operand is each.tensor else None)
 
 
-def embedding(drawn: Drawn) -> Read | None:
+def embedding(drawn: DrawnArguments) -> Read | None:
     """Return the rows of an embedding's table; torch.nn.functional and ATen order index and table differently."""
     index, table = drawn.tensor(0, "input", "indices"), drawn.tensor(1, "weight")
     if index is not None and index.is_floating_point():
@@ -58,13 +58,13 @@ def embedding(drawn: Drawn) -> Read | None:
     return _slices(table, index, 0) if norm is None or isinstance(norm, bool) else None
 
 
-def selected(drawn: Drawn) -> Read | None:
+def selected(drawn: DrawnArguments) -> Read | None:
     """Return what ``index_select(input, dim, index)`` takes."""
     source, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
     return _slices(source, index, dim)
 
 
-def gathered(drawn: Drawn) -> Read | None:
+def gathered(drawn: DrawnArguments) -> Read | None:
     """Return what ``gather(input, dim, index)`` takes."""
     source, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
     if source is None or index is None or index.dim() != source.dim() or not _is_within(source, index, dim, 1):
@@ -79,7 +79,7 @@ def gathered(drawn: Drawn) -> Read | None:
     return Read(source, starts, 1)
 
 
-def indexed(drawn: Drawn) -> Read | None:
+def indexed(drawn: DrawnArguments) -> Read | None:
     """Return the rows that ``input[index]`` takes, where one tensor of whole numbers is all of the index."""
     source, index = drawn.tensor(0, "input"), drawn.get(1, "indices")
     if isinstance(index, (list, tuple)) and len(index) == 1:
@@ -89,7 +89,7 @@ def indexed(drawn: Drawn) -> Read | None:
     return _slices(source, torch.where(index < 0, index + source.shape[0], index), 0)
 
 
-def slices(drawn: Drawn) -> Read | None:
+def slices(drawn: DrawnArguments) -> Read | None:
     """Return what MindSpore's ``Gather(params, indices, axis)`` takes."""
     return _slices(drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis"))
 

@@ -13,7 +13,7 @@ _ROUNDINGS = 64.0
 _HALF_ROUNDINGS = 4.0
 
 
-def cancelled(golden: Mapping[str, torch.Tensor], grad_outputs: Iterable[torch.Tensor]) -> dict[str, float]:
+def cancelled_gradients(golden: Mapping[str, torch.Tensor], grad_outputs: Iterable[torch.Tensor]) -> dict[str, float]:
     """Return the paths of golden gradients that are rounding alone, each with the greatest gradient of an output.
 
     Such a gradient is, throughout, below some unit roundoffs of its own dtype times that gradient, so that nothing is

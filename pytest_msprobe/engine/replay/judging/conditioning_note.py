@@ -11,7 +11,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import amplification
 from pytest_msprobe.engine.replay.judging.run_outputs import moved_results, produced
-from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit
+from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -26,13 +26,13 @@ _ILL_CONDITIONED = 100.0
 _LONGEST_EXPLAINED = 5.0
 
 
-def told_amplification(result: DirectionResult, trial: Trial, direction: Direction) -> DirectionResult:
+def add_conditioning_note(result: DirectionResult, trial: Trial, direction: Direction) -> DirectionResult:
     """Return a failing result that tells, for each wrong output, how much the call amplifies its inputs' rounding.
 
     It costs two golden runs, unless the verdict has asked for them already, and nothing where no input is rounded or
     where checking the record took long. The verdict stays as it is; all does where golden cannot be moved.
     """
-    unit = input_unit(trial.subject.arguments)
+    unit = input_unit_roundoff(trial.subject.arguments)
     wrong = {output.path for output in result.outputs if output.verdict.outcome == "fail"}
     if not wrong or not unit or trial.randomness is not None or result.seconds > _LONGEST_EXPLAINED:
         return result

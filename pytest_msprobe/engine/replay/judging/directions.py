@@ -14,10 +14,16 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
-from pytest_msprobe.engine.replay.judging.cancellation import cancelled, without_rounding
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients, without_rounding
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge, SelectInMode
-from pytest_msprobe.engine.replay.judging.outputs import Beside, as_it_is, judge_outputs, output_result, wrong_products
-from pytest_msprobe.engine.replay.judging.randomness_disabled import with_second_run
+from pytest_msprobe.engine.replay.judging.outputs import (
+    JudgingContext,
+    identity,
+    judge_outputs,
+    output_result,
+    wrong_reconstructions,
+)
+from pytest_msprobe.engine.replay.judging.randomness_disabled import judge_without_randomness_too
 from pytest_msprobe.engine.replay.judging.run_outputs import (
     all_of,
     detached,
@@ -26,15 +32,15 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
     memory_of,
     present,
 )
-from pytest_msprobe.engine.replay.linalg.nondifferentiable import why_undifferentiable
-from pytest_msprobe.engine.replay.ops.implementation_defined import accept_what_is_open
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
-from pytest_msprobe.engine.replay.ops.tie_breaking import accept_equal_selections, gradient_of_selection
+from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentiable_reason
+from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
+from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
-from pytest_msprobe.engine.replay.trials.rng import drawn
-from pytest_msprobe.engine.replay.trials.trial import Trial, several
+from pytest_msprobe.engine.replay.trials.rng import run_seeded
+from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -61,7 +67,7 @@ def judge_forward(
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
             return judge_forward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
-        return with_second_run(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
+        return judge_without_randomness_too(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:
@@ -71,8 +77,8 @@ def judge_forward(
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
-    target["output"] = accept_equal_selections(trial.subject.operation, arguments, target["output"], golden["output"])
-    target["output"] = accept_what_is_open(trial.subject.operation, target["output"], golden["output"])
+    target["output"] = accept_ties(trial.subject.operation, arguments, target["output"], golden["output"])
+    target["output"] = accept_implementation_defined(trial.subject.operation, target["output"], golden["output"])
 
     def tree(run: Run) -> dict[str, Any]:
         return in_golden_form(trial, all_of(trial, run, detached, memory))
@@ -82,7 +88,7 @@ def judge_forward(
     if "baseline" in vars(trial) and all(
         result.verdict.outcome == "pass" and not result.math_mode for result in results
     ):
-        results += wrong_products(trial, target, golden, beside, by)
+        results += wrong_reconstructions(trial, target, golden, beside, by)
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
@@ -101,10 +107,10 @@ def judge_backward(
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
             return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
-        return with_second_run(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
+        return judge_without_randomness_too(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
     golden = {"grad": _golden_gradients(trial)}
     _require_gradient(trial)
-    noise = cancelled(golden["grad"], trial.grad_outputs.values())
+    noise = cancelled_gradients(golden["grad"], trial.grad_outputs.values())
     golden["grad"] = without_rounding(golden["grad"], noise)
     gradients = without_rounding(present(trial.target_gradients, fetched_from(trial)), noise)
     # Where torch has no gradient because nothing depends on the input, others say so with zeros.
@@ -140,8 +146,8 @@ def _beside(
     tree: Callable[[Any], dict[str, Any]],
     recorded: Recorded | None,
     in_mode: SelectInMode | None,
-    prepare: Prepare = as_it_is,
-) -> Beside:
+    prepare: Prepare = identity,
+) -> JudgingContext:
     """Return what one direction is judged beside; ``tree`` makes of a run, or of its gradients, what golden's is."""
     forward = direction == "forward"
 
@@ -158,12 +164,12 @@ def _beside(
         return found and tree(found)
 
     def elsewhere() -> Any:
-        return tree(trial.run_elsewhere if forward else trial.gradients_elsewhere)
+        return tree(trial.remote_run if forward else trial.remote_gradients)
 
     if trial.elsewhere is not None:
         recorded = RemoteBaseline(elsewhere)
     mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
-    return Beside(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
+    return JudgingContext(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
 
 
 def _batch(trial: Trial) -> tuple[int, ...]:
@@ -189,7 +195,7 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
 
 def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
     """Judge a random result, and the argument's memory where that is to hold it too."""
-    run, subject, get = drawn(trial), trial.subject, trial.device.get
+    run, subject, get = run_seeded(trial), trial.subject, trial.device.get
     output = map_tensors(get, run.output)
     yield output_result("output", randomness.check_forward(output), output, None)
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
@@ -198,7 +204,7 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
 
 
 def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:
-    output = map_tensors(trial.device.get, drawn(trial).output)
+    output = map_tensors(trial.device.get, run_seeded(trial).output)
     gradients = present(trial.target_gradients, trial.device.get)
     verdict = randomness.check_backward(output, list(trial.grad_outputs.values()), list(gradients.values()))
     if verdict is None:
@@ -208,15 +214,15 @@ def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputRe
 
 def _require_gradient(trial: Trial) -> None:
     """Raise Skip where golden's results say that the call has no gradient for those that arrive."""
-    undifferentiable = traits_of(trial.subject.api).undifferentiable
-    outputs, golden = several(trial.target.output), several(trial.golden.output)
-    if reason := why_undifferentiable(undifferentiable, outputs, golden, trial.grad_outputs):
+    undifferentiable = op_info(trial.subject.api).undifferentiable
+    outputs, golden = as_sequence(trial.target.output), as_sequence(trial.golden.output)
+    if reason := nondifferentiable_reason(undifferentiable, outputs, golden, trial.grad_outputs):
         raise Skip(SkipReason.UNSPECIFIED, f"the gradient does not exist: {reason}")
 
 
 def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
     gradients = present(trial.golden_gradients, detached)
-    is_selected = traits_of(trial.subject.operation).selection is not None
+    is_selected = op_info(trial.subject.operation).selection is not None
     if not is_selected or len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
         return gradients
     # The gradient of a selected value goes to the position that was selected, of several equal ones to any.

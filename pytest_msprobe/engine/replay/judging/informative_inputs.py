@@ -51,7 +51,7 @@ class _Variety(IntEnum):
     MORE = 3
 
 
-def lost_variety(trial: Trial, call: Call, direction: Direction) -> str:
+def missing_variation(trial: Trial, call: Call, direction: Direction) -> str:
     """Say what the golden results of drawn inputs lack that the recorded ones show; empty where nothing is lost.
 
     Raises Skip as the trial's golden runs do.
@@ -162,7 +162,7 @@ def _reaches(gradient: torch.Tensor, least: float) -> bool:
     )
 
 
-class TellingInputs:
+class InformativeInputs:
     """What the drawn inputs of a call were found to lack, for each direction that was looked at.
 
     Neither a trial nor a tensor is kept.
@@ -180,12 +180,12 @@ class TellingInputs:
         """
         if direction in self._lost:
             return trial
-        self._lost[direction] = lost_variety(trial, self._call, direction)
+        self._lost[direction] = missing_variation(trial, self._call, direction)
         if self._lost[direction]:
             # Other inputs that an operation rejects, or for which there is no memory left, show even less.
             with contextlib.suppress(Skip):
                 narrow = narrower()
-                if not lost_variety(narrow, self._call, direction):
+                if not missing_variation(narrow, self._call, direction):
                     self._lost[direction] = ""
                     return narrow
         return trial
@@ -194,11 +194,11 @@ class TellingInputs:
         """Say what golden's results lack that the recorded ones show; empty where nothing is known to be lost."""
         return self._lost.get(direction, "")
 
-    def look_at(self, fetch: Callable[[torch.Tensor], torch.Tensor], output: Any) -> None:
+    def note_results(self, fetch: Callable[[torch.Tensor], torch.Tensor], output: Any) -> None:
         """See what results on a device lack, which may not stay until their gradients are judged."""
         self._lost_results = lost_results(map_tensors(fetch, output), self._call)
 
-    def is_shown_by(self, trial: Trial, direction: Direction) -> bool:
+    def is_informative(self, trial: Trial, direction: Direction) -> bool:
         """Tell whether the target's results show what the recorded ones do; raises as the target's runs do.
 
         For gradients the results have been looked at when they were there.

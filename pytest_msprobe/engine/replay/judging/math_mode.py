@@ -15,7 +15,7 @@ from pytest_msprobe.devices.reduced_precision import MODE_WORDS, OPERAND_BITS, R
 from pytest_msprobe.engine.replay.calls.golden import baseline_side
 from pytest_msprobe.engine.replay.calls.side import Side
 from pytest_msprobe.engine.replay.judging.emulated_math_mode import RoundedProducts
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 
@@ -107,7 +107,7 @@ class ModeJudge:
 
     def _computed(self, *, truncate: bool) -> dict[str, torch.Tensor]:
         subject = self._trial.subject
-        recurrent = traits_of(subject.api).recurrent
+        recurrent = op_info(subject.api).recurrent
         products = RoundedProducts(self._stated, recurrent=recurrent, truncate=truncate)
         outputs = dict(tensors_with_paths(self._on_side(baseline_side(subject.autocast, products.call))))
         self._used = tuple(products.used)

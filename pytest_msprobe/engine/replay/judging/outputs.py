@@ -17,23 +17,23 @@ from pytest_msprobe.engine.replay.judging.error_maps import with_error_maps
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.judging.mismatch_message import describe_difference
 from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
-from pytest_msprobe.engine.replay.trials.trial import Trial, several
+from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.results.outcomes import Breakdown, describe_error
-from pytest_msprobe.results.result import DirectionResult, OutputResult, broken, decided
+from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
-def as_it_is(path: str, tensor: torch.Tensor) -> torch.Tensor:
+def identity(path: str, tensor: torch.Tensor) -> torch.Tensor:
     """Do nothing to the tensor of a recorded baseline."""
     return tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class JudgingContext:
     """What target and golden are judged beside; each is asked only where a verdict depends on it.
 
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
@@ -45,13 +45,13 @@ class Beside:
     baseline: Callable[[], Any]
     moved: Callable[[], list[Any]]
     recorded: Recorded | None = None
-    prepare: Prepare = as_it_is
+    prepare: Prepare = identity
     in_mode: ModeJudge | None = None
     batch: tuple[int, ...] = ()
 
 
 def judge_outputs(
-    target: Any, golden: Any, beside: Beside, select: Callable[[Any], Standard], *, measure_all: bool = False
+    target: Any, golden: Any, beside: JudgingContext, select: Callable[[Any], Standard], *, measure_all: bool = False
 ) -> list[OutputResult]:
     """Judge each tensor of a tree by the standard that ``select`` gives for it, in the order of golden's tree.
 
@@ -149,20 +149,20 @@ def result_of(
             _keep_cause(skip, raised)
         return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
     except NoRuleError as error:
-        return broken(record, Breakdown.POLICY, str(error))
+        return failed_without_result(record, Breakdown.POLICY, str(error))
     except CheckError as error:
         _keep_cause(error, raised)
-        return broken(record, Breakdown.TEST, str(error))
+        return failed_without_result(record, Breakdown.TEST, str(error))
     except TargetError as error:
         _keep_cause(error, raised)
         reason = f"the API raises on the device, though the CPU computes it: {error}"
-        return broken(record, Breakdown.RUN, reason)
+        return failed_without_result(record, Breakdown.RUN, reason)
     except LinkError as error:
-        return broken(record, error.breakdown, str(error))
+        return failed_without_result(record, error.breakdown, str(error))
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        return broken(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
+        return failed_without_result(record, Breakdown.OOM, f"memory ran out: {describe_error(error)}")
     return decided(record, outputs, time.perf_counter() - started)
 
 
@@ -171,25 +171,31 @@ def _keep_cause(error: Exception, raised: list[BaseException] | None) -> None:
         raised.append(error.__cause__)
 
 
-def wrong_products(
-    trial: Trial, target: dict[str, Any], golden: dict[str, Any], beside: Beside, select: Callable[[Any], Standard]
+def wrong_reconstructions(
+    trial: Trial,
+    target: dict[str, Any],
+    golden: dict[str, Any],
+    beside: JudgingContext,
+    select: Callable[[Any], Standard],
 ) -> list[OutputResult]:
     """Return the failures of what factors multiply to.
 
     It is only to be asked where the baseline was: factors within a few roundings of golden's multiply to the same.
     """
-    products = traits_of(trial.subject.api).products
+    products = op_info(trial.subject.api).products
     if products is None:
         return []
 
     def of(tree: dict[str, Any]) -> dict[str, Any]:
-        return {"product": relative_to_whole(products, tree["output"], golden["output"], several(trial.golden.output))}
+        return {
+            "product": relative_to_whole(products, tree["output"], golden["output"], as_sequence(trial.golden.output))
+        }
 
     def of_baseline() -> Any:
         found = beside.baseline()
         return found and of(found)
 
     ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
-    of_products = Beside(of_baseline, lambda: list(map(of, beside.moved())), batch=beside.batch)
+    of_products = JudgingContext(of_baseline, lambda: list(map(of, beside.moved())), batch=beside.batch)
     results = judge_outputs(ours, of(golden), of_products, select)
     return [result for result in results if result.verdict.outcome == "fail"]

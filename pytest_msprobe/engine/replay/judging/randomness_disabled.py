@@ -23,7 +23,7 @@ PLACE = "not_random"
 Judge = Callable[[Trial, "Recorded | None"], list[OutputResult]]
 
 
-def with_second_run(
+def judge_without_randomness_too(
     trial: Trial, drawn: list[OutputResult], judge: Judge, recorded: Recorded | None
 ) -> list[OutputResult]:
     """Return what came of a random call, followed by what ``judge`` says of it with its randomness switched off.

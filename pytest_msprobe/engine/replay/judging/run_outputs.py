@@ -13,8 +13,8 @@ from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, j
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.judging.randomness_disabled import PLACE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import aligned
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
-from pytest_msprobe.engine.replay.trials.trial import Trial, several
+from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 
 
@@ -69,8 +69,8 @@ def moved_results(trial: Trial, direction: Direction) -> list[Any]:
 
 def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: JudgedMemory) -> dict[str, Any]:
     """Return all that a forward run produced, as plain CPU tensors: what it returned and what it wrote to."""
-    produced: dict[str, Any] = {"output": several(run.output)}
-    specified = traits_of(trial.subject.api).specified_outputs
+    produced: dict[str, Any] = {"output": as_sequence(run.output)}
+    specified = op_info(trial.subject.api).specified_outputs
     if specified is not None:
         produced["output"] = produced["output"][:specified]
     found: dict[str, Any] = map_tensors(get, produced)
@@ -80,10 +80,10 @@ def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: J
 
 def in_golden_form(trial: Trial, produced: dict[str, Any]) -> dict[str, Any]:
     """Return all that a run produced with its factors of matrices in golden's form."""
-    alignment = traits_of(trial.subject.api).alignment
+    alignment = op_info(trial.subject.api).alignment
     if alignment is None:
         return produced
-    return {**produced, "output": aligned(alignment, produced["output"], several(trial.golden.output))}
+    return {**produced, "output": aligned(alignment, produced["output"], as_sequence(trial.golden.output))}
 
 
 def memory_of(trial: Trial, golden: Run, target: Run) -> JudgedMemory:

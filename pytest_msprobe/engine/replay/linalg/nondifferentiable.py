@@ -23,7 +23,7 @@ The text is empty where there is one. Of a batch one matrix without a gradient i
 """
 
 
-def why_undifferentiable(
+def nondifferentiable_reason(
     undifferentiable: Undifferentiable | None, outputs: Any, golden: Any, arriving: Mapping[str, torch.Tensor]
 ) -> str:
     """Return why there is no gradient for those that arrive for a call's outputs, by path; empty where there is one."""

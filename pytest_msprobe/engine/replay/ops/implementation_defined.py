@@ -6,18 +6,18 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 
 # docs/standards.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
 
 
-def accept_what_is_open(operation: str, target: Any, golden: Any) -> Any:
+def accept_implementation_defined(operation: str, target: Any, golden: Any) -> Any:
     """Return the target's output with golden's in place of what the operation leaves open.
 
     Both are CPU outputs, a single one in a list. Golden has None for a result that was not asked for.
     """
-    traits = traits_of(operation)
+    traits = op_info(operation)
     if not (traits.quantizes or traits.optional_outputs) or len(target) != len(golden):
         return target
 

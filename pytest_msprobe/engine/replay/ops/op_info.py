@@ -1,6 +1,6 @@
 """What is special about an operation, in one table: whoever adds an operation looks here first.
 
-An operation without a row has the defaults of ``Traits``. ``docs/operations.md`` says what each trait does, and which
+An operation without a row has the defaults of ``OpInfo``. ``docs/operations.md`` says what each trait does, and which
 few tables stand elsewhere, with the algorithm that reads them.
 """
 
@@ -54,7 +54,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class OpInfo:
     """What is special about an operation; the defaults say that nothing is.
 
     Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` tells which elements
@@ -103,7 +103,7 @@ class Traits:
 
 
 @cache
-def traits_of(api: str) -> Traits:
+def op_info(api: str) -> OpInfo:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
     return TABLE.get(operation(api), _NOTHING_SPECIAL)
 
@@ -112,69 +112,69 @@ _EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
 _ROWS = (
     # Indices: within the dimension that they count in, and distinct where places are written to.
-    ("embedding", Traits(constraint=indices.embedding, reads=sparse_reads.embedding)),
-    ("embedding_bag _embedding_bag", Traits(constraint=indices.embedding_bag, reads=sparse_reads.embedding)),
-    ("gather", Traits(constraint=indices.along_dim, reads=sparse_reads.gathered)),
-    ("index_select", Traits(constraint=indices.along_dim, reads=sparse_reads.selected)),
-    ("take_along_dim", Traits(constraint=indices.take_along_dim)),
+    ("embedding", OpInfo(constraint=indices.embedding, reads=sparse_reads.embedding)),
+    ("embedding_bag _embedding_bag", OpInfo(constraint=indices.embedding_bag, reads=sparse_reads.embedding)),
+    ("gather", OpInfo(constraint=indices.along_dim, reads=sparse_reads.gathered)),
+    ("index_select", OpInfo(constraint=indices.along_dim, reads=sparse_reads.selected)),
+    ("take_along_dim", OpInfo(constraint=indices.take_along_dim)),
     (
         "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
-        Traits(constraint=indices.along_dim),
+        OpInfo(constraint=indices.along_dim),
     ),
     (
         "scatter scatter_ index_copy index_copy_ index_fill index_fill_",
-        Traits(constraint=indices.written_along_dim),
+        OpInfo(constraint=indices.written_along_dim),
     ),
-    ("take", Traits(constraint=indices.take)),
-    ("put put_", Traits(constraint=indices.put)),
-    ("index", Traits(constraint=indices.indexing, reads=sparse_reads.indexed)),
-    ("index_put index_put_ _index_put_impl_", Traits(constraint=indices.written_indexing)),
-    ("__getitem__", Traits(constraint=indices.indexing, reads=sparse_reads.indexed, index=True)),
-    ("__setitem__", Traits(constraint=indices.written_indexing, index=True, in_place=True)),
-    ("masked_scatter masked_scatter_", Traits(constraint=values.masked_scatter)),
-    ("max_unpool1d", Traits(constraint=values.unpool(1))),
-    ("max_unpool2d", Traits(constraint=values.unpool(2))),
-    ("max_unpool3d", Traits(constraint=values.unpool(3))),
+    ("take", OpInfo(constraint=indices.take)),
+    ("put put_", OpInfo(constraint=indices.put)),
+    ("index", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed)),
+    ("index_put index_put_ _index_put_impl_", OpInfo(constraint=indices.written_indexing)),
+    ("__getitem__", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed, index=True)),
+    ("__setitem__", OpInfo(constraint=indices.written_indexing, index=True, in_place=True)),
+    ("masked_scatter masked_scatter_", OpInfo(constraint=values.masked_scatter)),
+    ("max_unpool1d", OpInfo(constraint=values.unpool(1))),
+    ("max_unpool2d", OpInfo(constraint=values.unpool(2))),
+    ("max_unpool3d", OpInfo(constraint=values.unpool(3))),
     # Classes, lengths and counts.
     # Its log_softmax is asked for in the dtype of the logits, which the autocast of accelerators leaves as it is.
-    ("cross_entropy", Traits(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
-    ("nll_loss", Traits(constraint=indices.class_target, class_targets=True)),
+    ("cross_entropy", OpInfo(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
+    ("nll_loss", OpInfo(constraint=indices.class_target, class_targets=True)),
     (
         "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
-        Traits(constraint=indices.class_target),
+        OpInfo(constraint=indices.class_target),
     ),
-    ("one_hot bincount", Traits(constraint=indices.one_hot)),
-    ("repeat_interleave", Traits(constraint=values.repeats)),
-    ("ctc_loss", Traits(constraint=values.ctc_loss)),
+    ("one_hot bincount", OpInfo(constraint=indices.one_hot)),
+    ("repeat_interleave", OpInfo(constraint=values.repeats)),
+    ("ctc_loss", OpInfo(constraint=values.ctc_loss)),
     # Values for which alone a result is defined, or for which right results agree.
-    ("searchsorted", Traits(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
-    ("bucketize", Traits(constraint=values.sorted_boundaries(1, "boundaries"))),
-    ("softmax log_softmax logsumexp _softmax _log_softmax", Traits(constraint=values.masked_scores)),
+    ("searchsorted", OpInfo(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
+    ("bucketize", OpInfo(constraint=values.sorted_boundaries(1, "boundaries"))),
+    ("softmax log_softmax logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
     (
         "cholesky cholesky_ex",
-        Traits(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
+        OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
     ),
-    ("cholesky_inverse", Traits(constraint=values.positive_definite)),
+    ("cholesky_inverse", OpInfo(constraint=values.positive_definite)),
     (
         "logdet slogdet linalg_slogdet _linalg_slogdet",
-        Traits(constraint=values.positive_definite, undifferentiable=singular_matrix),
+        OpInfo(constraint=values.positive_definite, undifferentiable=singular_matrix),
     ),
     (
         "inv inv_ex inverse solve solve_ex solve_triangular",
-        Traits(constraint=values.well_conditioned(0, "input", "A")),
+        OpInfo(constraint=values.well_conditioned(0, "input", "A")),
     ),
-    ("triangular_solve cholesky_solve", Traits(constraint=values.well_conditioned(1, "A", "input2", "L"))),
+    ("triangular_solve cholesky_solve", OpInfo(constraint=values.well_conditioned(1, "A", "input2", "L"))),
     # Positions of equal values.
-    ("max min median nanmedian mode cummax cummin", Traits(selection=Selection())),
-    ("kthvalue", Traits(selection=Selection(dim_at=2))),
-    ("topk", Traits(selection=Selection(dim_at=2, orders=True))),
-    ("sort", Traits(selection=Selection(orders=True))),
-    ("argsort", Traits(selection=Selection(outputs=1, orders=True))),
-    ("argmax argmin", Traits(selection=Selection(outputs=1, dim=None))),
+    ("max min median nanmedian mode cummax cummin", OpInfo(selection=Selection())),
+    ("kthvalue", OpInfo(selection=Selection(dim_at=2))),
+    ("topk", OpInfo(selection=Selection(dim_at=2, orders=True))),
+    ("sort", OpInfo(selection=Selection(orders=True))),
+    ("argsort", OpInfo(selection=Selection(outputs=1, orders=True))),
+    ("argmax argmin", OpInfo(selection=Selection(outputs=1, dim=None))),
     # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not tell.
     (
         "svd linalg_svd _linalg_svd",
-        Traits(
+        OpInfo(
             alignment=canonical_factors.singular_vectors,
             products=reconstruction.of_singular_vectors,
             undifferentiable=equal_singular_values,
@@ -182,7 +182,7 @@ _ROWS = (
     ),
     (
         "eigh linalg_eigh _linalg_eigh",
-        Traits(
+        OpInfo(
             alignment=canonical_factors.eigenvectors,
             products=reconstruction.of_eigenvectors,
             undifferentiable=equal_eigenvalues,
@@ -190,76 +190,76 @@ _ROWS = (
     ),
     (
         "eig eigvals linalg_eig linalg_eigvals",
-        Traits(alignment=canonical_factors.eigenvalues_in_any_order, undifferentiable=equal_eigenvalues),
+        OpInfo(alignment=canonical_factors.eigenvalues_in_any_order, undifferentiable=equal_eigenvalues),
     ),
     (
         "qr linalg_qr",
-        Traits(alignment=canonical_factors.orthogonal_factor, products=reconstruction.of_orthogonal_factor),
+        OpInfo(alignment=canonical_factors.orthogonal_factor, products=reconstruction.of_orthogonal_factor),
     ),
-    ("lstsq linalg_lstsq", Traits(specified_outputs=2)),
+    ("lstsq linalg_lstsq", OpInfo(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
     (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
-        Traits(random=dropout.dropout, switch=probability_switch.probability("p", 1)),
+        OpInfo(random=dropout.dropout, switch=probability_switch.probability("p", 1)),
     ),
-    ("_npu_dropout", Traits(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1))),
+    ("_npu_dropout", OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1))),
     (
         "_fused_dropout",
-        Traits(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1, 1.0)),
+        OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1, 1.0)),
     ),
     (
         "alpha_dropout alpha_dropout_ feature_alpha_dropout feature_alpha_dropout_",
-        Traits(random=dropout.alpha_dropout, switch=probability_switch.probability("p", 1)),
+        OpInfo(random=dropout.alpha_dropout, switch=probability_switch.probability("p", 1)),
     ),
-    ("rrelu rrelu_", Traits(random=dropout.rrelu, switch=probability_switch.one_slope(1))),
-    ("rrelu_with_noise rrelu_with_noise_", Traits(random=dropout.rrelu, switch=probability_switch.one_slope(2))),
+    ("rrelu rrelu_", OpInfo(random=dropout.rrelu, switch=probability_switch.one_slope(1))),
+    ("rrelu_with_noise rrelu_with_noise_", OpInfo(random=dropout.rrelu, switch=probability_switch.one_slope(2))),
     # ... by the values of the input,
-    ("bernoulli", Traits(constraint=values.unit_interval, random=sampling.bernoulli)),
-    ("bernoulli_", Traits(random=sampling.bernoulli)),
-    ("multinomial", Traits(constraint=values.probabilities, random=sampling.multinomial)),
-    ("poisson", Traits(constraint=values.probabilities, random=sampling.poisson)),
-    ("gumbel_softmax", Traits(random=sampling.gumbel_softmax)),
-    ("randperm", Traits(random=sampling.randperm)),
+    ("bernoulli", OpInfo(constraint=values.unit_interval, random=sampling.bernoulli)),
+    ("bernoulli_", OpInfo(random=sampling.bernoulli)),
+    ("multinomial", OpInfo(constraint=values.probabilities, random=sampling.multinomial)),
+    ("poisson", OpInfo(constraint=values.probabilities, random=sampling.poisson)),
+    ("gumbel_softmax", OpInfo(random=sampling.gumbel_softmax)),
+    ("randperm", OpInfo(random=sampling.randperm)),
     # ... from a distribution,
-    ("rand rand_like", Traits(random=factories.rand)),
-    ("randn randn_like", Traits(random=factories.randn)),
-    ("uniform uniform_", Traits(random=factories.uniform)),
-    ("normal", Traits(random=factories.normal)),
-    ("normal_ normal_functional", Traits(random=factories.normal_in_place)),
-    ("randint", Traits(random=factories.randint)),
-    ("randint_like", Traits(random=factories.randint_like)),
-    ("random random_", Traits(random=factories.random)),
-    ("exponential exponential_", Traits(random=factories.one_parameter(distributions.exponential, 1.0))),
-    ("geometric geometric_", Traits(random=factories.one_parameter(distributions.geometric, REQUIRED))),
+    ("rand rand_like", OpInfo(random=factories.rand)),
+    ("randn randn_like", OpInfo(random=factories.randn)),
+    ("uniform uniform_", OpInfo(random=factories.uniform)),
+    ("normal", OpInfo(random=factories.normal)),
+    ("normal_ normal_functional", OpInfo(random=factories.normal_in_place)),
+    ("randint", OpInfo(random=factories.randint)),
+    ("randint_like", OpInfo(random=factories.randint_like)),
+    ("random random_", OpInfo(random=factories.random)),
+    ("exponential exponential_", OpInfo(random=factories.one_parameter(distributions.exponential, 1.0))),
+    ("geometric geometric_", OpInfo(random=factories.one_parameter(distributions.geometric, REQUIRED))),
     (
         "cauchy cauchy_",
-        Traits(random=factories.two_parameters(distributions.cauchy, ("median", "sigma"), (0.0, 1.0))),
+        OpInfo(random=factories.two_parameters(distributions.cauchy, ("median", "sigma"), (0.0, 1.0))),
     ),
     (
         "log_normal log_normal_",
-        Traits(random=factories.two_parameters(distributions.log_normal, ("mean", "std"), (1.0, 2.0))),
+        OpInfo(random=factories.two_parameters(distributions.log_normal, ("mean", "std"), (1.0, 2.0))),
     ),
     # ... within something larger,
     (
         """scaled_dot_product_attention _scaled_dot_product_attention_math
         _scaled_dot_product_fused_attention_overrideable""",
-        Traits(random=unverifiable.attention, switch=probability_switch.probability("dropout_p", 4)),
+        OpInfo(random=unverifiable.attention, switch=probability_switch.probability("dropout_p", 4)),
     ),
     (
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu",
-        Traits(random=unverifiable.flash_attention, switch=probability_switch.probability("dropout_p", 3)),
+        OpInfo(random=unverifiable.flash_attention, switch=probability_switch.probability("dropout_p", 3)),
     ),
     (
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
-        Traits(random=unverifiable.efficient_attention, switch=probability_switch.probability("dropout_p", 5)),
+        OpInfo(random=unverifiable.efficient_attention, switch=probability_switch.probability("dropout_p", 5)),
     ),
     (
         "multi_head_attention_forward",
-        Traits(random=unverifiable.multi_head_attention, switch=probability_switch.probability("dropout_p", 10)),
+        OpInfo(random=unverifiable.multi_head_attention, switch=probability_switch.probability("dropout_p", 10)),
     ),
     (
         "lstm gru rnn_tanh rnn_relu",
-        Traits(
+        OpInfo(
             constraint=values.packed,
             random=unverifiable.recurrent,
             switch=probability_switch.between_layers,
@@ -269,85 +269,85 @@ _ROWS = (
     (
         """fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
         fractional_max_pool3d_with_indices""",
-        Traits(random=unverifiable.fractional_pooling),
+        OpInfo(random=unverifiable.fractional_pooling),
     ),
     # ... or whatever was in memory.
-    ("empty empty_like empty_strided empty_permuted empty_with_format", Traits(random=unverifiable.undefined)),
-    ("new_empty", Traits(random=unverifiable.undefined, bare_sizes=True)),
-    ("new_empty_strided", Traits(random=unverifiable.undefined)),
+    ("empty empty_like empty_strided empty_permuted empty_with_format", OpInfo(random=unverifiable.undefined)),
+    ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True)),
+    ("new_empty_strided", OpInfo(random=unverifiable.undefined)),
     # Sizes given one by one.
-    ("expand new_full new_ones new_zeros reshape view view_copy", Traits(bare_sizes=True)),
+    ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
-    ("nextafter nan_to_num nan_to_num_", Traits(of_dtype=True)),
+    ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
     # What is changed beside what the name says.
     (
         """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
         __ilshift__ __irshift__""",
-        Traits(in_place=True),
+        OpInfo(in_place=True),
     ),
-    ("batch_norm instance_norm", Traits(running_statistics=1)),
+    ("batch_norm instance_norm", OpInfo(running_statistics=1)),
     (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
-        Traits(running_statistics=3),
+        OpInfo(running_statistics=3),
     ),
     # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
-    ("BatchNorm", Traits(running_statistics=3, specified_outputs=1)),
-    ("LSTM", Traits(recurrent=True)),
-    ("Gather", Traits(constraint=indices.slices, reads=sparse_reads.slices)),
-    ("DType", Traits(of_dtype=True)),
-    ("SoftmaxCrossEntropyWithLogits", Traits(constraint=values.distributions(1, "labels"))),
+    ("BatchNorm", OpInfo(running_statistics=3, specified_outputs=1)),
+    ("LSTM", OpInfo(recurrent=True)),
+    ("Gather", OpInfo(constraint=indices.slices, reads=sparse_reads.slices)),
+    ("DType", OpInfo(of_dtype=True)),
+    ("SoftmaxCrossEntropyWithLogits", OpInfo(constraint=values.distributions(1, "labels"))),
     # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
-        Traits(
+        OpInfo(
             constraint=values.packed_attention,
             random=unverifiable.fused_attention,
             switch=probability_switch.probability("keep_prob", 9, 1.0),
             specified_outputs=3,
         ),
     ),
-    ("npu_prompt_flash_attention", Traits(constraint=values.compressed_mask)),
-    ("npu_fused_infer_attention_score", Traits(constraint=values.compressed_mask, optional_outputs=True)),
-    ("npu_attention_update", Traits(optional_outputs=True)),
-    ("npu_apply_rotary_pos_emb", Traits(in_place=True)),
-    ("npu_mrope", Traits(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
+    ("npu_prompt_flash_attention", OpInfo(constraint=values.compressed_mask)),
+    ("npu_fused_infer_attention_score", OpInfo(constraint=values.compressed_mask, optional_outputs=True)),
+    ("npu_attention_update", OpInfo(optional_outputs=True)),
+    ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
+    ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     # ... tokens on their way to experts and back,
-    ("npu_moe_gating_top_k_softmax", Traits(constraint=values.moe_gating)),
-    ("npu_moe_gating_top_k", Traits(specified_outputs=2)),
-    ("npu_moe_token_unpermute", Traits(constraint=routing.token_unpermute)),
-    ("npu_moe_token_permute_with_routing_map", Traits(constraint=routing.routing_map, optional_outputs=True)),
-    ("npu_moe_token_unpermute_with_routing_map", Traits(constraint=routing.routed_back)),
-    ("npu_moe_init_routing_v2", Traits(optional_outputs=True, quantizes=_EIGHT_BITS)),
-    ("npu_moe_init_routing", Traits(constraint=routing.init_routing)),
-    ("npu_moe_finalize_routing", Traits(constraint=routing.finalize_routing)),
-    ("npu_moe_compute_expert_tokens", Traits(constraint=routing.expert_tokens)),
-    ("npu_moe_re_routing", Traits(constraint=routing.re_routing, optional_outputs=True)),
-    ("npu_grouped_matmul", Traits(constraint=routing.groups_of_rows("group_list", "group_list_type"))),
+    ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
+    ("npu_moe_gating_top_k", OpInfo(specified_outputs=2)),
+    ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
+    ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
+    ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
+    ("npu_moe_init_routing_v2", OpInfo(optional_outputs=True, quantizes=_EIGHT_BITS)),
+    ("npu_moe_init_routing", OpInfo(constraint=routing.init_routing)),
+    ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
+    ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
+    ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
+    ("npu_grouped_matmul", OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type"))),
     # ... rows that are written to,
-    ("npu_gather_sparse_index", Traits(constraint=routing.rows_of(0, "input", 1, "index"))),
-    ("npu_scatter_nd_update npu_scatter_nd_update_", Traits(constraint=routing.scatter_nd)),
-    ("scatter_update scatter_update_", Traits(constraint=routing.scatter_update)),
+    ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
+    ("npu_scatter_nd_update npu_scatter_nd_update_", OpInfo(constraint=routing.scatter_nd)),
+    ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
-    ("npu_quant_matmul npu_rms_norm_quant npu_weight_quant_batchmatmul", Traits(quantizes=_EIGHT_BITS)),
-    ("npu_quantize", Traits(quantizes=_EIGHT_BITS | {torch.int32})),
+    ("npu_quant_matmul npu_rms_norm_quant npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
+    ("npu_quantize", OpInfo(quantizes=_EIGHT_BITS | {torch.int32})),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
-        Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index")),
+        OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index")),
     ),
-    ("npu_group_quant", Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index"))),
+    ("npu_group_quant", OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index"))),
     (
         "npu_swiglu_quant",
-        Traits(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index", "group_list_type")),
+        OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index", "group_list_type")),
     ),
     (
         "npu_add_rms_norm_quant npu_add_rms_norm_dynamic_quant",
-        Traits(quantizes=_EIGHT_BITS, optional_outputs=True),
+        OpInfo(quantizes=_EIGHT_BITS, optional_outputs=True),
     ),
 )
 
 
-def _table(rows: tuple[tuple[str, Traits], ...]) -> dict[str, Traits]:
-    table: dict[str, Traits] = {}
+def _table(rows: tuple[tuple[str, OpInfo], ...]) -> dict[str, OpInfo]:
+    table: dict[str, OpInfo] = {}
     for names, traits in rows:
         for name in names.split():
             if name in table:
@@ -357,8 +357,8 @@ def _table(rows: tuple[tuple[str, Traits], ...]) -> dict[str, Traits]:
 
 
 #: The operations that have a row, by name without namespace and overload.
-TABLE: Mapping[str, Traits] = _table(_ROWS)
-_NOTHING_SPECIAL = Traits()
+TABLE: Mapping[str, OpInfo] = _table(_ROWS)
+_NOTHING_SPECIAL = OpInfo()
 
 
 def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
@@ -371,7 +371,7 @@ def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
     Raises TypeError where the call's arguments do not fit the API.
     """
-    property_of = traits_of(api).random
+    property_of = op_info(api).random
     if property_of is None:
         return None
     try:

@@ -11,19 +11,17 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import Selection, traits_of
+from pytest_msprobe.engine.replay.ops.op_info import Selection, op_info
 
 
-def accept_equal_selections(
-    operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any
-) -> Any:
+def accept_ties(operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any) -> Any:
     """Return the target's output with each index that selects the same value as golden's replaced by golden's.
 
     ``arguments`` are positional and keyword arguments in the recorded dtypes; ``target`` and ``golden`` are CPU
     outputs, a single one in a list. Positions that an ordering selects twice stay as they are, and so fail.
     """
     args, kwargs = arguments
-    selection = traits_of(operation).selection
+    selection = op_info(operation).selection
     source = args[0] if args else kwargs.get("input")
     if selection is None or not isinstance(source, torch.Tensor) or source.dim() == 0:
         return target
@@ -48,10 +46,10 @@ def gradient_of_selection(
     ``target`` and ``golden`` are the CPU outputs, ``grad_output`` is the gradient of the selected values, ``gradient``
     golden's own. That is returned unless other positions were selected and hold the same values.
     """
-    selection = traits_of(operation).selection
+    selection = op_info(operation).selection
     if selection is None or selection.outputs == 1:
         return gradient
-    accepted = accept_equal_selections(operation, arguments, target, golden)
+    accepted = accept_ties(operation, arguments, target, golden)
     if accepted is target or torch.equal(target[1], golden[1]) or not torch.equal(accepted[1], golden[1]):
         return gradient
     dim, positions = _dim(selection, *arguments), target[1]

@@ -23,12 +23,12 @@ _BY_WRITING = "CompositeExplicitAutogradNonFunctional"
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-def leaves_to_cpu(device: torch.device) -> bool:
+def has_cpu_fallback(device: torch.device) -> bool:
     """Tell whether a device's backend has the CPU compute the operators that it lacks."""
     return device.type != "cpu" and bool(torch._C._dispatch_has_backend_fallback(_key(device.type)))
 
 
-def left_to_cpu(trial: Trial, direction: Direction) -> tuple[str, ...]:
+def ops_without_kernel(trial: Trial, direction: Direction) -> tuple[str, ...]:
     """Run one direction of a judged trial's call again, and return the operators that the card left to the CPU.
 
     The judged run itself is not watched: some derivatives take another formula where torch is watched. Not seen is what

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UndefinedProperty
-from pytest_msprobe.engine.replay.trials.rng import drawn, draws_untold
+from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.repeats import UnstableOutput
@@ -41,7 +41,7 @@ def unstable_outputs(trial: Trial, direction: Direction, times: int) -> tuple[Un
     What the call draws comes from the same seed each time. Raises Skip and TargetError as the trial's runs do.
     """
     first, again = target_results(trial, direction), Trial(trial.subject, trial.device)
-    if draws_untold(again):
+    if draws_undeclared_randomness(again):
         first, again = target_results(again, direction), Trial(trial.subject, trial.device)
     seen: dict[str, _Instability] = {}
     for _ in range(times - 1):
@@ -52,7 +52,7 @@ def unstable_outputs(trial: Trial, direction: Direction, times: int) -> tuple[Un
     return tuple(seen[path].told(path) for path in (*first, *(seen.keys() - first.keys())) if path in seen)
 
 
-def why_unrepeatable(trial: Trial, framework: str) -> str:
+def nondeterminism_reason(trial: Trial, framework: str) -> str:
     """Return why a correct device may give a call another result each time it is asked; empty where it may not."""
     if isinstance(trial.randomness, UndefinedProperty):
         return "returns whatever was in memory"
@@ -63,7 +63,7 @@ def why_unrepeatable(trial: Trial, framework: str) -> str:
 
 def target_results(trial: Trial, direction: Direction) -> Results:
     """Return what the device gives for one direction of a call, by path, running it where it has not run."""
-    drawn(trial)
+    run_seeded(trial)
     return dict(tensors_with_paths(of_target(trial, direction)))
 
 

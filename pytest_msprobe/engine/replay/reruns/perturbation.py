@@ -12,7 +12,7 @@ from msprobe_hooks.instruments.free_benchmark.torch_perturbations import perturb
 from msprobe_hooks.instruments.free_benchmark.torch_ratio import deviations
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
-from pytest_msprobe.engine.replay.trials.rng import drawn, draws_untold
+from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed
@@ -32,7 +32,7 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
     original = _results(trial, direction)
     try:
         again = _perturbed(trial, perturbation)
-        if draws_untold(again):
+        if draws_undeclared_randomness(again):
             _require_same_draws(perturbation)
             original = _results(Trial(trial.subject, trial.device), direction)
         found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
@@ -80,7 +80,7 @@ def _require_accepted(changed: Subject, trial: Trial) -> None:
 
 def _results(trial: Trial, direction: Direction) -> list[Output]:
     """Return what a direction gives on the device, on the CPU: a call's results, or the gradients of its inputs."""
-    drawn(trial)
+    run_seeded(trial)
     results = trial.target.results if direction == "forward" else list(trial.target_gradients.values())
     return [(index, map_tensors(trial.device.get, output)) for index, output in outputs_of(results)]
 

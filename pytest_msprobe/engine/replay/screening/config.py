@@ -37,7 +37,7 @@ class Screening:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared:
+class ScreenedPass:
     """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly.
 
     ``sample`` are elements, the greatest one among them.

@@ -23,10 +23,10 @@ from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics, bit_equal
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.inputs import large_tensors
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.sparse_reads import embedding
-from pytest_msprobe.engine.replay.judging.cancellation import cancelled
-from pytest_msprobe.engine.replay.screening.config import Cleared, is_result
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
+from pytest_msprobe.engine.replay.screening.config import ScreenedPass, is_result
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_with_paths
 from pytest_msprobe.results.result import OutputResult
@@ -60,7 +60,7 @@ class TableRows:
 
 def rows_of(operation: str, arguments: Arguments) -> TableRows | None:
     """Return the rows of a large table that a call reads; None for any other call, and where they are many."""
-    given = Drawn(arguments.args, arguments.kwargs, 0)
+    given = DrawnArguments(arguments.args, arguments.kwargs, 0)
     index, table = given.tensor(0, "input"), given.tensor(1, "weight")
     if operation != "embedding" or index is None or table is None or index.is_floating_point():
         return None
@@ -89,7 +89,7 @@ def _place_of(row: int | None, rows: torch.Tensor, count: int) -> int | None:
 
 def cleared_rows(
     trial: Trial, direction: Direction, select: Callable[[Any], Standard], read: TableRows
-) -> list[Cleared | None]:
+) -> list[ScreenedPass | None]:
     """Return the verdict on what a call gives for the rows that it reads; None where it is left to the whole check.
 
     Golden runs first. Raises Skip and TargetError as the trial's runs do.
@@ -113,7 +113,7 @@ class _OfRows(Trial):
         return self.whole.grad_outputs
 
 
-def _result(few: _OfRows, select: Callable[[Any], Standard]) -> Cleared | None:
+def _result(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
     golden, dtype, whole = few.golden.output.detach(), few.read.table.dtype, few.whole
     output, recorded = whole.target.output, few.subject.output_dtypes
     if whole.target.written or recorded not in ((), (str(dtype),)) or not is_result(output, tuple(golden.shape), dtype):
@@ -123,7 +123,7 @@ def _result(few: _OfRows, select: Callable[[Any], Standard]) -> Cleared | None:
     return None if verdict is None else _told("output.0", verdict, target, golden)
 
 
-def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> Cleared | None:
+def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
     read, whole = few.read, few.whole
     arriving, found = list(whole.grad_outputs.values()), whole.target_gradients
     golden, given = few.golden_gradients.get(read.path), found.get(read.path)
@@ -132,7 +132,7 @@ def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> Cleared | None
     gradient = whole.device.get(given).detach()
     target = gradient[read.rows]
     # Where the greatest element is rounding alone, all are.
-    if not _is_all_of(gradient, target) or cancelled({read.path: golden}, arriving):
+    if not _is_all_of(gradient, target) or cancelled_gradients({read.path: golden}, arriving):
         return None
     standard = select(gradient).for_gradients(lambda: max(map(mean_magnitude, arriving)))
     verdict = _passed(target, golden, standard, read.share, lambda: (few.baseline_gradients or {}).get(read.path))
@@ -180,5 +180,5 @@ def _passed(
     return verdict if verdict is not None and verdict.outcome == "pass" else None
 
 
-def _told(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> Cleared:
-    return Cleared(OutputResult(path, verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden)
+def _told(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> ScreenedPass:
+    return ScreenedPass(OutputResult(path, verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden)

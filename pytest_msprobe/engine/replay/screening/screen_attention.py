@@ -14,12 +14,12 @@ from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import float_format
-from pytest_msprobe.engine.replay.judging.cancellation import cancelled
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
 from pytest_msprobe.engine.replay.screening.attention_sample import AttentionSample, Judged
 from pytest_msprobe.engine.replay.screening.attention_sketches import Came, Sketches, Sums, drawn_sketches, summed
-from pytest_msprobe.engine.replay.screening.config import Cleared, benchmark_of, is_result
+from pytest_msprobe.engine.replay.screening.config import ScreenedPass, benchmark_of, is_result
 from pytest_msprobe.engine.replay.screening.residuals import Residual
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
@@ -61,7 +61,7 @@ _WALKS: WeakKeyDictionary[Trial, _Walk] = WeakKeyDictionary()
 
 def cleared_attention(
     trial: Trial, direction: Direction, select: Callable[[Any], Standard], attention: Attention
-) -> list[Cleared | None]:
+) -> list[ScreenedPass | None]:
     """Return the verdicts on all outputs of one direction, None among them where one is left to the exact check.
 
     Raises Skip and TargetError as the trial's target does.
@@ -74,10 +74,10 @@ def cleared_attention(
     sample = AttentionSample(trial, direction, attention, [walk.places[i] for i in walk.sampled])
     if sample.golden is None or sample.golden.keys() != results.keys():
         return [None]
-    if direction == "backward" and cancelled(sample.elements, trial.grad_outputs.values()):
+    if direction == "backward" and cancelled_gradients(sample.elements, trial.grad_outputs.values()):
         return [None]
     record = api_record(trial.subject.key, direction)
-    found: list[Cleared | None] = []
+    found: list[ScreenedPass | None] = []
     for path, result in results.items():
         standard = standards[path]
         assert standard is not None
@@ -129,7 +129,7 @@ def _came(trial: Trial, attention: Attention) -> Came | None:
     return Came(tensors[0], trial.device.get(tensors[1]).detach())
 
 
-def _screened(output: _Output, attention: Attention, walk: _Walk, sample: AttentionSample) -> Cleared | None:
+def _screened(output: _Output, attention: Attention, walk: _Walk, sample: AttentionSample) -> ScreenedPass | None:
     """Return the verdict on an output that is cleared; None for any other."""
     result, path = output.result, output.path
     scale = sum(float(attention.heads(result, place).double().abs().sum()) for place in walk.places) / result.numel()
@@ -146,7 +146,7 @@ def _screened(output: _Output, attention: Attention, walk: _Walk, sample: Attent
     operations = attention.operations // (2 if attention.name_of(path) == "value" else 1)
     told = ScreenedOutput(output.record, path, worst.share**0.5, kind, sampled, result.numel(), operations)
     verdict = replace(judged.verdict, reason=f"cleared by screening: {told.in_words}")
-    return Cleared(OutputResult(path, verdict, str(result.dtype), "", tuple(result.shape)), result[:0], told)
+    return ScreenedPass(OutputResult(path, verdict, str(result.dtype), "", tuple(result.shape)), result[:0], told)
 
 
 def _residuals(output: _Output, judged: Judged, scale: float, attention: Attention, walk: _Walk) -> dict[str, Residual]:

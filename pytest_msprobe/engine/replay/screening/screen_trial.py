@@ -12,9 +12,9 @@ from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard, measure
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.subject import TargetError
-from pytest_msprobe.engine.replay.judging.cancellation import cancelled
+from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.screening.attention import Attention, attention_of
-from pytest_msprobe.engine.replay.screening.config import Cleared, is_result, is_screenable, screening
+from pytest_msprobe.engine.replay.screening.config import ScreenedPass, is_result, is_screenable, screening
 from pytest_msprobe.engine.replay.screening.convolution import Convolution, convolution_of
 from pytest_msprobe.engine.replay.screening.embedding import TableRows, cleared_rows, rows_of
 from pytest_msprobe.engine.replay.screening.matmul_structure import Structure, structure_of
@@ -22,7 +22,7 @@ from pytest_msprobe.engine.replay.screening.product import Product
 from pytest_msprobe.engine.replay.screening.residuals import examine
 from pytest_msprobe.engine.replay.screening.screen_attention import cleared_attention
 from pytest_msprobe.engine.replay.screening.tile_sums import blocks
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput
@@ -32,7 +32,7 @@ Select = Callable[[Any], Standard]
 Linear: TypeAlias = Structure | Convolution
 
 
-def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) -> list[Cleared]:
+def cleared(trial: Trial, direction: Direction, select: Select, setup: ReplayConfig) -> list[ScreenedPass]:
     """Return the verdicts on all outputs of one direction; none where one of them is left to the exact check.
 
     The target runs before golden here: what is a product by the shapes and dtypes of its arguments, no CPU rejects.
@@ -57,7 +57,7 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: Setup) ->
     return [each for each in found if each is not None] if all(found) else []
 
 
-def _structure(trial: Trial, setup: Setup) -> Linear | Attention | TableRows | None:
+def _structure(trial: Trial, setup: ReplayConfig) -> Linear | Attention | TableRows | None:
     """Return what a call is: products or attention of more operations than are screened from, or table rows."""
     subject = trial.subject
     if setup.screen_above is None or setup.measure_all or trial.elsewhere is not None:
@@ -72,7 +72,7 @@ def _structure(trial: Trial, setup: Setup) -> Linear | Attention | TableRows | N
     return structure if structure.operations > setup.screen_above else None
 
 
-def _forward(trial: Trial, structure: Linear, select: Select) -> list[Cleared | None]:
+def _forward(trial: Trial, structure: Linear, select: Select) -> list[ScreenedPass | None]:
     output = trial.target.output
     dtype = structure.dtype
     recorded = trial.subject.output_dtypes
@@ -81,7 +81,7 @@ def _forward(trial: Trial, structure: Linear, select: Select) -> list[Cleared | 
     return [_screened(trial, "output.0", output, structure.forward, select)]
 
 
-def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared | None]:
+def _backward(trial: Trial, structure: Linear, select: Select) -> list[ScreenedPass | None]:
     arriving = list(trial.grad_outputs.values())
     gradients, dtype = trial.target_gradients, structure.dtype
     if (
@@ -91,7 +91,7 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared |
     ):
         return [None]
     given = dict(trial.subject.arguments.tensors())
-    found: dict[str, Cleared | None] = {}
+    found: dict[str, ScreenedPass | None] = {}
     for path in _last_reading_little(structure, gradients):
         gradient = gradients[path]
         if not is_result(gradient, tuple(given[path].shape), dtype):
@@ -100,14 +100,14 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[Cleared |
             found[path] = _summed(trial, path, gradient, structure, arriving[0], select)
         else:
             if isinstance(structure, Structure) and path == structure.larger.path:
-                trial.let_go_of(path)
+                trial.release_input(path)
             products = _products_of(structure, path, arriving[0])
             found[path] = _screened(trial, f"grad.{path}", gradient, products, select)
         if found[path] is None:
             return [None]
     samples = {path: each.sample for path, each in found.items() if each is not None}
     # Where the greatest element is rounding alone, all are.
-    return [None] if cancelled(samples, arriving) else [found[path] for path in gradients]
+    return [None] if cancelled_gradients(samples, arriving) else [found[path] for path in gradients]
 
 
 def _last_reading_little(structure: Linear, paths: Iterable[str]) -> list[str]:
@@ -126,7 +126,7 @@ def _screened(
     found: torch.Tensor,
     products: Callable[[torch.Tensor], list[Product]],
     select: Select,
-) -> Cleared | None:
+) -> ScreenedPass | None:
     """Return the verdict on an output that is cleared; None for any other."""
     target = trial.device.get(found).detach()
     standard = select(target)
@@ -143,12 +143,12 @@ def _screened(
         record, path, worst.share**0.5, kind, len(evidence.target), evidence.numel, sum(each.operations for each in of)
     )
     verdict = replace(seen.verdict, reason=f"cleared by screening: {told.in_words}")
-    return Cleared(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), evidence.target, told)
+    return ScreenedPass(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), evidence.target, told)
 
 
 def _summed(
     trial: Trial, path: str, found: torch.Tensor, structure: Linear, arriving: torch.Tensor, select: Select
-) -> Cleared | None:
+) -> ScreenedPass | None:
     """Return the verdict on the gradient of what is added, by all of its exact values; None unless it passes."""
     target = trial.device.get(found).detach()
     standard = select(target)
@@ -165,6 +165,6 @@ def _summed(
     verdict = standard.settled(metrics)
     if verdict is None or verdict.outcome != "pass":
         return None
-    return Cleared(
+    return ScreenedPass(
         OutputResult(f"grad.{path}", verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden
     )

@@ -21,7 +21,7 @@ _COPIES_PER_DRAW = 2
 _WIDEST = 8
 
 
-def moved_side(golden: Side, seed: int, record: str, draw: int) -> Side:
+def perturbed_side(golden: Side, seed: int, record: str, draw: int) -> Side:
     """Return the golden side with all that it is given, gradients that arrive included, moved by one rounding unit.
 
     Each part of a floating-point or complex number x becomes x (1 + u) or x (1 - u), u the unit roundoff of its
@@ -48,13 +48,13 @@ def _move(values: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) 
         values.mul_(signs.mul_(float_format(dtype).unit_roundoff).add_(1))
 
 
-def input_unit(arguments: Arguments) -> float:
+def input_unit_roundoff(arguments: Arguments) -> float:
     """Return by how much inputs move, relative to themselves: the unit roundoff of the coarsest dtype, 0 for none."""
     computed = (dtype for dtype in arguments.tensor_dtypes if dtype.is_floating_point or dtype.is_complex)
     return max((float_format(dtype).unit_roundoff for dtype in computed), default=0.0)
 
 
-def room_to_move(arguments: Arguments, golden: Run) -> bool:
+def fits_perturbed_runs(arguments: Arguments, golden: Run) -> bool:
     """Tell whether golden may be computed for moved inputs beside what a check holds already."""
     tensors = (*arguments.tensors(), *tensors_with_paths(golden.output))
     return fits_easily(DRAWS * _COPIES_PER_DRAW * _WIDEST * sum(tensor.numel() for _, tensor in tensors))

@@ -13,7 +13,7 @@ from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.result import OutputResult, lacking_baseline
+from pytest_msprobe.results.result import OutputResult, as_missing_baseline
 from pytest_msprobe.results.skip_reasons import Skip
 
 
@@ -53,7 +53,9 @@ class RemoteBaseline:
     def without_missing(self, result: OutputResult) -> OutputResult:
         """Return a result as it stands where its baseline could not be had: a failure, or no verdict."""
         why = self._missing.get(result.path)
-        return result if why is None else lacking_baseline(result, f"judged by the same-dtype CPU result, since {why}")
+        return (
+            result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, since {why}")
+        )
 
     @functools.cached_property
     def _found(self) -> dict[str, torch.Tensor] | str:

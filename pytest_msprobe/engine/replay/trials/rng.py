@@ -10,7 +10,7 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 
-def drawn(trial: Trial) -> Run:
+def run_seeded(trial: Trial) -> Run:
     """Return the target's run, with the generators seeded for it where it has not run, and the CPU's put back."""
     if "target" in vars(trial):
         # To seed would also seed cards, whose generators nobody puts back.
@@ -23,7 +23,7 @@ def drawn(trial: Trial) -> Run:
         torch.set_rng_state(state)
 
 
-def draws_untold(trial: Trial) -> bool:
+def draws_undeclared_randomness(trial: Trial) -> bool:
     """Make the target's run, seeded as `drawn` does, and tell whether it drew numbers though no trait says so.
 
     The judged run of such a call had no seed. Raises Skip and TargetError as the run does.

@@ -19,12 +19,12 @@ from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_ba
 from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import turned
-from pytest_msprobe.engine.replay.ops.op_info import random_property, traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
 from pytest_msprobe.engine.replay.partition.table import cuts_of
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
-from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, moved_side, room_to_move
+from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
 from pytest_msprobe.engine.replay.trials.remote_side import RemoteSide
-from pytest_msprobe.engine.replay.trials.zero_copy_inputs import put_on
+from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
@@ -48,26 +48,28 @@ class Trial:
         self.device = device
         self._baseline = baseline
         self._golden_side = golden_side(subject.operation, subject.arguments)
-        self._target_side = Side(put_on(device, subject), _same_dtype, device.location(), device.call, subject.autocast)
+        self._target_side = Side(
+            placement_for(device, subject), _same_dtype, device.location(), device.call, subject.autocast
+        )
         is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
-        is_narrow = traits_of(subject.operation).narrow_inside and not is_on_cpu
+        is_narrow = op_info(subject.operation).narrow_inside and not is_on_cpu
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
         self._failed: dict[Direction, Callable[[], Exception]] = {}
         self._let_go: list[str] = []
 
     @property
-    def is_spent(self) -> bool:
+    def has_released_inputs(self) -> bool:
         """Whether an input is gone, which reads as NaN."""
         return bool(self._let_go)
 
-    def let_go_of(self, path: str) -> None:
+    def release_input(self, path: str) -> None:
         """Give back the memory of a large drawn input that nothing which is left to be judged reads."""
         tensor = dict(self.subject.arguments.tensors())[path]
         if self.subject.drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
             tensor.data = tensor.new_full((), math.nan).expand(tensor.shape)
             self._let_go.append(path)
 
-    def draw_again(self) -> None:
+    def redraw_inputs(self) -> None:
         """Draw the inputs again that were let go of."""
         if not self._let_go or self.subject.drawn_again is None:
             return
@@ -100,7 +102,7 @@ class Trial:
     def switched_off(self) -> Trial | None:
         """The trial of the same call with its randomness switched off; None where it has none, or no such switch."""
         subject = self.subject
-        switch_of = traits_of(subject.api).switch
+        switch_of = op_info(subject.api).switch
         if switch_of is None or subject.changed or self.randomness is None:
             return None
         switch = switch_of(subject.arguments.args, subject.arguments.kwargs)
@@ -203,23 +205,23 @@ class Trial:
         return None if self._baseline is None else RemoteSide(self._baseline)
 
     @functools.cached_property
-    def run_elsewhere(self) -> Run:
+    def remote_run(self) -> Run:
         """The run on another machine. Raises what `RemoteSide` does."""
         assert self.elsewhere is not None
         return self.elsewhere.forward(self.subject)
 
     @functools.cached_property
-    def gradients_elsewhere(self) -> Gradients:
+    def remote_gradients(self) -> Gradients:
         """The gradients of the run on another machine. Raises what `RemoteSide` does."""
         assert self.elsewhere is not None
-        return self.elsewhere.backward(self.subject, self.run_elsewhere, self._arriving(self.run_elsewhere))
+        return self.elsewhere.backward(self.subject, self.remote_run, self._arriving(self.remote_run))
 
     @functools.cached_property
     def moved(self) -> list[tuple[Run, Side]]:
         """The golden run with inputs moved by one rounding unit, once per draw, and its side; none where one fails."""
-        if not room_to_move(self.subject.arguments, self.golden):
+        if not fits_perturbed_runs(self.subject.arguments, self.golden):
             return []
-        sides = [moved_side(self._golden_side, self.subject.seed, self.subject.key, draw) for draw in range(DRAWS)]
+        sides = [perturbed_side(self._golden_side, self.subject.seed, self.subject.key, draw) for draw in range(DRAWS)]
         try:
             return [(self._forward(self.subject.golden, side), side) for side in sides]
         except (*REFUSALS, MemoryError):
@@ -272,19 +274,19 @@ class Trial:
         """
         if run is not vars(self).get("target") or self.randomness is not None or self.subject.operation in _READ_AGAIN:
             return True
-        is_any_large = any(tensor.numel() >= LARGE for _, tensor in tensors_with_paths(several(run.output)))
+        is_any_large = any(tensor.numel() >= LARGE for _, tensor in tensors_with_paths(as_sequence(run.output)))
         return not is_any_large or not cuts_of(self.subject.operation, self.subject.arguments)
 
     def _arriving(self, run: Run) -> Mapping[str, torch.Tensor]:
         """Return the gradients that arrive for a run's results, for factors in the form that the run gave them."""
-        alignment = traits_of(self.subject.operation).alignment
+        alignment = op_info(self.subject.operation).alignment
         if alignment is None or run is self.target:
             return self.grad_outputs
-        outputs = map_tensors(self.device.get, several(self.target.output))
-        return turned(alignment, self.grad_outputs, outputs, several(run.output))
+        outputs = map_tensors(self.device.get, as_sequence(self.target.output))
+        return turned(alignment, self.grad_outputs, outputs, as_sequence(run.output))
 
 
-def several(output: Any) -> Any:
+def as_sequence(output: Any) -> Any:
     """Return a run's output as the sequence or mapping that it is, a single one as the only item of a list."""
     return output if isinstance(output, (list, tuple, dict)) and not isinstance(output, torch.Size) else [output]
 

@@ -20,7 +20,7 @@ from pytest_msprobe.engine.values.pytree import tensors_with_paths
 _OF_TORCH = ("Functional", "Torch", "Tensor")
 
 
-def put_on(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.Tensor]:
+def placement_for(device: Device, subject: Subject) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return what brings a call's CPU tensors to its device.
 
     Copies, but for large ones on the CPU of a call that can be cut into blocks: those are torch's own operations that

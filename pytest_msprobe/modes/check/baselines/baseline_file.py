@@ -21,7 +21,7 @@ from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.results.result import Start, as_json
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 VERSION = 1
 
@@ -186,7 +186,7 @@ class BaselineWriter:
     def finish(self, header: Header) -> None:
         """Put the file in place."""
         try:
-            with whole_file(self.path) as part, part.open("wb") as file:
+            with atomic_write(self.path) as part, part.open("wb") as file:
                 file.write(msgspec.json.encode(as_json(msgspec.to_builtins(header))) + b"\n")
                 self._rows.seek(0)
                 shutil.copyfileobj(self._rows, file)

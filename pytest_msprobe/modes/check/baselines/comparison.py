@@ -14,7 +14,7 @@ from pytest_msprobe.modes.check.baselines.finished_runs import Run, paired
 from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, lacking_baseline
+from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided
 from pytest_msprobe.results.skip_reasons import SkipReason
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}
@@ -106,7 +106,7 @@ def _compare_output(
     if judged is None:
         missing = f"the run holds no numbers of standard {standard.name}; make it under the same policy"
     result = _result(row, judged or Verdict("skip", standard.name))
-    return ComparedOutput(name, row, lacking_baseline(result, missing) if missing else result, standard, baseline)
+    return ComparedOutput(name, row, as_missing_baseline(result, missing) if missing else result, standard, baseline)
 
 
 def _result(row: OutputRow, verdict: Verdict) -> OutputResult:

@@ -18,7 +18,7 @@ from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.modes.check.baselines.metrics import torch_dtype
 from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 Cells = dict[str, str]
 
@@ -75,7 +75,7 @@ def write_tables(folder: Path, records: Iterable[ComparedRecord]) -> tuple[Path,
     records = list(records)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(names[0]) as result, whole_file(names[1]) as details:
+        with atomic_write(names[0]) as result, atomic_write(names[1]) as details:
             _write(result, RESULT_HEADER, _result_rows(records))
             _write(details, DETAILS_HEADER, (row for record in records for row in _details_rows(record)))
     except OSError as error:

@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, other_inputs
 from pytest_msprobe.modes.check.baselines.rows import RecordRow
 from pytest_msprobe.modes.check.baselines.tensor_folder import METADATA, Content, digest_of, file_name
-from pytest_msprobe.results.result import OutputResult, lacking_baseline
+from pytest_msprobe.results.result import OutputResult, as_missing_baseline
 from pytest_msprobe.results.skip_reasons import Skip
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 
@@ -118,7 +118,9 @@ class RecordedBaseline:
         A failure stays one, since the same-dtype CPU result does not explain it either. Anything else is no verdict.
         """
         why = self._missing.get(result.path)
-        return result if why is None else lacking_baseline(result, f"judged by the same-dtype CPU result, since {why}")
+        return (
+            result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, since {why}")
+        )
 
     def _find(self, path: str, standard: Standard) -> Metrics | torch.Tensor | str:
         whole = self._recorded.row

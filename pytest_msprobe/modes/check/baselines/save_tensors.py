@@ -14,7 +14,7 @@ from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.baselines.saved_tensors import KeptTensors, with_kept
 from pytest_msprobe.modes.check.baselines.tensor_folder import METADATA, Content, digest_of, file_name
 from pytest_msprobe.modes.check.follow_up import Judged
@@ -53,7 +53,7 @@ def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: Sa
         return None
     try:
         # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
-        with unwarned():
+        with suppress_warnings():
             return _keep(replay, result.record, paths, dump, options)
     except OSError as error:
         return KeptTensors(problem=error.strerror or str(error))

@@ -21,7 +21,7 @@ from pytest_msprobe.engine.framework_names import missing_piece
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError, DeviceError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.repeat import repeated
@@ -99,7 +99,7 @@ class Bench:
         else:
             policy = self._load(self._policy, self._level, "--policy")
         framework, device = self._on(case.framework)
-        setup = Setup(
+        setup = ReplayConfig(
             device,
             policy,
             references=self._references,
@@ -134,7 +134,7 @@ class Bench:
         return framework, device
 
 
-def replay_case(case: Case, folder: Path, setup: Setup) -> DirectionResult:
+def replay_case(case: Case, folder: Path, setup: ReplayConfig) -> DirectionResult:
     """Judge the case in a folder on the setup's device, by its policy; the setup's seed is to be the case's.
 
     Its call runs as often as it did when the case was saved.

@@ -7,11 +7,10 @@ import functools
 import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import torch
@@ -25,70 +24,16 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import FunctionCheck
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, NO_RECORD, TENSORS_NAME, Case, encode_case
+from pytest_msprobe.modes.check.cases.saved_case import SavedCase, with_saved
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.limits import SaveOptions
 from pytest_msprobe.storage.naming import TEMPORARY, fingerprint, locked, slug
 from pytest_msprobe.storage.tensors import describe, write_tensors
-
-_SAVED = "saved"
-
-
-@dataclass(frozen=True, slots=True)
-class SavedCase:
-    """What became of saving a failing case: its folder and size in bytes, what was left out, or why it failed."""
-
-    folder: str = ""
-    size: int = 0
-    left_out: tuple[str, ...] = ()
-    problem: str = ""
-
-    def __str__(self) -> str:
-        if self.problem:
-            return f"The failing case was not saved: {self.problem}"
-        left_out = f" without {', '.join(self.left_out)}" if self.left_out else ""
-        return f"Saved ({format_size(self.size)}{left_out}): {self.folder}"
-
-
-def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
-    """Return a result that tells of a saved case, and ends its failure text with it."""
-    told = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
-    return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, told)
-
-
-def saved_folder(extras: Mapping[str, Any]) -> str:
-    """Return the folder of the first case that was saved of a record, empty where none was."""
-    folders = (msgspec.convert(plain, SavedCase).folder for plain in extras.get(_SAVED, ()))
-    return next(filter(None, folders), "")
-
-
-class SavedTally:
-    """Counts saved cases for the summary."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._bytes = 0
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count the cases of one record."""
-        for plain in extras.get(_SAVED, ()):
-            saved = msgspec.convert(plain, SavedCase)
-            self._bytes += saved.size
-            left_out = f" without {', '.join(saved.left_out)}: no room" if saved.left_out else ""
-            place = f"saved in {Path(saved.folder).parent}{left_out}"
-            self._counts[f"not saved: {saved.problem}" if saved.problem else place] += 1
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._counts:
-            return []
-        head = f"failing cases ({format_size(self._bytes)}, for pytest-msprobe replay):"
-        return [head, *(f"  {count} {text}" for text, count in self._counts.most_common())]
-
 
 # What is left out first where the limits are tight; without its inputs a case is of no use.
 _DISPENSABLE = ("baseline", "golden", "target")
@@ -151,7 +96,7 @@ def save_case(replay: Saveable, result: DirectionResult, origin: CaseOrigin, opt
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
         # That torch thinks little of complex32 is no concern of this, nor may it end it where warnings are errors.
-        with _alone(options.folder), unwarned():
+        with _alone(options.folder), suppress_warnings():
             return _save(replay, result, origin, options)
     except OSError as error:
         return SavedCase(problem=f"{options.folder}: {error.strerror or error}")

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.modes.check.explore.search import TimeUpError, WrongError, kind_of_failure, only_drifts, search
@@ -71,7 +71,7 @@ def explore(
     if tried.is_random:
         return tried.found
     key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
-    with unwarned():
+    with suppress_warnings():
         with contextlib.suppress(TimeUpError):
             rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
             plans = plans_around(replay.call, tried.smallest_sizes(), direction, rounds_once=rounds_once)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from pytest_msprobe.modes.check.cases.save import SaveFailure, with_saved
+from pytest_msprobe.modes.check.cases.save import SaveFailure
+from pytest_msprobe.modes.check.cases.saved_case import with_saved
 from pytest_msprobe.modes.check.explore.explore import explore
 from pytest_msprobe.modes.check.explore.minimal_example import smallest_input
 from pytest_msprobe.modes.check.explore.options import ExploreOptions

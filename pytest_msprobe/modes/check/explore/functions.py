@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
-from pytest_msprobe.engine.values.suppress_warnings import unwarned
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.search import TimeUpError, WrongError, kind_of_failure, only_drifts, search
 from pytest_msprobe.modes.check.explore.simplify_values import Tensors, shorten
@@ -52,7 +52,7 @@ def explore_function(
         return filled
 
     tried = _Search(judge, time.monotonic() + options.seconds, options.examples)
-    with unwarned():
+    with suppress_warnings():
         with contextlib.suppress(TimeUpError):
             search(tried.judge_one, st.tuples(*strategies).map(filled), key, options.examples)
         tried.shorten(given)

@@ -11,7 +11,7 @@ import torch
 
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out
-from pytest_msprobe.results.result import told
+from pytest_msprobe.results.result import decode_extra
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.names import Direction
@@ -48,9 +48,9 @@ def smallest_input(finding: Finding, direction: Direction) -> dict[str, Any]:
     return {_SMALLEST: msgspec.to_builtins(plain)}
 
 
-def told_smallest(extras: Mapping[str, Any]) -> SmallestInput | None:
+def format_minimal_example(extras: Mapping[str, Any]) -> SmallestInput | None:
     """Return the smallest input that extras tell of; None where they tell none."""
-    return told(extras, _SMALLEST, SmallestInput)
+    return decode_extra(extras, _SMALLEST, SmallestInput)
 
 
 def tensor_of(plain: PlainTensor) -> torch.Tensor:

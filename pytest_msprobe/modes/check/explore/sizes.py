@@ -7,7 +7,7 @@ from typing import Any
 
 from msprobe_hooks.dump.schema import TENSOR_TYPES, tensors_of
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.ops.op_info import traits_of
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 
 Sizes = Mapping[int, int]
 
@@ -16,7 +16,7 @@ _TRIED = (1, 2, 3, 4, 8)
 
 def recorded_sizes(call: Call) -> list[int]:
     """Return the sizes over 1 that the tensors of a call have, the largest first; none where shapes must stay."""
-    if traits_of(call.name.api).index:
+    if op_info(call.name.api).index:
         # Lists of whole numbers are positions, and a shape decides how the record is read.
         return []
     tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
@@ -40,7 +40,7 @@ def smallest_sizes(sizes: list[int], accepts: Callable[[Sizes], bool]) -> dict[i
 
 def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:
     """Return the body of a forward record with other sizes; statistics that belong to the former shapes are dropped."""
-    bare = traits_of(api).bare_sizes
+    bare = op_info(api).bare_sizes
 
     def element(value: Any, *, nested: bool) -> Any:
         if isinstance(value, list):

@@ -115,7 +115,7 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
     return _left_out(row, "the frameworks pass this argument in other forms")
 
 
-def without_untold(row: Row) -> Row:
+def drop_unrecorded(row: Row) -> Row:
     """Leave out a value that a static graph does not tell, or that only a kernel is given."""
     is_untold = None in (row.target, row.golden) or row.unmeasured == "kind"
     return _left_out(row, "the static graph does not tell it") if is_untold else row

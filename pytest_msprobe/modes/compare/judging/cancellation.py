@@ -26,7 +26,7 @@ _FACTOR = 8.0
 _MESSAGE = "a sum that cancels: on both sides it is no larger than the rounding of what it sums"
 
 
-def without_cancelled(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
+def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
     """Return the judged rows of a backward record, or of parameters' gradients, with those excused that cancel.
 
     Only vectors are: sums over all that arrived, as the gradients of biases are.

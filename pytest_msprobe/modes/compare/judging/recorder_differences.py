@@ -23,7 +23,7 @@ _EXACT = ("max_diff", "min_diff")
 _ROUNDING = 2.0**-22
 
 
-def were_recorded_otherwise(target: Dump, golden: Dump) -> bool:
+def use_different_recorders(target: Dump, golden: Dump) -> bool:
     """Tell whether the recorders of two runs of MindSpore differ: msprobe's does not say what requires a gradient."""
     if not target.framework == golden.framework == "mindspore":
         return False

@@ -8,7 +8,7 @@ from msprobe_hooks.dump.names import is_forward
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
 
 
-def given_shape(call: ComparedCall) -> str:
+def first_shape_change(call: ComparedCall) -> str:
     """Return how the shape of what a forward call was given differs, in words; empty where it does not.
 
     A call that is given no tensor, as ``arange``, has the shape that its arguments say. The same dimensions in another
@@ -25,10 +25,10 @@ def given_shape(call: ComparedCall) -> str:
 
 def shapes_sentence(first: ComparedCall) -> str:
     """Return the one sentence on runs whose first call that differs was given another shape."""
-    return f"the runs had other input shapes: {given_shape(first)}; what differs after it may follow from that"
+    return f"the runs had other input shapes: {first_shape_change(first)}; what differs after it may follow from that"
 
 
-def may_follow(call: ComparedCall, first: ComparedCall) -> bool:
+def may_be_consequence(call: ComparedCall, first: ComparedCall) -> bool:
     """Tell whether what a wrong call differs by may follow from the other shape that the first one was given.
 
     A forward call that made another value of equal ones, or one of another shape, is wrong whatever the shapes are.
@@ -43,7 +43,7 @@ def has_other_shapes(call: ComparedCall) -> bool:
     return not _was_given_the_same(call) and any(row.unmeasured == "shape" for row in call.rows)
 
 
-def uncompared(call: ComparedCall) -> ComparedCall:
+def as_not_comparable(call: ComparedCall) -> ComparedCall:
     """Return the call as one that was not compared; its rows still tell how they differ."""
     rows = tuple(replace(row, outcome="skip") if row.outcome in ("warn", "fail") else row for row in call.rows)
     return replace(call, outcome="skip", cause="other shapes", rows=rows)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 
-def alone_between_partners(
+def substituted_calls(
     target: Sequence[str], golden: Sequence[str], partners: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield a call of each run where neither has a partner and both neighbours of one are those of the other.
@@ -226,7 +226,7 @@ class _Matcher:
         """Pair a call with the one that has its place in the other run, and its shapes."""
         partners = {target: golden for target, (golden, _) in self._partners.items()}
         target, golden = ([*filter(is_forward_api, dump.records)] for dump in (self._target, self._golden))
-        for name, other in alone_between_partners(target, golden, partners):
+        for name, other in substituted_calls(target, golden, partners):
             if signature(self._target, name) == signature(self._golden, other):
                 self._pair(name, other, "structure")
 

@@ -21,7 +21,7 @@ from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPa
 from pytest_msprobe.modes.monitor.page.options import PageOptions
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
-from pytest_msprobe.storage.atomic_write import whole_file
+from pytest_msprobe.storage.atomic_write import atomic_write
 
 Outcome = Literal["warn", "fail"]
 _Named = tuple[str, int, str, int, str]
@@ -105,7 +105,7 @@ class MonitorPage:
             return
         try:
             self._options.path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(self._options.path) as part:
+            with atomic_write(self._options.path) as part:
                 write_html(part, self._page())
         except OSError as error:
             self._problem = cannot_be_written(self._options.path, error)

@@ -22,7 +22,7 @@ from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition.plan import plan_of_call
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
@@ -37,7 +37,7 @@ _DEFAULT = Policy.load("default")
 
 
 def replayed(call: Any, policy: Policy, above: float | None, device: Any = None, **options: Any) -> Replay:
-    return Replay(call, Setup(device or CpuDevice(), policy, raised_above=above, **options))
+    return Replay(call, ReplayConfig(device or CpuDevice(), policy, raised_above=above, **options))
 
 
 def is_whole(replay: Replay) -> bool:
@@ -190,7 +190,8 @@ def test_golden_is_whole_where_more_is_asked_and_below_the_size(
     recorder: Any, default_policy: Policy, options: dict[str, Any]
 ) -> None:
     replay = Replay(
-        CALLS["gelu"](recorder, torch.float32), Setup(CpuDevice(), default_policy, **({"raised_above": 0} | options))
+        CALLS["gelu"](recorder, torch.float32),
+        ReplayConfig(CpuDevice(), default_policy, **({"raised_above": 0} | options)),
     )
     assert replay.forward().outcome == "pass"
     assert is_whole(replay)

@@ -15,7 +15,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.results.outcomes import Breakdown
@@ -101,7 +101,7 @@ def test_a_function_that_overwrites_its_input_unasked_fails(recorder: Any, check
 
 def test_a_golden_definition_may_return_what_the_function_writes(default_policy: Policy) -> None:
     results = check_function(
-        torch.Tensor.relu_, [values(3, 4)], {}, name="f", setup=Setup(CpuDevice(), default_policy),
+        torch.Tensor.relu_, [values(3, 4)], {}, name="f", setup=ReplayConfig(CpuDevice(), default_policy),
         golden=lambda given: given.clamp(min=0),
     )  # fmt: skip
     assert results[0].outcome == "pass"
@@ -109,7 +109,7 @@ def test_a_golden_definition_may_return_what_the_function_writes(default_policy:
 
 def test_wrong_memory_is_kept_with_a_failing_case(recorder: Any, default_policy: Policy) -> None:
     call = recorder.Tensor.mul_(values(2, 3), 2.0)
-    replay = Replay(call, Setup(Altered(written_elsewhere), default_policy))
+    replay = Replay(call, ReplayConfig(Altered(written_elsewhere), default_policy))
     replay.forward()
     target, golden = (produced(replay.trial, "forward")[side]["changed"]["args.0"] for side in ("target", "golden"))
     torch.testing.assert_close(golden, 2.0 * target.double())
@@ -129,7 +129,7 @@ GAPS = [name for name in LAYOUTS if name not in ("transposed", "channels last")]
 def added(policy: Policy, argument: torch.Tensor, alter: Alter | None = None) -> list[DirectionResult]:
     """Judge the addition of a number in place, and its gradient where one is wanted."""
     device = CpuDevice() if alter is None else Altered(alter)
-    setup = Setup(device, policy)
+    setup = ReplayConfig(device, policy)
     return check_function(
         torch.Tensor.add_, [argument, 1.0], {}, name="f", setup=setup, backward=argument.requires_grad
     )

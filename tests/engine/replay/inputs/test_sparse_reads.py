@@ -15,8 +15,8 @@ from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments, tensor_source
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors, sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS
@@ -92,7 +92,7 @@ def test_slices_along_an_inner_dimension_are_those_of_the_whole_operand(tmp_path
 
 
 def test_what_gather_of_mindspore_takes_are_rows() -> None:
-    read = sparse_reads.slices(Drawn([torch.zeros(ROWS, WIDTH), torch.tensor([3, 9]), 0], {}, 0))
+    read = sparse_reads.slices(DrawnArguments([torch.zeros(ROWS, WIDTH), torch.tensor([3, 9]), 0], {}, 0))
     assert read is not None
     assert (read.starts.tolist(), read.length) == ([[3 * WIDTH, 9 * WIDTH]], WIDTH)
 
@@ -130,7 +130,7 @@ def test_verdicts_are_those_of_a_whole_table(tmp_path: Path, variant: Variant) -
     backward = {"input": [OUTPUT], "output": [TABLE]}
     call = call_of(tmp_path, "Functional.embedding", forward(REPEATED, TABLE, output=[OUTPUT]), backward)
     source = tensor_source(call, seed=3, real_data=False)
-    parts, whole = (Replay(call, Setup(VariantDevice(variant), POLICY, seed=3), each) for each in (None, source))
+    parts, whole = (Replay(call, ReplayConfig(VariantDevice(variant), POLICY, seed=3), each) for each in (None, source))
     for direction in ("forward", "backward"):
         found, expected = (each.judge(direction).verdict.outcome for each in (parts, whole))
         assert found == expected != "skip"
@@ -139,5 +139,5 @@ def test_verdicts_are_those_of_a_whole_table(tmp_path: Path, variant: Variant) -
 def test_a_healthy_device_passes_in_both_directions(tmp_path: Path) -> None:
     backward = {"input": [OUTPUT], "output": [TABLE]}
     call = call_of(tmp_path, "Functional.embedding", forward(INDEX, TABLE, value(7), output=[OUTPUT]), backward)
-    replay = Replay(call, Setup(CpuDevice(), POLICY, seed=3))
+    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, seed=3))
     assert [replay.judge(direction).verdict.outcome for direction in ("forward", "backward")] == ["pass", "pass"]

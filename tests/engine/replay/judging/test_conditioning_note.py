@@ -12,8 +12,8 @@ from pytest_msprobe.engine.replay.calls.golden import golden_side
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging import conditioning_note
 from pytest_msprobe.engine.replay.trials import trial
-from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit, moved_side
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff, perturbed_side
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.reports.failure_text import failure_text
 from pytest_msprobe.results.result import DirectionResult
@@ -38,7 +38,7 @@ def judged(default_policy: Policy) -> Callable[..., list[DirectionResult]]:
     """Check a function on a device whose results are a thousandth too large."""
 
     def run(function: Any, *args: Any, backward: bool = False) -> list[DirectionResult]:
-        setup = Setup(Altered(thousandth_too_large), default_policy)
+        setup = ReplayConfig(Altered(thousandth_too_large), default_policy)
         return check_function(function, args, {}, name="Call.0", setup=setup, backward=backward)
 
     return run
@@ -47,7 +47,7 @@ def judged(default_policy: Policy) -> Callable[..., list[DirectionResult]]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_inputs_move_by_one_rounding_unit_of_their_own_dtype(dtype: torch.dtype) -> None:
     x = torch.tensor([0.0, 1.0, -3.0, torch.inf, 7.5, torch.nan], dtype=dtype)
-    moved = moved_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x)
+    moved = perturbed_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x)
     unit = torch.finfo(dtype).eps / 2
     assert moved[0] == 0
     assert moved[3] == torch.inf
@@ -58,33 +58,38 @@ def test_inputs_move_by_one_rounding_unit_of_their_own_dtype(dtype: torch.dtype)
 
 def test_inputs_that_golden_cannot_raise_move_to_a_neighbour() -> None:
     x = torch.tensor([0.0, 1.5, -2.5], dtype=torch.float64)
-    moved = moved_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x)
+    moved = perturbed_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x)
     assert moved[0] == 0
     assert ((moved - x)[1:].abs() == torch.tensor([2.0**-52, 2.0**-51])).all()
 
 
 def test_both_parts_of_a_complex_number_move() -> None:
     x = torch.full((50,), 1 + 2j)
-    change = moved_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x) / torch.tensor([1, 2j]).sum() - 1
+    change = (
+        perturbed_side(golden_side("exp", arguments(x)), 0, "Torch.exp.0", 0).put(x) / torch.tensor([1, 2j]).sum() - 1
+    )
     assert len(set(change.tolist())) == 4
 
 
 def test_integers_and_bools_stay() -> None:
     for x in (torch.arange(5), torch.tensor([True, False])):
-        assert torch.equal(moved_side(golden_side("add", arguments(x)), 0, "Torch.add.0", 0).put(x), x)
+        assert torch.equal(perturbed_side(golden_side("add", arguments(x)), 0, "Torch.add.0", 0).put(x), x)
 
 
 def test_draws_differ_and_come_again() -> None:
     x = torch.randn(100)
     side = golden_side("exp", arguments(x))
-    first, again, second = (moved_side(side, 0, "Torch.exp.0", draw).put(x) for draw in (0, 0, 1))
+    first, again, second = (perturbed_side(side, 0, "Torch.exp.0", draw).put(x) for draw in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
 
 def test_the_unit_is_that_of_the_coarsest_input() -> None:
-    assert input_unit(arguments(torch.ones(2), torch.ones(2, dtype=torch.bfloat16), torch.ones(2).int())) == 2.0**-8
-    assert input_unit(arguments(torch.arange(3))) == 0
+    assert (
+        input_unit_roundoff(arguments(torch.ones(2), torch.ones(2, dtype=torch.bfloat16), torch.ones(2).int()))
+        == 2.0**-8
+    )
+    assert input_unit_roundoff(arguments(torch.arange(3))) == 0
 
 
 def test_a_failure_tells_that_its_call_is_ill_conditioned(judged: Any) -> None:
@@ -116,8 +121,8 @@ def test_a_pass_costs_no_run_of_moved_inputs(default_policy: Policy, monkeypatch
     def refuse(*_: Any) -> None:
         raise AssertionError("moved")
 
-    monkeypatch.setattr(trial, "moved_side", refuse)
-    setup = Setup(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
+    monkeypatch.setattr(trial, "perturbed_side", refuse)
+    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
     (result,) = check_function(torch.linalg.inv, (hilbert(5),), {}, name="Call.0", setup=setup)
     assert result.verdict.outcome == "pass"
 
@@ -139,7 +144,7 @@ def test_a_failure_stays_as_it_is_where_golden_cannot_run_again(judged: Any, err
 
 
 def test_nothing_is_run_again_where_memory_is_short(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "room_to_move", lambda *_: False)
+    monkeypatch.setattr(trial, "fits_perturbed_runs", lambda *_: False)
     (result,) = judged(torch.exp, torch.linspace(-1, 1, 50))
     assert result.verdict.outcome == "fail"
     assert result.extras == {}

@@ -15,7 +15,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult
 from tests.support.devices import Altered
@@ -207,7 +207,7 @@ def test_where_the_second_run_cannot_be_made_the_first_is_told_with_how_little_i
             raise RuntimeError("dropout_p must not be zero")
         return SDPA(query, key, value, mask, p)
 
-    replay = Replay(attention(recorder), Setup(CpuDevice(), default_policy), function=only_random)
+    replay = Replay(attention(recorder), ReplayConfig(CpuDevice(), default_policy), function=only_random)
     result = replay.forward()
     assert result.outcome == "pass"
     assert "dropout inside" in result.extras[LITTLE_JUDGED]
@@ -230,7 +230,7 @@ def test_a_call_that_is_not_random_runs_once(recorder: Any, check: Any, device_t
 
 def test_both_runs_are_kept_with_a_failing_case(recorder: Any, default_policy: Policy) -> None:
     wrong = Altered(lambda func, args, kwargs: func(*args, **kwargs) * 1.01)
-    replay = Replay(attention(recorder), Setup(wrong, default_policy))
+    replay = Replay(attention(recorder), ReplayConfig(wrong, default_policy))
     assert replay.forward().outcome == "fail"
     trees = produced(replay.trial, "forward")
     assert set(trees["target"]) == {"output", "not_random"}
@@ -258,6 +258,6 @@ def test_a_recorded_baseline_is_asked_for_the_second_run_by_its_own_paths(
             return result
 
     wrong = Altered(lambda func, args, kwargs: func(*args, **kwargs) * 1.01)
-    replay = Replay(attention(recorder), Setup(wrong, default_policy), recorded=lambda record: Rows())
+    replay = Replay(attention(recorder), ReplayConfig(wrong, default_policy), recorded=lambda record: Rows())
     assert [output.path for output in replay.forward().outputs] == ["output", "not_random.output.0"]
     assert asked == ["not_random.output.0"] * 4

@@ -6,7 +6,7 @@ import pytest
 
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
-from pytest_msprobe.engine.replay.ops.op_info import TABLE, Traits, traits_of
+from pytest_msprobe.engine.replay.ops.op_info import TABLE, OpInfo, op_info
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip
 
@@ -29,24 +29,24 @@ def test_what_is_said_to_be_another_package_s_is_not_torch_s(operation: str) -> 
 
 @pytest.mark.parametrize("operation", TABLE)
 def test_a_row_says_something(operation: str) -> None:
-    assert TABLE[operation] != Traits()
+    assert TABLE[operation] != OpInfo()
 
 
 @pytest.mark.parametrize("api", ["linalg.inv", "inv", "inv.out"])
 def test_a_row_is_found_whatever_the_namespace_and_the_overload(api: str) -> None:
-    assert traits_of(api) is TABLE["inv"]
+    assert op_info(api) is TABLE["inv"]
 
 
 @pytest.mark.parametrize("api", ["relu", "relu.out", "special.erf", "", "no such operation"])
 def test_an_operation_without_a_row_has_nothing_special(api: str) -> None:
-    assert traits_of(api) == Traits()
+    assert op_info(api) == OpInfo()
 
 
 @pytest.mark.parametrize(
     ("api", "recurrent"), [("lstm", True), ("gru", True), ("lstm_cell", False), ("gru_cell", False)]
 )
 def test_the_cell_of_a_recurrent_layer_is_made_of_plain_products(api: str, recurrent: bool) -> None:
-    assert traits_of(api).recurrent == recurrent
+    assert op_info(api).recurrent == recurrent
 
 
 def resolves(kind: str, operation: str) -> bool:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay.ops.tie_breaking import accept_equal_selections, gradient_of_selection
+from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 
 TIED = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 5.0]])
 
 
 def accepted(api: str, args: tuple[Any, ...], target: Any, golden: Any, **kwargs: Any) -> Any:
-    return accept_equal_selections(api, (args, kwargs), target, golden)
+    return accept_ties(api, (args, kwargs), target, golden)
 
 
 def test_another_argmax_of_equal_values_is_right() -> None:

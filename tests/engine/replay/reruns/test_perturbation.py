@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.perturbation import perturbed_call
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.perturbed import Perturbed
 
@@ -22,7 +22,7 @@ from pytest_msprobe.results.perturbed import Perturbed
 @pytest.fixture
 def trial_of(default_policy: Policy) -> Any:
     def make(call: Call, device: Any = None) -> Trial:
-        return Replay(call, Setup(device or SimDevice(), default_policy)).trial
+        return Replay(call, ReplayConfig(device or SimDevice(), default_policy)).trial
 
     return make
 

@@ -16,7 +16,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.screening.embedding import rows_of
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS
@@ -62,7 +62,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def replayed(call: Any, device: Any = None, above: float | None = 1e10) -> Replay:
-    return Replay(call, Setup(device or CpuDevice(), POLICY, screen_above=above))
+    return Replay(call, ReplayConfig(device or CpuDevice(), POLICY, screen_above=above))
 
 
 def ran_whole(replay: Replay) -> bool:

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening import screen_trial
 from pytest_msprobe.engine.replay.screening.config import SCREENED_DTYPES
 from pytest_msprobe.engine.replay.trials import trial
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.screened import screened_of
 from tests.support.devices import Altered, Faulty
 from tests.support.recorder import Recorder
@@ -63,7 +63,7 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
 
 
 def replayed(call: Any, policy: Policy, device: Any = None, **options: Any) -> Replay:
-    return Replay(call, Setup(device or CpuDevice(), policy, **({"screen_above": 0} | options)))
+    return Replay(call, ReplayConfig(device or CpuDevice(), policy, **({"screen_above": 0} | options)))
 
 
 def ran_exactly(replay: Replay) -> bool:

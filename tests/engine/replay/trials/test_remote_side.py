@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
@@ -79,7 +79,7 @@ def replay(name: str, device: Device, baseline: RemoteDevice | None = None) -> R
     parsed = parse_api_name(f"{api}.{number or 0}.forward")
     backward = None if gradients is None else backward_record(parsed.backward, {"input": gradients, "output": []})
     call = Call(parsed, forward_record(parsed.forward, body), backward, Path())
-    return Replay(call, Setup(device, Policy.load("default"), baseline=baseline))
+    return Replay(call, ReplayConfig(device, Policy.load("default"), baseline=baseline))
 
 
 def test_the_card_is_the_chosen_one(elsewhere: RemoteDevice) -> None:
@@ -208,10 +208,10 @@ def test_an_answer_that_cannot_be_is_no_verdict(tmp_path: Path, answer: str, pro
 def test_a_baseline_that_dies_is_told_and_the_next_one_has_a_new_process(elsewhere: RemoteDevice) -> None:
     trial = replay("Torch.exp#8", CpuDevice(), baseline=elsewhere).trial
     with pytest.raises(LinkError):
-        trial.run_elsewhere
+        trial.remote_run
     after = replay("Torch.exp", CpuDevice(), baseline=elsewhere).trial
-    assert torch.equal(after.run_elsewhere.output.detach(), after.target.output.detach())
-    for path, gradient in after.gradients_elsewhere.items():
+    assert torch.equal(after.remote_run.output.detach(), after.target.output.detach())
+    for path, gradient in after.remote_gradients.items():
         assert gradient is not None
         assert torch.equal(gradient, after.target_gradients[path])
 

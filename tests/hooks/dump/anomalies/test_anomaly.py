@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, Scene, find_scene, may_hold_non_finite, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, Finding, find_scene, may_hold_non_finite, read_record_io
 from msprobe_hooks.errors import RecordError
 from tests.support.dumps import Json, value
 from tests.support.ranks import call, dump, tensor
 
 
 def scene(body: Json, name: str = "Torch.mul.0.forward") -> Finding | None:
-    return find_scene(read_traffic(dump({name: body}), name))
+    return find_scene(read_record_io(dump({name: body}), name))
 
 
 @pytest.mark.parametrize(
     ("bad_in", "bad_out", "expected"),
     [
         (False, False, None),
-        (False, True, Scene.ARISES),
-        (True, True, Scene.PASSES_ON),
-        (True, False, Scene.VANISHES),
+        (False, True, AnomalyKind.ARISES),
+        (True, True, AnomalyKind.PASSES_ON),
+        (True, False, AnomalyKind.VANISHES),
     ],
 )
-def test_the_scene_is_what_came_in_and_what_went_out(bad_in: bool, bad_out: bool, expected: Scene | None) -> None:
+def test_the_scene_is_what_came_in_and_what_went_out(bad_in: bool, bad_out: bool, expected: AnomalyKind | None) -> None:
     found = scene(call([tensor(bad=bad_in)], [tensor(bad=bad_out)]))
     assert (found and found.scene) == expected
 
@@ -35,9 +35,9 @@ def test_the_scene_is_what_came_in_and_what_went_out(bad_in: bool, bad_out: bool
 def test_a_gradient_of_what_was_no_number_passes_it_on_though_finite_ones_arrive() -> None:
     forward = {"Torch.mul.0.forward": call([tensor(bad=True)], [tensor(bad=True)])}
     backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
-    found = find_scene(read_traffic(dump({**forward, **backward}), "Torch.mul.0.backward"))
+    found = find_scene(read_record_io(dump({**forward, **backward}), "Torch.mul.0.backward"))
     assert found is not None
-    assert (found.scene, [place.path for place in found.inputs]) == (Scene.PASSES_ON, ["forward.output.0"])
+    assert (found.scene, [place.path for place in found.inputs]) == (AnomalyKind.PASSES_ON, ["forward.output.0"])
 
 
 @pytest.mark.parametrize("number", ["nan", "inf"])
@@ -45,27 +45,27 @@ def test_a_gradient_of_a_call_that_was_given_nan_or_inf_passes_it_on(number: str
     given = {**tensor(), "Max": number, "Min": number if number == "nan" else -1.0}
     forward = {"Functional.cross_entropy.0.forward": call([given], [tensor()])}
     backward = {"Functional.cross_entropy.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
-    found = find_scene(read_traffic(dump({**forward, **backward}), "Functional.cross_entropy.0.backward"))
+    found = find_scene(read_record_io(dump({**forward, **backward}), "Functional.cross_entropy.0.backward"))
     assert found is not None
-    assert (found.scene, [place.path for place in found.inputs]) == (Scene.PASSES_ON, ["forward.input.0"])
+    assert (found.scene, [place.path for place in found.inputs]) == (AnomalyKind.PASSES_ON, ["forward.input.0"])
 
 
 def test_a_gradient_that_is_none_of_a_call_that_was_given_a_mask_arises_there() -> None:
     masked = {"Torch.mul.0.forward": call([{**tensor(), "Min": "-inf"}], [tensor()])}
     backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor(bad=True)]}}
-    found = find_scene(read_traffic(dump({**masked, **backward}), "Torch.mul.0.backward"))
+    found = find_scene(read_record_io(dump({**masked, **backward}), "Torch.mul.0.backward"))
     assert found is not None
-    assert found.scene is Scene.ARISES
+    assert found.scene is AnomalyKind.ARISES
 
 
 def test_a_clean_gradient_is_clean_whatever_its_call_gave() -> None:
     forward = {"Torch.mul.0.forward": call([tensor()], [tensor(bad=True)])}
     backward = {"Torch.mul.0.backward": {"input": [tensor()], "output": [tensor()]}}
-    assert find_scene(read_traffic(dump({**forward, **backward}), "Torch.mul.0.backward")) is None
+    assert find_scene(read_record_io(dump({**forward, **backward}), "Torch.mul.0.backward")) is None
 
 
 def test_the_levels_are_those_of_msprobe() -> None:
-    assert [scene.level for scene in Scene] == ["critical", "high", "medium", "high"]
+    assert [scene.level for scene in AnomalyKind] == ["critical", "high", "medium", "high"]
 
 
 @pytest.mark.parametrize("spelling", ["NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "nan\t", "-inf\t"])
@@ -73,7 +73,7 @@ def test_the_levels_are_those_of_msprobe() -> None:
 def test_every_spelling_of_inf_and_nan_counts(spelling: str, key: str) -> None:
     found = scene(call([tensor()], [tensor(**{key: spelling})]))
     assert found is not None
-    assert found.scene is Scene.ARISES
+    assert found.scene is AnomalyKind.ARISES
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_every_spelling_of_inf_and_nan_counts(spelling: str, key: str) -> None:
 def test_nested_inputs_are_looked_into(inputs: list[object]) -> None:
     found = scene(call(inputs, [tensor(bad=True)]))
     assert found is not None
-    assert found.scene is Scene.PASSES_ON
+    assert found.scene is AnomalyKind.PASSES_ON
 
 
 def test_arguments_by_name_and_parameters_of_a_module_are_inputs() -> None:
@@ -103,7 +103,7 @@ def test_arguments_by_name_and_parameters_of_a_module_are_inputs() -> None:
 def test_an_infinite_number_given_as_an_argument_is_an_input() -> None:
     found = scene(call([tensor(), tensor(), {"type": "float", "value": "-Infinity"}], [tensor(Min="-Infinity")]))
     assert found is not None
-    assert found.scene is Scene.PASSES_ON
+    assert found.scene is AnomalyKind.PASSES_ON
 
 
 def test_a_mean_that_overflowed_over_finite_extrema_is_no_anomaly() -> None:
@@ -117,11 +117,11 @@ def test_a_mean_counts_where_there_are_no_extrema() -> None:
 def test_a_backward_record_is_judged_by_the_gradients_that_arrive_and_leave() -> None:
     found = scene({"input": [tensor()], "output": [None, tensor(bad=True)]}, "Torch.sqrt.0.backward")
     assert found is not None
-    assert (found.scene, [place.path for place in found.outputs]) == (Scene.ARISES, ["output.1"])
+    assert (found.scene, [place.path for place in found.outputs]) == (AnomalyKind.ARISES, ["output.1"])
     module = {"input": [tensor(bad=True)], "output": [tensor()]}
     vanished = scene(module, "Module.fc.Linear.backward.0")
     assert vanished is not None
-    assert vanished.scene is Scene.VANISHES
+    assert vanished.scene is AnomalyKind.VANISHES
 
 
 @given(before=st.floats(0, 1e6), after=st.floats(0, 1e6))
@@ -149,7 +149,7 @@ def test_a_statistic_that_no_float_can_hold_is_a_malformed_record(key: str) -> N
     text = f'{{"output": [{{"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "{key}": 1{"0" * 400}}}]}}'
     records = dataclasses.replace(dump({}), records={"Torch.mul.0.forward": msgspec.Raw(text.encode())})
     with pytest.raises(RecordError, match=rf"output\[0\]\.{key}: expected a number"):
-        read_traffic(records, "Torch.mul.0.forward")
+        read_record_io(records, "Torch.mul.0.forward")
 
 
 def test_a_name_without_grammar_is_a_malformed_record() -> None:

@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from msprobe_hooks.instruments.fix.run_plan import Left, Plan, Told, claim, leave, left_in, lines_of, read_plan
+from msprobe_hooks.instruments.fix.run_plan import Left, Plan, RunReport, claim, leave, left_in, lines_of, read_plan
 from msprobe_hooks.json_decoding import JsonError
 
 
@@ -28,7 +28,7 @@ def test_a_process_is_called_by_its_rank(tmp_path, monkeypatch):
     file.write(b'{"call":"Torch.mm.0"}\n')
     file.close()
     assert process == "rank3"
-    assert lines_of(tmp_path) == {"rank3": [Told("Torch.mm.0")]}
+    assert lines_of(tmp_path) == {"rank3": [RunReport("Torch.mm.0")]}
 
 
 def test_no_two_processes_have_one_name_and_none_leaves_the_folder(tmp_path, monkeypatch):

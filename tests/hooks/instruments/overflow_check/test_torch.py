@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.anomalies.anomaly import Scene, find_scene, read_traffic
+from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, find_scene, read_record_io
 from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.instruments.overflow_check import recorder as of_any_framework
@@ -102,8 +102,8 @@ def test_a_gradient_in_which_it_arises_is_written_after_its_call(look, tmp_path,
 def test_what_is_written_is_found_by_the_mode_overflow(look, tmp_path):
     look(lambda: attention(1e38))
     dump = read_dump(tmp_path / "dump/step0/rank/dump.json")
-    scenes = [find_scene(read_traffic(dump, name)) for name in dump.records]
-    assert [finding.scene for finding in scenes if finding] == [Scene.ARISES]
+    scenes = [find_scene(read_record_io(dump, name)) for name in dump.records]
+    assert [finding.scene for finding in scenes if finding] == [AnomalyKind.ARISES]
 
 
 def programs():
@@ -134,11 +134,11 @@ def test_the_same_calls_are_found_as_in_a_dump_of_all_statistics(look, tmp_path,
     with record(tmp_path / "all"):
         run()
     dump = read_dump(tmp_path / "all/step0/rank/dump.json")
-    findings = {name: find_scene(read_traffic(dump, name)) for name in dump.records}
+    findings = {name: find_scene(read_record_io(dump, name)) for name in dump.records}
     arising = [
         name
         for name, finding in findings.items()
-        if finding is not None and finding.scene is Scene.ARISES and not is_ignored(finding, name, BUILT_IN)
+        if finding is not None and finding.scene is AnomalyKind.ARISES and not is_ignored(finding, name, BUILT_IN)
     ]
     assert arising
     assert names(look(run)) == arising

@@ -12,17 +12,18 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
-from pytest_msprobe.modes.check.cases.save import SavedCase, origin_of, save_case
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.modes.check.cases.save import origin_of, save_case
+from pytest_msprobe.modes.check.cases.saved_case import SavedCase
 from pytest_msprobe.storage.limits import SaveOptions
 from tests.support.devices import OneOff
 from tests.support.dumps import Json, write_dump
 
 
 @pytest.fixture
-def setup() -> Setup:
+def setup() -> ReplayConfig:
     """A device whose results are all wrong, and a seed other than the default."""
-    return Setup(OneOff(), Policy.load("default"), seed=3)
+    return ReplayConfig(OneOff(), Policy.load("default"), seed=3)
 
 
 @pytest.fixture
@@ -31,10 +32,10 @@ def limits(tmp_path: Path) -> SaveOptions:
 
 
 @pytest.fixture
-def replay(tmp_path: Path, setup: Setup) -> Callable[..., Any]:
+def replay(tmp_path: Path, setup: ReplayConfig) -> Callable[..., Any]:
     """Check the call of a record in a dump of these records, and return its replay, its result and its origin."""
 
-    def run(records: Json, record: str, setup: Setup = setup) -> tuple[Replay, Any, Any]:
+    def run(records: Json, record: str, setup: ReplayConfig = setup) -> tuple[Replay, Any, Any]:
         dump = read_dump(write_dump(tmp_path, records))
         made = Replay(read_call(dump, f"{record.rpartition('.')[0]}.forward"), setup)
         result = made.judge("backward" if record.endswith(".backward") else "forward")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.strides import has_gaps
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.check.cases.replay import replay_case
@@ -86,7 +86,7 @@ ATTENTION = {
 
 @pytest.mark.parametrize("records", [SOFTMAX, ATTENTION], ids=["softmax", "dropout inside"])
 def test_a_saved_case_fails_as_the_record_did_and_passes_elsewhere(
-    save: Any, replay: Any, setup: Setup, records: Any
+    save: Any, replay: Any, setup: ReplayConfig, records: Any
 ) -> None:
     from pytest_msprobe.devices.cpu import CpuDevice
 
@@ -123,7 +123,7 @@ def value(kind: str, content: Any) -> Any:
     ids=lambda part: part if isinstance(part, str) else "",
 )  # fmt: skip
 def test_arguments_of_every_kind_come_back(
-    save: Any, replay: Any, setup: Setup, api: str, arguments: list[Any], keywords: Any
+    save: Any, replay: Any, setup: ReplayConfig, api: str, arguments: list[Any], keywords: Any
 ) -> None:
     records = {f"{api}.0.forward": forward(*arguments, output=[element(1)], **keywords)}
     saved = save(records, f"{api}.0.forward")
@@ -151,7 +151,7 @@ def shown(tree: Any) -> Any:
     return "device" if isinstance(tree, DeviceArgument) else repr(tree)
 
 
-def test_an_input_that_was_not_contiguous_reaches_the_device_as_it_was(save: Any, setup: Setup) -> None:
+def test_an_input_that_was_not_contiguous_reaches_the_device_as_it_was(save: Any, setup: ReplayConfig) -> None:
     folder = Path(save(SOFTMAX, "Functional.softmax.0.forward").folder)
     case = read_case(folder)
     x = torch.randn(8, 16)[:, ::4].t()

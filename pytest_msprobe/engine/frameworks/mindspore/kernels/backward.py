@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.frameworks.mindspore.kernels.forward import MASKS
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given, gradient
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall, gradient
 from pytest_msprobe.engine.frameworks.mindspore.primitives import layout, normalization
 
 aten = torch.ops.aten
 
 
-def of_input(function: Callable[[Tensor], Tensor], x: int, dy: int) -> Callable[[Given], Tensor]:
+def of_input(function: Callable[[Tensor], Tensor], x: int, dy: int) -> Callable[[KernelCall], Tensor]:
     """Return the gradient of a function of elements, of whose input and arriving gradient the slots are given."""
     return lambda given: gradient(function, given.like_result(x), given.like_result(dy))
 
 
-def of_result(kernel: Callable[[Tensor, Tensor], Tensor], y: int, dy: int) -> Callable[[Given], Tensor]:
+def of_result(kernel: Callable[[Tensor, Tensor], Tensor], y: int, dy: int) -> Callable[[KernelCall], Tensor]:
     """Return a gradient that is told from the result of the forward pass and what arrives."""
     return lambda given: kernel(given.like_result(dy), given.like_result(y))
 
@@ -49,12 +49,12 @@ def reciprocal(dy: Tensor, y: Tensor) -> Tensor:
     return -dy * y * y
 
 
-def bias_add(given: Given) -> Tensor:
+def bias_add(given: KernelCall) -> Tensor:
     """Return BiasAddGrad: the sum of what arrives for each channel."""
     dy, (channels,) = given.tensor(0), given.shape
     if given.setting("format", 1) == 1:
         return dy.reshape(-1, channels).sum(0)
-    if given.told_shape(0) is not None:
+    if given.declared_shape(0) is not None:
         return dy.sum([axis for axis in range(dy.dim()) if axis != 1])
     is_flat = dy.dim() < 4 and dy.shape[-1] == channels
     if is_flat:
@@ -64,7 +64,7 @@ def bias_add(given: Given) -> Tensor:
     return dy.sum([axis for axis in range(dy.dim()) if axis != 1])
 
 
-def layer_norm(given: Given) -> Any:
+def layer_norm(given: KernelCall) -> Any:
     """Return LayerNormGrad, from the mean and variance that the forward pass found."""
     x, dy, variance, mean, gamma = (given.tensor(slot) for slot in range(5))
     x, dy = x.reshape(given.shape), dy.reshape(given.shape)
@@ -78,7 +78,7 @@ def layer_norm(given: Given) -> Any:
     )
 
 
-def batch_norm(given: Given) -> tuple[Tensor, ...]:
+def batch_norm(given: KernelCall) -> tuple[Tensor, ...]:
     """Return BatchNormGrad in training: the gradients of the image, the scale and the bias."""
     if not given.setting("is_training", 6):
         raise NotImplementedError("BatchNormGrad with given statistics has no golden definition")
@@ -91,7 +91,7 @@ def batch_norm(given: Given) -> tuple[Tensor, ...]:
         return torch.autograd.grad(y, (image, weight, bias), dy)
 
 
-def group_norm(given: Given) -> Any:
+def group_norm(given: KernelCall) -> Any:
     """Return GroupNormGrad, from the mean and the reciprocal deviation that the forward pass found."""
     dy, x = given.tensor(0, *given.shape), given.tensor(1, *given.shape)
     mean, deviation, gamma = (given.tensor(slot) for slot in (2, 3, 4))
@@ -102,7 +102,7 @@ def group_norm(given: Given) -> Any:
     )
 
 
-def strided_slice(given: Given) -> Tensor:
+def strided_slice(given: KernelCall) -> Tensor:
     """Return StridedSliceGrad: what arrives where it was cut out, zeros elsewhere."""
     masks = {name: given.setting(name) for name in MASKS}
     bounds = [given.setting(name, slot) for slot, name in enumerate(("begin", "end", "strides"), start=2)]
@@ -114,20 +114,20 @@ def strided_slice(given: Given) -> Tensor:
     return gradient(cut, whole, given.tensor(0, *cut(whole).shape))
 
 
-def log_softmax(given: Given) -> Tensor:
+def log_softmax(given: KernelCall) -> Tensor:
     """Return LogSoftmaxGrad, from the result of the forward pass."""
     y, dy = given.tensor(0, *given.shape), given.tensor(1, *given.shape)
     total: Tensor = dy.sum(given.setting("axis", 2), keepdim=True)
     return dy - y.exp() * total
 
 
-def dropout(given: Given) -> Tensor:
+def dropout(given: KernelCall) -> Tensor:
     """Return DropoutGrad."""
     keep_prob: float = given.setting("keep_prob")
     return given.like_result(0) * given.like_result(1) / keep_prob
 
 
-def gather_elements(given: Given) -> Tensor:
+def gather_elements(given: KernelCall) -> Tensor:
     """Return GatherDGradV2: what arrives, added up at the places that were taken."""
     index = given.tensor(2)
     dy = given.tensor(3, *index.shape)

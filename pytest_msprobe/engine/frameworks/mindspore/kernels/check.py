@@ -17,14 +17,14 @@ from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.frameworks.mindspore.kernels.fingerprints import takes_a_view
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given, as_list, settings_of_forward
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall, as_list, settings_of_forward
 from pytest_msprobe.engine.frameworks.mindspore.kernels.previous_iteration import element_before
 from pytest_msprobe.engine.frameworks.mindspore.kernels.registry import Definition, definition_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.trials.config import Setup
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
@@ -32,7 +32,7 @@ from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
-def check_kernel(dump: GraphDump, name: str, setup: Setup) -> DirectionResult:
+def check_kernel(dump: GraphDump, name: str, setup: ReplayConfig) -> DirectionResult:
     """Judge what a kernel gave by a golden definition of what it was given.
 
     Raises RecordError where one of its files is not whole, DumpError where one is unusable.
@@ -44,7 +44,7 @@ def check_kernel(dump: GraphDump, name: str, setup: Setup) -> DirectionResult:
         return DirectionResult(name, Verdict("skip", "", str(skip)), skip=skip.reason)
 
 
-def _replay(dump: GraphDump, name: str, setup: Setup) -> Replay:
+def _replay(dump: GraphDump, name: str, setup: ReplayConfig) -> Replay:
     kernel = dump.kernels[name]
     definition = definition_of(kernel.type)
     if hardware(setup.device) == "cpu" and kernel.is_mislabelled:
@@ -108,6 +108,6 @@ class _Computed:
     told: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *inputs: Tensor | None) -> list[Tensor]:
-        given = Given(self.kind, inputs, self.results, self.settings, self.statement, self.told)
+        given = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.told)
         found = as_list(self.definition.golden(given))
         return [ours.reshape(recorded.shape) for ours, recorded in zip(found, self.results, strict=True)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given, gradient
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall, gradient
 from pytest_msprobe.engine.frameworks.mindspore.primitives import convolution as primitives
 
 _WIDEST_DILATION = 3
@@ -25,14 +25,14 @@ _POOLING = {name: name for name in ("kernel_size", "strides", "pad_mode")} | {"d
 _PAD_MODES = {0: "pad", 1: "same", 2: "valid"}
 
 
-def convolution(given: Given) -> Tensor:
+def convolution(given: KernelCall) -> Tensor:
     """Return Conv2D or Conv3D of an image with filters."""
     x, weight = given.tensor(0), given.tensor(1)
     settings = _convolutions(x.shape, weight.shape, given.shape)
     return _by(given, _CONVOLUTION, settings, functools.partial(primitives.convolution, x, weight))
 
 
-def gradient_of_image(given: Given, dy: int = 0, filters: int = 1) -> Tensor:
+def gradient_of_image(given: KernelCall, dy: int = 0, filters: int = 1) -> Tensor:
     """Return Conv2DBackpropInput: of the gradient that arrives at a slot and the filters the gradient of the image."""
     arriving, weight = given.tensor(dy), given.tensor(filters)
     settings = _convolutions(given.shape, weight.shape, arriving.shape)
@@ -44,7 +44,7 @@ def gradient_of_image(given: Given, dy: int = 0, filters: int = 1) -> Tensor:
     )
 
 
-def gradient_of_filters(given: Given, dy: int = 0, image: int = 1) -> Tensor:
+def gradient_of_filters(given: KernelCall, dy: int = 0, image: int = 1) -> Tensor:
     """Return Conv2DBackpropFilter: of the gradient that arrives at a slot and the image the gradient of the filters."""
     arriving, x = given.tensor(dy), given.tensor(image)
     filters = x.new_zeros(given.shape)
@@ -60,13 +60,13 @@ gradient_of_volume = functools.partial(gradient_of_image, dy=1, filters=0)
 gradient_of_filters_3d = functools.partial(gradient_of_filters, dy=1, image=0)
 
 
-def max_pool(given: Given) -> Tensor:
+def max_pool(given: KernelCall) -> Tensor:
     """Return MaxPool."""
     x = given.tensor(0)
     return _by(given, _POOLING, _pools(x.shape, given.shape), functools.partial(primitives.max_pool_2d, x))
 
 
-def max_pool_gradient(given: Given) -> Tensor:
+def max_pool_gradient(given: KernelCall) -> Tensor:
     """Return MaxPoolGrad: each arriving gradient at the first greatest element of its window."""
     x, y = given.tensor(0, *given.shape), given.tensor(1)
     dy = given.tensor(2, *y.shape)
@@ -77,24 +77,24 @@ def max_pool_gradient(given: Given) -> Tensor:
     return _by(given, _POOLING, _pools(x.shape, y.shape), compute)
 
 
-def avg_pool(given: Given) -> Tensor:
+def avg_pool(given: KernelCall) -> Tensor:
     """Return AvgPool."""
     return primitives.avg_pool_2d(given.tensor(0), **_pool_settings(given, 1))
 
 
-def avg_pool_gradient(given: Given) -> Tensor:
+def avg_pool_gradient(given: KernelCall) -> Tensor:
     """Return AvgPoolGrad."""
     x, y = given.tensor(0, *given.shape), given.tensor(1)
     settings = _pool_settings(given, 3)
     return gradient(lambda image: primitives.avg_pool_2d(image, **settings), x, given.tensor(2, *y.shape))
 
 
-def avg_pool_3d(given: Given) -> Tensor:
+def avg_pool_3d(given: KernelCall) -> Tensor:
     """Return AvgPool3D."""
     return primitives.avg_pool_3d(given.tensor(0), **_pool_3d_settings(given))
 
 
-def avg_pool_3d_gradient(given: Given) -> Tensor:
+def avg_pool_3d_gradient(given: KernelCall) -> Tensor:
     """Return AvgPool3DGrad, which is given the sizes of the volume and not its elements."""
     settings = _pool_3d_settings(given)
     volume = given.tensor(1).new_zeros(given.shape)
@@ -105,24 +105,24 @@ def avg_pool_3d_gradient(given: Given) -> Tensor:
     return gradient(pool, volume, given.tensor(1, *pool(volume).shape))
 
 
-def _pool_3d_settings(given: Given) -> dict[str, Any]:
+def _pool_3d_settings(given: KernelCall) -> dict[str, Any]:
     names = ("kernel_size", "strides", "ceil_mode", "count_include_pad", "divisor_override")
     settings = {name: given.setting(name) for name in names}
     return settings | {"pad_mode": "pad", "pad": given.setting("pad_list"), "data_format": given.setting("format")}
 
 
-def _pool_settings(given: Given, first: int) -> dict[str, Any]:
+def _pool_settings(given: KernelCall, first: int) -> dict[str, Any]:
     names = ("kernel_size", "strides", "pad_mode", "data_format")
     settings = {name: given.setting(name, first + i) for i, name in enumerate(names)}
     return settings | {"pad_mode": _PAD_MODES.get(settings["pad_mode"], settings["pad_mode"]), "data_format": "NCHW"}
 
 
 def _by(
-    given: Given, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
+    given: KernelCall, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
 ) -> Tensor:
     """Return what a definition gives by settings that attributes of these names tell, else by one of the choices."""
     told = given.attributes(attributes)
-    found: Tensor = compute(**told) if told else given.told_by_numbers("strides and padding", choices, compute)
+    found: Tensor = compute(**told) if told else given.infer_from_values("strides and padding", choices, compute)
     return found
 
 

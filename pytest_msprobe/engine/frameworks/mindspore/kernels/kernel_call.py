@@ -30,7 +30,7 @@ _SURELY = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class KernelCall:
     """An execution of a kernel of the type ``kind``.
 
     ``inputs`` are its tensors by slot, None where there is none; ``results`` are the recorded ones. ``settings`` are
@@ -67,7 +67,7 @@ class Given:
         told = {setting: self.attribute(name) for setting, name in names.items()}
         return {} if None in told.values() else told
 
-    def told_shape(self, slot: int) -> tuple[int, ...] | None:
+    def declared_shape(self, slot: int) -> tuple[int, ...] | None:
         """Return the shape in which the kernel saw an input, None where nothing tells it."""
         told = () if self.statement is None else self.statement.inputs
         return told[slot] if slot < len(told) else None
@@ -81,7 +81,7 @@ class Given:
         if found is None:
             raise self.lacks(f"input.{slot}")
         try:
-            told = self.told_shape(slot)
+            told = self.declared_shape(slot)
             return found.reshape(shape) if shape else found if told is None else found.reshape(told)
         except RuntimeError:
             raise self.lacks(f"the shape of input.{slot}") from None
@@ -111,7 +111,7 @@ class Given:
             return x.reshape(wanted)
         if x.numel() == 1 or (x.dim() == len(wanted) and _is_broadcast(tuple(x.shape), wanted)):
             return x.reshape(()) if x.numel() == 1 else x
-        if self.told_shape(slot) is not None:
+        if self.declared_shape(slot) is not None:
             return x
         choices = itertools.product(*({1, size} for size in wanted))
         shapes = {shape for shape in choices if math.prod(shape) == x.numel()}
@@ -119,7 +119,7 @@ class Given:
             raise self.lacks(f"the shape of input.{slot}")
         return x.reshape(shapes.pop())
 
-    def told_by_numbers(self, names: str, choices: Iterable[Mapping[str, Any]], compute: Callable[..., Any]) -> Any:
+    def infer_from_values(self, names: str, choices: Iterable[Mapping[str, Any]], compute: Callable[..., Any]) -> Any:
         """Return what a definition gives by the one of these settings that comes nearest to the recorded results.
 
         Raises Skip that names the settings where none comes near.

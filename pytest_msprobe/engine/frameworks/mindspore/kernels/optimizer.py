@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.engine.frameworks.mindspore.primitives import normalization, optimizer
 
-Step: TypeAlias = Callable[[Given], list[Tensor]]
+Step: TypeAlias = Callable[[KernelCall], list[Tensor]]
 
 
 def step(definition: Callable[..., None], count: int, *changes: int, **choices: tuple[Any, ...]) -> Step:
@@ -23,7 +23,7 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
     primitive tells it.
     """
 
-    def compute(given: Given) -> list[Tensor]:
+    def compute(given: KernelCall) -> list[Tensor]:
         shape = given.tensor(changes[0]).shape
         tensors = [given.tensor(slot) for slot in range(count)]
         inputs = [x.reshape(shape) if x.numel() == shape.numel() else x for x in tensors]
@@ -37,7 +37,7 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
         if told or not choices:
             return by(**told)
         combined = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
-        found: list[Tensor] = given.told_by_numbers(", ".join(choices), combined, by)
+        found: list[Tensor] = given.infer_from_values(", ".join(choices), combined, by)
         return found
 
     return compute
@@ -76,13 +76,13 @@ def _sgd(
     is_first.zero_()
 
 
-def sgd(given: Given) -> list[Tensor]:
+def sgd(given: KernelCall) -> list[Tensor]:
     """Return SGD, which is not given its weight decay either."""
     decays = (0.0, _weight_decay(given))
     return step(_sgd, 6, 0, 3, 5, dampening=(0.0,), weight_decay=decays, nesterov=_EITHER)(given)
 
 
-def _weight_decay(given: Given) -> float:
+def _weight_decay(given: KernelCall) -> float:
     """Return the decay that half of the recorded accumulation is above and half below, in three digits as it is set."""
     parameter, gradient, _, before, momentum, is_first = (given.tensor(slot).reshape(-1).double() for slot in range(6))
     kept = torch.where(is_first > 0, 0, before * momentum)
@@ -91,7 +91,7 @@ def _weight_decay(given: Given) -> float:
     return float(f"{found:.3g}") if math.isfinite(found) else 0.0
 
 
-def batch_norm(given: Given) -> list[Tensor]:
+def batch_norm(given: KernelCall) -> list[Tensor]:
     """Return BatchNorm, and the running statistics that it moves where they are known from before."""
     moved = [given.tensor(slot).clone() if given.has(slot) else None for slot in (3, 4)]
     names = ("is_training", "epsilon", "momentum")

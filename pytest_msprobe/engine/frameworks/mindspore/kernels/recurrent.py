@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.engine.frameworks.mindspore.primitives import recurrent
 
 
-def lstm(given: Given) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(given: KernelCall) -> tuple[Tensor, Tensor, Tensor]:
     """Return LSTM: the outputs and the last states."""
     inputs, settings = _made(given, given.shape, tuple(given.results[1].shape))
     return recurrent.lstm(*inputs, **settings)
 
 
-def lstm_gradient(given: Given) -> tuple[Tensor, ...]:
+def lstm_gradient(given: KernelCall) -> tuple[Tensor, ...]:
     """Return LSTMGrad: the gradients of the inputs, the states and the weights."""
     state = tuple(given.results[1].shape)
     steps, batch = given.shape[:2]
@@ -30,7 +30,7 @@ def lstm_gradient(given: Given) -> tuple[Tensor, ...]:
         return torch.autograd.grad(recurrent.lstm(*leaves, **settings), leaves, arriving)
 
 
-def _made(given: Given, outputs: tuple[int, ...], state: tuple[int, ...]) -> tuple[list[Tensor], dict[str, Any]]:
+def _made(given: KernelCall, outputs: tuple[int, ...], state: tuple[int, ...]) -> tuple[list[Tensor], dict[str, Any]]:
     """Return what an LSTM whose outputs and states have these shapes takes, and what it was made with."""
     directions, _, hidden = state
     x, weights = given.tensor(0), given.tensor(3)

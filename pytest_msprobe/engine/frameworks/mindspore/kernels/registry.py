@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.engine.frameworks.mindspore.kernels import backward, convolution, forward, optimizer, recurrent
-from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import Given
+from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.engine.frameworks.mindspore.primitives import activation, reductions
 from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE as PRIMITIVES
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -26,7 +26,7 @@ class Definition:
     """
 
     api: str
-    golden: Callable[[Given], Any]
+    golden: Callable[[KernelCall], Any]
     outputs: int | None = None
     changes: tuple[int, ...] = ()
 

@@ -34,7 +34,7 @@ def _element(value: Any) -> Element:
     return None if value is None else ValueElement(type(value).__name__, value)
 
 
-def told_by_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dict[str, Any]:
+def infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dict[str, Any]:
     """Return the settings of a definition if the recorded shapes allow exactly one choice of them; else nothing.
 
     A definition is computed on tensors without values for each choice there is.

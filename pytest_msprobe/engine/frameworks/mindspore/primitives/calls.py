@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import ForwardRecord
 from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import bridged
-from pytest_msprobe.engine.frameworks.mindspore.primitives.attributes import as_elements, required, told_by_shapes
+from pytest_msprobe.engine.frameworks.mindspore.primitives.attributes import as_elements, infer_from_shapes, required
 from pytest_msprobe.engine.frameworks.mindspore.primitives.mixed_precision import (
     casting_golden,
     casting_target,
@@ -47,7 +47,7 @@ def with_settings(record: ForwardRecord, name: ApiName) -> ForwardRecord:
     definition = TABLE.get(class_of(name))
     settings = record.settings
     if settings is None and definition is not None and definition.golden is not None and not record.kwargs:
-        settings = told_by_shapes(definition.golden, record)
+        settings = infer_from_shapes(definition.golden, record)
     if not settings:
         return record
     renamed = {} if definition is None else definition.renamed

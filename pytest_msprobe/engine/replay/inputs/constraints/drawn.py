@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import torch
 
 #: Mends the drawn arguments of an operation in place, where it promises nothing for what was drawn.
-Constraint: TypeAlias = Callable[["Drawn"], None]
+Constraint: TypeAlias = Callable[["DrawnArguments"], None]
 
 
-class Drawn:
+class DrawnArguments:
     """The arguments of one call, found by position or by keyword."""
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], seed: int) -> None:
@@ -37,7 +37,7 @@ class Drawn:
         return value if isinstance(value, torch.Tensor) else None
 
 
-def share_out(total: int, shares: torch.Tensor) -> None:
+def split_evenly(total: int, shares: torch.Tensor) -> None:
     """Fill an integer tensor in place with nearly equal shares, the larger ones first, that add up to ``total``."""
     base, extra = divmod(total, shares.numel())
     shares.fill_(base).view(-1)[:extra] += 1

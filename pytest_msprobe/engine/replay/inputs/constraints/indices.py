@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Drawn
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 
 
 def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> None:
@@ -19,7 +19,7 @@ def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> No
         index[outside] = index[outside] % size
 
 
-def embedding(drawn: Drawn) -> None:
+def embedding(drawn: DrawnArguments) -> None:
     """Bring the indices of an embedding into its table; torch.nn.functional and ATen order the two differently."""
     index, weight = drawn.tensor(0, "input", "indices"), drawn.tensor(1, "weight")
     if index is not None and index.is_floating_point():
@@ -28,7 +28,7 @@ def embedding(drawn: Drawn) -> None:
         wrap(index, weight.shape[0])
 
 
-def embedding_bag(drawn: Drawn) -> None:
+def embedding_bag(drawn: DrawnArguments) -> None:
     """Let the bags of an embedding start at 0 and follow each other."""
     embedding(drawn)
     first, second = drawn.tensor(0, "input"), drawn.tensor(1, "weight")
@@ -41,28 +41,28 @@ def embedding_bag(drawn: Drawn) -> None:
             offsets[-1] = index.numel()
 
 
-def along_dim(drawn: Drawn) -> None:
+def along_dim(drawn: DrawnArguments) -> None:
     """Bring the indices of ``(input, dim, index)`` into that dimension."""
     source, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
     if source is not None and isinstance(dim, int):
         wrap(index, source.shape[dim] if source.dim() else 1)
 
 
-def slices(drawn: Drawn) -> None:
+def slices(drawn: DrawnArguments) -> None:
     """Bring the indices of MindSpore's ``Gather(params, indices, axis)`` into that dimension."""
     source, index, axis = drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis")
     if source is not None and isinstance(axis, int):
         wrap(index, source.shape[axis])
 
 
-def take_along_dim(drawn: Drawn) -> None:
+def take_along_dim(drawn: DrawnArguments) -> None:
     """Bring the indices of ``(input, indices, dim)`` into that dimension, or into the flattened input."""
     source, index, dim = drawn.tensor(0, "input"), drawn.tensor(1, "indices"), drawn.get(2, "dim")
     if source is not None:
         wrap(index, source.shape[dim] if isinstance(dim, int) else source.numel())
 
 
-def written_along_dim(drawn: Drawn) -> None:
+def written_along_dim(drawn: DrawnArguments) -> None:
     """Make places distinct where the API writes to them: which of two writers wins is not defined."""
     along_dim(drawn)
     target, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
@@ -76,14 +76,14 @@ def written_along_dim(drawn: Drawn) -> None:
         index.copy_(order.narrow(axis, 0, index.shape[axis]))
 
 
-def take(drawn: Drawn) -> None:
+def take(drawn: DrawnArguments) -> None:
     """Bring indices into the flattened input."""
     source, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
     if source is not None:
         wrap(index, source.numel(), negative=True)
 
 
-def put(drawn: Drawn) -> None:
+def put(drawn: DrawnArguments) -> None:
     """Bring indices into the flattened input, each at most once unless what is put there is added up."""
     take(drawn)
     target, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
@@ -91,7 +91,7 @@ def put(drawn: Drawn) -> None:
         _make_distinct([index], [target.numel()], drawn.generator)
 
 
-def indexing(drawn: Drawn) -> None:
+def indexing(drawn: DrawnArguments) -> None:
     """Bring each index tensor into the range of the dimension that it indexes, and masks to the count that fits."""
     source = drawn.tensor(0, "input")
     if source is not None:
@@ -102,7 +102,7 @@ def indexing(drawn: Drawn) -> None:
             _keep(masks[0], tensors[0].numel(), drawn.generator)
 
 
-def written_indexing(drawn: Drawn) -> None:
+def written_indexing(drawn: DrawnArguments) -> None:
     """As ``indexing``, with distinct places, and masks that select as many places as there are values."""
     indexing(drawn)
     target, values = drawn.tensor(0, "input"), drawn.tensor(2, "values")
@@ -165,7 +165,7 @@ def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: tor
         flat = flat // size
 
 
-def class_target(drawn: Drawn) -> None:
+def class_target(drawn: DrawnArguments) -> None:
     """Bring class indices into the number of classes; what is to be ignored stays, but not everywhere."""
     scores, target = drawn.tensor(0, "input", "self"), drawn.tensor(1, "target")
     if scores is None or target is None or target.is_floating_point():
@@ -179,7 +179,7 @@ def class_target(drawn: Drawn) -> None:
         target.zero_()
 
 
-def one_hot(drawn: Drawn) -> None:
+def one_hot(drawn: DrawnArguments) -> None:
     """Bring class numbers into [0, classes)."""
     index, classes = drawn.tensor(0, "tensor", "input"), drawn.get(1, "num_classes")
     if index is not None:

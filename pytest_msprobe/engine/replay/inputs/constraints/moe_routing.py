@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, Drawn, share_out
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments, split_evenly
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
 
 
-def token_unpermute(drawn: Drawn) -> None:
+def token_unpermute(drawn: DrawnArguments) -> None:
     """Give each copy of a token a place of its own."""
     places = drawn.tensor(1, "sorted_indices")
     if places is not None:
@@ -21,7 +21,7 @@ def _as_many_experts_each(routing_map: torch.Tensor | None, experts: int, genera
         routing_map.copy_(ranks < experts)
 
 
-def routing_map(drawn: Drawn) -> None:
+def routing_map(drawn: DrawnArguments) -> None:
     """Send every token to as many experts as ``num_out_tokens`` says."""
     tokens, wanted = drawn.tensor(0, "tokens"), drawn.kwargs.get("num_out_tokens")
     if tokens is not None and len(tokens) and not drawn.kwargs.get("drop_and_pad"):
@@ -29,7 +29,7 @@ def routing_map(drawn: Drawn) -> None:
         _as_many_experts_each(drawn.tensor(1, "routing_map"), experts, drawn.generator)
 
 
-def routed_back(drawn: Drawn) -> None:
+def routed_back(drawn: DrawnArguments) -> None:
     """Give each copy of a token a place of its own, and every token as many copies."""
     tokens, shape = drawn.tensor(0, "permuted_tokens"), drawn.get(2, "restore_shape")
     if tokens is not None and shape and shape[0] and not drawn.kwargs.get("drop_and_pad"):
@@ -39,14 +39,14 @@ def routed_back(drawn: Drawn) -> None:
             _as_many_experts_each(chosen, len(tokens) // shape[0], drawn.generator)
 
 
-def init_routing(drawn: Drawn) -> None:
+def init_routing(drawn: DrawnArguments) -> None:
     """Count the copies of the tokens column by column, as the gating does."""
     copies = drawn.tensor(1, "row_idx")
     if copies is not None and copies.dim() == 2:
         copies.copy_(torch.arange(copies.numel()).view(copies.shape[1], -1).T)
 
 
-def finalize_routing(drawn: Drawn) -> None:
+def finalize_routing(drawn: DrawnArguments) -> None:
     """Bring places into the rows that there are, and experts into those that have a bias."""
     rows, bias = drawn.tensor(0, "expanded_permuted_rows"), drawn.tensor(3, "bias")
     if rows is not None:
@@ -55,18 +55,18 @@ def finalize_routing(drawn: Drawn) -> None:
         wrap(drawn.tensor(6, "export_for_source_row"), bias.shape[0])
 
 
-def expert_tokens(drawn: Drawn) -> None:
+def expert_tokens(drawn: DrawnArguments) -> None:
     """Sort the experts that rows belong to."""
     experts = drawn.tensor(0, "sorted_expert_for_source_row")
     if experts is not None:
         experts.copy_(experts.sort().values)
 
 
-def re_routing(drawn: Drawn) -> None:
+def re_routing(drawn: DrawnArguments) -> None:
     """Let the ranks and experts share out the tokens."""
     tokens, counts = drawn.tensor(0, "tokens"), drawn.tensor(1, "expert_token_num_per_rank")
     if tokens is not None and counts is not None and counts.numel():
-        share_out(tokens.shape[0], counts)
+        split_evenly(tokens.shape[0], counts)
 
 
 def groups_of_rows(name: str, kind: str = "") -> Constraint:
@@ -75,20 +75,20 @@ def groups_of_rows(name: str, kind: str = "") -> Constraint:
     They are the groups' ends, unless the keyword ``kind`` is 1: then their sizes.
     """
 
-    def constraint(drawn: Drawn) -> None:
+    def constraint(drawn: DrawnArguments) -> None:
         source = drawn.get(0, "x", "input")
         rows = source[0] if isinstance(source, (list, tuple)) and source else source
         # by keyword, except in npu_group_quant(x, scale, group_index)
         groups = drawn.kwargs.get(name, drawn.get(2))
         if isinstance(rows, torch.Tensor) and isinstance(groups, torch.Tensor) and groups.dim() == 1 and groups.numel():
-            share_out(rows.shape[:-1].numel(), groups)
+            split_evenly(rows.shape[:-1].numel(), groups)
             if drawn.kwargs.get(kind) != 1:
                 groups.copy_(groups.cumsum(0))
 
     return constraint
 
 
-def scatter_nd(drawn: Drawn) -> None:
+def scatter_nd(drawn: DrawnArguments) -> None:
     """Name a place at most once: which of two writers wins is not defined."""
     target, places = drawn.tensor(0, "self", "input"), drawn.tensor(1, "indices")
     if target is None or places is None or not places.shape[-1]:
@@ -103,7 +103,7 @@ def scatter_nd(drawn: Drawn) -> None:
         left = left // sizes[axis]
 
 
-def scatter_update(drawn: Drawn) -> None:
+def scatter_update(drawn: DrawnArguments) -> None:
     """Leave room behind each index for what is written there."""
     target, starts = drawn.tensor(0, "self", "data"), drawn.tensor(1, "indices")
     updates, axis = drawn.tensor(2, "updates"), drawn.get(3, "axis")
@@ -114,7 +114,7 @@ def scatter_update(drawn: Drawn) -> None:
 def rows_of(position: int, name: str, index_at: int, index_name: str) -> Constraint:
     """Bring an index into the rows of the argument at a position or under a name."""
 
-    def constraint(drawn: Drawn) -> None:
+    def constraint(drawn: DrawnArguments) -> None:
         source = drawn.tensor(position, name)
         if source is not None:
             wrap(drawn.tensor(index_at, index_name), source.shape[0])

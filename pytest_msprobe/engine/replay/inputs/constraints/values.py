@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, Drawn, share_out
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments, split_evenly
 
 
 def sorted_boundaries(position: int, *names: str) -> Constraint:
     """Sort the boundaries at a position, or under one of its names, along their last dimension."""
 
-    def constraint(drawn: Drawn) -> None:
+    def constraint(drawn: DrawnArguments) -> None:
         boundaries = drawn.tensor(position, *names)
         if boundaries is not None and boundaries.dim():
             boundaries.copy_(boundaries.sort(dim=-1).values)
@@ -20,7 +20,7 @@ def sorted_boundaries(position: int, *names: str) -> Constraint:
     return constraint
 
 
-def positive_definite(drawn: Drawn) -> None:
+def positive_definite(drawn: DrawnArguments) -> None:
     """Replace a matrix A by A·Aᴴ + n·I, which keeps its dtype and shape and is positive definite."""
     matrix = drawn.tensor(0, "input", "A")
     if matrix is not None and matrix.dim() >= 2 and matrix.shape[-1] == matrix.shape[-2]:
@@ -31,7 +31,7 @@ def positive_definite(drawn: Drawn) -> None:
 def well_conditioned(position: int, *names: str) -> Constraint:
     """Make square matrices diagonally dominant: right results of a badly conditioned one differ at will."""
 
-    def constraint(drawn: Drawn) -> None:
+    def constraint(drawn: DrawnArguments) -> None:
         matrix = drawn.tensor(position, *names)
         if matrix is not None and matrix.dim() >= 2 and matrix.shape[-1] == matrix.shape[-2]:
             matrix.diagonal(dim1=-2, dim2=-1).add_(matrix.abs().sum(dim=-1))
@@ -39,14 +39,14 @@ def well_conditioned(position: int, *names: str) -> Constraint:
     return constraint
 
 
-def probabilities(drawn: Drawn) -> None:
+def probabilities(drawn: DrawnArguments) -> None:
     """Make the weights of what is drawn, or the rates, positive."""
     weights = drawn.tensor(0, "input")
     if weights is not None and weights.is_floating_point():
         weights.abs_()
 
 
-def unit_interval(drawn: Drawn) -> None:
+def unit_interval(drawn: DrawnArguments) -> None:
     """Bring probabilities into [0, 1]."""
     probability = drawn.tensor(0, "input")
     if probability is not None and probability.is_floating_point():
@@ -56,7 +56,7 @@ def unit_interval(drawn: Drawn) -> None:
 def distributions(position: int, name: str) -> Constraint:
     """Make the rows of an argument sum to 1 where what is computed of them takes that for granted."""
 
-    def constrain(drawn: Drawn) -> None:
+    def constrain(drawn: DrawnArguments) -> None:
         rows = drawn.tensor(position, name)
         if rows is not None and rows.is_floating_point() and rows.dim():
             rows.abs_().div_(rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny))
@@ -68,7 +68,7 @@ def distributions(position: int, name: str) -> Constraint:
 _VANISHING = -200.0
 
 
-def masked_scores(drawn: Drawn) -> None:
+def masked_scores(drawn: DrawnArguments) -> None:
     """Lower every eighth row of masked scores as a whole, to far above the fill value.
 
     A softmax over the last dimension stays the same; one that keeps the greatest score in divides zero by zero.
@@ -83,7 +83,7 @@ def masked_scores(drawn: Drawn) -> None:
         scores.view(-1, scores.shape[-1])[1:-1:8] += _VANISHING * shown.view(-1, scores.shape[-1])[1:-1:8]
 
 
-def masked_scatter(drawn: Drawn) -> None:
+def masked_scatter(drawn: DrawnArguments) -> None:
     """Let the mask select no more places than there are source values."""
     mask, source = drawn.tensor(1, "mask"), drawn.tensor(2, "source")
     if mask is not None and source is not None and mask.numel():
@@ -93,7 +93,7 @@ def masked_scatter(drawn: Drawn) -> None:
         mask[surplus] = False
 
 
-def ctc_loss(drawn: Drawn) -> None:
+def ctc_loss(drawn: DrawnArguments) -> None:
     """Normalise scores, keep the blank out of the labels, and let the lengths of labels in a row add up."""
     scores, targets = drawn.tensor(0, "log_probs"), drawn.tensor(1, "targets")
     if scores is None or targets is None:
@@ -105,10 +105,10 @@ def ctc_loss(drawn: Drawn) -> None:
         targets.copy_((targets.abs() % (classes - 1) + blank + 1) % classes)
     lengths = drawn.tensor(3, "target_lengths")
     if lengths is not None and lengths.numel() and targets.dim() == 1:
-        share_out(targets.numel(), lengths)
+        split_evenly(targets.numel(), lengths)
 
 
-def packed(drawn: Drawn) -> None:
+def packed(drawn: DrawnArguments) -> None:
     """Let the batch sizes of a packed sequence fall from the state's batch and add up to the sequence's length."""
     data, sizes, state = drawn.tensor(0), drawn.tensor(1), drawn.get(2)
     state = state[0] if isinstance(state, (list, tuple)) and state else state
@@ -125,7 +125,7 @@ def packed(drawn: Drawn) -> None:
 def unpool(spatial: int) -> Constraint:
     """Give each pooled value a place of its own within its plane of that many dimensions."""
 
-    def constraint(drawn: Drawn) -> None:
+    def constraint(drawn: DrawnArguments) -> None:
         places = drawn.tensor(1, "indices")
         if places is not None and places.numel():
             plane = math.prod(places.shape[-spatial:])
@@ -134,14 +134,14 @@ def unpool(spatial: int) -> Constraint:
     return constraint
 
 
-def repeats(drawn: Drawn) -> None:
+def repeats(drawn: DrawnArguments) -> None:
     """Let the repetitions add up to the recorded ``output_size``."""
     counts, total = drawn.tensor(1, "repeats"), drawn.get(3, "output_size")
     if counts is not None and isinstance(total, int) and counts.numel():
-        share_out(total, counts)
+        split_evenly(total, counts)
 
 
-def moe_gating(drawn: Drawn) -> None:
+def moe_gating(drawn: DrawnArguments) -> None:
     """Bring the flags of finished rows, recorded as whole numbers, to 0 and 1."""
     finished = drawn.tensor(1, "finished_optional", "finished")
     if finished is not None and finished.dtype is not torch.bool:
@@ -152,18 +152,18 @@ def moe_gating(drawn: Drawn) -> None:
 _COMPRESSED_MASK_MODES = (2, 3, 4, 6, 7, 8)
 
 
-def compressed_mask(drawn: Drawn) -> None:
+def compressed_mask(drawn: DrawnArguments) -> None:
     """Make the mask the upper triangle where the device takes it for that."""
     mask = drawn.kwargs.get("atten_mask")
     if isinstance(mask, torch.Tensor) and drawn.kwargs.get("sparse_mode") in _COMPRESSED_MASK_MODES:
         mask.copy_(torch.ones_like(mask).triu(diagonal=1))
 
 
-def packed_attention(drawn: Drawn) -> None:
+def packed_attention(drawn: DrawnArguments) -> None:
     """Let lengths that are tensors, ends of packed sequences, share out their tokens; masks as `compressed_mask`."""
     compressed_mask(drawn)
     for position, of_whom, name in ((0, "query", "actual_seq_qlen"), (1, "key", "actual_seq_kvlen")):
         tokens, ends = drawn.tensor(position, of_whom), drawn.kwargs.get(name)
         if tokens is not None and isinstance(ends, torch.Tensor) and ends.numel():
-            share_out(tokens.shape[0], ends)
+            split_evenly(tokens.shape[0], ends)
             ends.copy_(ends.cumsum(0))

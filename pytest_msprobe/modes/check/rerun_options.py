@@ -1,0 +1,49 @@
+"""The options that run calls again: repeated, or with perturbed inputs; nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.options import number
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the group, and the setting of ``--msprobe-repeat`` to its parser."""
+    group.addoption(
+        "--msprobe-repeat",
+        metavar="N",
+        help="run each call N times on the device, 2 or more, and fail one that differs from itself (default: once)",
+    )
+    assert group.parser is not None
+    # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
+    kind: Literal["int"] | None = "int" if pytest.version_tuple >= (8, 4) else None
+    group.parser.addini(
+        "msprobe_repeat",
+        "how often each call runs on the device, see --msprobe-repeat (default: once)",
+        type=kind,
+        default=None,
+    )
+    group.addoption(
+        "--msprobe-perturb",
+        metavar="NAME",
+        help="run each call once more with perturbed inputs, and warn where its result changes by more than msprobe's "
+        f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: not at all)",
+    )
+
+
+def read_repeat(config: pytest.Config) -> int | None:
+    """Return how often a call runs, None for once. Raises OptionError."""
+    times = number(config, "repeat", int, "a number of runs, 2 or more", lambda times: times >= 2)
+    return None if times is None else int(times)
+
+
+def read_perturb(config: pytest.Config) -> str | None:
+    """Return the perturbation's name, None where nothing is perturbed. Raises OptionError."""
+    name: Any = config.getoption("msprobe_perturb")
+    if name is not None and name not in PERTURBATIONS:
+        raise OptionError(f"--msprobe-perturb {name!r}: allowed are {', '.join(PERTURBATIONS)}")
+    return None if name is None else str(name)
