@@ -9,7 +9,6 @@ import mindspore
 import numpy as np
 import pytest
 from mindspore import Tensor, amp, nn
-from tests.engine.replay.test_traits import OF_MINDSPORE
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
@@ -19,6 +18,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
+from tests.engine.replay.ops.test_op_info import OF_MINDSPORE
 from tests.mindspore.calls import record as call_of
 from tests.mindspore.calls import tensor
 from tests.mindspore.checking import check, setup_with

@@ -42,7 +42,7 @@ def pytest_runtest_teardown(item):
 AFTERWARDS = """
 def test_of_a_user():
     import torch
-    from tests.run.test_captured_logs import handlers_of_ours
+    from tests.run.test_log_capture import handlers_of_ours
     assert handlers_of_ours() == 0
 """
 

@@ -15,9 +15,9 @@ _BUILT_IN: dict[str, dict[str, tuple[str, ...]]] = {
     "activation": {
         "NPU": (
             "fast_gelu", "npu_clipped_swiglu", "npu_fast_gelu", "npu_geglu", "npu_gelu", "npu_gelu_mul", "npu_mish",
-            "npu_silu", "npu_silu_", "npu_swiglu",
+            "npu_scaled_masked_softmax", "npu_silu", "npu_silu_", "npu_swiglu",
         ),
-        "Aten": ("npu_fast_gelu_backward", "npu_swiglu_backward"),
+        "Aten": ("npu_fast_gelu_backward", "npu_scaled_masked_softmax_backward", "npu_swiglu_backward"),
     },
     "attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
     "attention_v2_v3": {"NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")},

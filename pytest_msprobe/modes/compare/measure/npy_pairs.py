@@ -13,7 +13,7 @@ from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_array
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.recording.array_statistics import measure
-from pytest_msprobe.engine.values.tensor_files import tensor_path
+from pytest_msprobe.engine.values.tensor_paths import tensor_path
 from pytest_msprobe.modes.compare.measure.accumulate import (
     EXACT_INTEGERS,
     LENGTH,

@@ -1,16 +1,7 @@
+"""Calls are cut into small blocks."""
+
 from __future__ import annotations
 
-import pytest
+from tests.support.small_blocks import small_blocks
 
-from pytest_msprobe.engine.replay.partition import plan
-from pytest_msprobe.engine.replay.trials import memory_budget
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_blocks() -> object:
-    """Let small calls be cut, into blocks of a few rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_budget, "_ALWAYS_FREE", 0)
-        patch.setattr(plan, "_BLOCK", 20000)
-        patch.setattr(plan, "_LESS", 1)
-        yield
+__all__ = ["small_blocks"]

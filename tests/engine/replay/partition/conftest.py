@@ -1,0 +1,7 @@
+"""Calls are cut into small blocks."""
+
+from __future__ import annotations
+
+from tests.support.small_blocks import small_blocks
+
+__all__ = ["small_blocks"]
