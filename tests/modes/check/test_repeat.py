@@ -17,7 +17,7 @@ from tests.support.dumps import three_calls
 from tests.support.runs import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"
-LINEAR_ALGEBRA = Path(__file__).parents[3] / "data" / "verdict_quality" / "linear_algebra" / "dump.json"
+LINEAR_ALGEBRA = Path(__file__).parents[2] / "data" / "verdict_quality" / "linear_algebra" / "dump.json"
 
 # Every third run of the call errs by far less than any standard sees.
 UNSTEADY = """
